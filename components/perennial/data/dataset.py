@@ -30,10 +30,6 @@ _ZONE = re.compile(r"time_zone='([^']+)'")
 class Dataset:
     """The rows of a snapshot.
 
-    Args:
-        snapshot: What to read.
-        cache: Where files of a remote store are kept between reads.
-
     Raises:
         BadDataError: a file is gone or is not the file that the snapshot pinned.
     """
@@ -66,11 +62,7 @@ class Dataset:
         return frame.filter(selected_split(self.snapshot) == split.value)
 
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
-        """The result of a query on `scan`, computed without holding the dataset in memory.
-
-        Raises:
-            BadDataError: a file cannot be decoded.
-        """
+        """The result of a query on `scan`, computed without holding the dataset in memory."""
         with self._decoded():
             found = query.collect(engine="streaming")
         self._check_unchanged()
@@ -86,9 +78,6 @@ class Dataset:
             rows: At most so many at a time, if whole groups allow it.
             together: Size of the groups of neighbours that no batch divides.
             part: Of the split's rows, from start to stop; None for all.
-
-        Raises:
-            BadDataError: a file cannot be decoded.
         """
         frame = self.scan(split)
         if part is not None:
@@ -113,11 +102,7 @@ class Dataset:
         return [counts.get(position, 0) for position in range(len(self._paths))]
 
     def labelled_batches(self, rows: int, *, with_file: bool = False) -> Iterator[pl.DataFrame]:
-        """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`.
-
-        Raises:
-            BadDataError: a file cannot be decoded.
-        """
+        """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`."""
         split = selected_split(self.snapshot).alias(SPLIT_COLUMN)
         frame = self.scan(with_file=with_file).with_columns(split)
         yield from self._stream(frame, self.batch_rows(rows))

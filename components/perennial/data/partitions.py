@@ -39,8 +39,6 @@ class Listing:
     """Files below `data.uri`.
 
     Attributes:
-        uri: The dataset's folder.
-        partitions: The dataset's files in order of their keys.
         ignored: Reason → keys that do not count as partitions.
     """
 
@@ -100,11 +98,7 @@ def find_partitions(store: ObjectStore) -> Listing:
 
 
 def refuse_hidden_parquet(store: ObjectStore, listing: Listing) -> None:
-    """Look for Parquet files under names that do not tell so, such as Hive's `000000_0`.
-
-    Raises:
-        BadDataError: there are some; ignoring them would lose rows.
-    """
+    """Look for Parquet files under names that do not tell so, such as Hive's `000000_0`."""
     others = [key for key in listing.ignored.get(_OTHER, ()) if not key.endswith("/")]
     if len(others) > _MAX_OPENED:
         logger.warning(

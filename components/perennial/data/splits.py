@@ -36,11 +36,7 @@ def with_split_rows(snapshot: Snapshot, cache: Path | None = None) -> Snapshot:
 
 
 def _check_rows(dataset: Dataset, found: int) -> None:
-    """Check that as many rows can be read as the footers state.
-
-    Raises:
-        BadDataError: they cannot; the message names the partitions.
-    """
+    """Check that as many rows can be read as the footers state."""
     if found == dataset.snapshot.rows:
         return
     rows = dataset.rows_by_file()
@@ -57,11 +53,7 @@ def _check_rows(dataset: Dataset, found: int) -> None:
 
 
 def _check_years(dataset: Dataset, ends: pl.DataFrame) -> None:
-    """Check that every time lies in years that calendars can compute with.
-
-    Raises:
-        BadDataError: one lies beyond; the message names its partitions.
-    """
+    """Check that every time lies in years that calendars can compute with."""
     column = dataset.snapshot.data.time or ""
     dtype = ends.schema["low"]
     unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
@@ -88,11 +80,7 @@ def _years(numbers: list[int], unit: str) -> str:
 
 
 def check_splits(snapshot: Snapshot) -> None:
-    """Check that every split has rows.
-
-    Raises:
-        BadDataError: one is empty; the message names the remedy.
-    """
+    """Check that every split has rows."""
     empty = [split.value for split, rows in snapshot.split_rows.items() if rows == 0]
     if empty:
         counts = ", ".join(f"{split.value} {rows:,}" for split, rows in snapshot.split_rows.items())

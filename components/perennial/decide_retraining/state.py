@@ -139,11 +139,7 @@ def monitoring_record(store: ObjectStore, model: str) -> StoredRecord[Monitoring
 
 
 def save_monitoring_record(store: ObjectStore, model: str, record: MonitoringRecord) -> None:
-    """Store a record, unless a later one exists.
-
-    Raises:
-        PerennialError: the stored record is damaged, or other writers keep conflicting.
-    """
+    """Store a record, unless a later one exists."""
 
     def newest(last: MonitoringRecord | None) -> tuple[MonitoringRecord, None]:
         return (record if last is None or last.at < record.at else last), None

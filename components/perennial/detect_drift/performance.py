@@ -92,13 +92,6 @@ def window_losses(
 
     Every split counts: whatever its split, a row after the champion's snapshot is new to it.
 
-    Args:
-        task: The champion's fitted task.
-        model: The champion.
-        rows: All rows of the snapshot; without a time column with their files.
-        snapshot: Defines label and time.
-        windows: Blocks of the snapshot, at least one.
-
     Raises:
         BadDataError: a row makes the loss infinite, or has a label unknown to the champion.
     """

@@ -34,8 +34,6 @@ class Measured:
     """Windows measured against a reference.
 
     Attributes:
-        windows: In time order.
-        calibration: Threshold and correlation.
         profiles: Profiles of the reference blocks, then of the windows.
         old: Slice of the reference blocks among the profiles' blocks.
     """

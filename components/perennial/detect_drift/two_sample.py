@@ -33,7 +33,6 @@ class Profile:
     """One statistic of one column over blocks.
 
     Attributes:
-        column: The column.
         statistic: Meaning of `values`, and how they are compared.
         points: Points of the profile: values, categories or nothing.
         values: Shape [B, G]; a cumulative distribution before its jumps, then after them.

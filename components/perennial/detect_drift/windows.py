@@ -32,8 +32,6 @@ class Chosen:
     """The blocks to compare, with notes on what was left out.
 
     Attributes:
-        reference: Reference blocks, in time order.
-        windows: New blocks, in time order.
         notes: One sentence for each kind of block or column left out.
         by_file: Whether the blocks are files, in order of arrival.
     """

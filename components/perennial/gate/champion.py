@@ -38,14 +38,10 @@ class Champion:
     """The current champion.
 
     Attributes:
-        version: Its number; empty without a champion.
         contender: None without a champion, or if it cannot be scored.
-        failure: Why it cannot be scored.
-        weights_sha256: SHA-256 of its weights.
         notes: Limits of the comparison, for people.
         outdated: Whether its data end before the challenger's.
         megabytes: Size of its weights and preprocessing.
-        folder: Its files, while the step runs.
         anchor: An older version that the challenger may not be worse than either; None without one.
     """
 

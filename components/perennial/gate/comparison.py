@@ -159,11 +159,8 @@ class Match:
     """Challenger and champion, scored on the same rows.
 
     Attributes:
-        challenger: The model to decide on.
         champion: The current champion; None without one that can be scored.
-        blocks: Independent blocks of the rows.
         draws: Bootstrap draws, shared by both models, so that every difference is paired.
-        confidence: Confidence of each bound.
         conditions: Conditions of the test days; None if unknown.
         decisive: Confidence for the gate's metric, corrected for repeated tests; None for
             `confidence`.
@@ -271,11 +268,7 @@ def incomparable(challenger: Contender, champion: Contender, metric: str) -> str
 
 
 def figures(contender: Contender, metrics: Sequence[str]) -> dict[str, float]:
-    """Return a model's value of each metric.
-
-    Raises:
-        UndefinedMetricError: the rows do not define one of them.
-    """
+    """Return a model's value of each metric."""
     return {name: contender.scored.metric(contender.task, name) for name in metrics}
 
 
@@ -325,13 +318,7 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
 
 @dataclass(frozen=True)
 class Anchor:
-    """The last champion that was shown to be better than the one before it.
-
-    Attributes:
-        version: Its number.
-        contender: None when it cannot be scored.
-        failure: Why it cannot be scored.
-    """
+    """The last champion that was shown to be better than the one before it."""
 
     version: str
     contender: Contender | None = None

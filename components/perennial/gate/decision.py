@@ -24,7 +24,6 @@ class RareClass:
     """Counts of the rarer of two classes.
 
     Attributes:
-        rows: Its test rows.
         blocks: Blocks that contain such a row.
     """
 
@@ -39,19 +38,12 @@ class Evidence:
     Attributes:
         comparisons: The gate's metric first.
         directions: Metric → whether higher or lower is better.
-        slices: The gate's metric by slice.
         baselines: Baseline → its metrics on the test split.
-        champion_version: Empty without a champion.
         champion_failure: Why the champion could not be scored; empty if it was, or without one.
         same_weights: Whether the challenger equals the champion bit for bit.
-        test_rows: Number of test rows.
-        test_blocks: Independent blocks among them.
-        unit: What one block is.
         serving: The challenger in a clean process; None if not measured.
         gains: Property other than metrics → whether the challenger is better.
         rare: The rarer of two classes on the test rows; None if there are not two.
-        repeats: Earlier tests of the champion on these days; None if not counted.
-        figures: The challenger's own metrics with bounds.
         anchor: Comparison with the anchor; None if the champion is the anchor.
         beside_baselines: Baseline → the comparison with it; only without a comparison with a
             champion, and if the baseline's predictions are stored.

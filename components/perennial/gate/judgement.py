@@ -51,10 +51,7 @@ class JudgedRows:
     """Properties of the test rows beside their scores.
 
     Attributes:
-        blocks: Independent blocks of the rows.
         conditions: How their labels compare to those of their whole periods; None if unknown.
-        searchable: Columns to search for hidden slices.
-        rare: The rarer of two classes; None if there are not two.
         days: Runs of adjacent days; empty without a time column.
         repeats: Earlier tests of this champion on these days; None if not counted.
     """
@@ -223,14 +220,6 @@ def judge_challenger(
     """Compare a challenger with the current champion on the snapshot's test rows and decide.
 
     The verdict's scalars go to the tracking run, which ends here when the challenger is rejected.
-
-    Args:
-        section: The gate's conditions.
-        snapshot: Folder of the `Snapshot`.
-        challenger: Folder of the `Challenger` and its weights.
-        skeleton: Folder of the `SkeletonReport`, whose baselines the challenger must beat.
-        page: The HTML file to write.
-        environment: Where the services are, and the run that the verdict is recorded under.
 
     Raises:
         DamagedModelError: the champion's files are not those that were registered.

@@ -24,13 +24,8 @@ def reach_of(
 ) -> Reach | None:
     """Return the power of a comparison; None if nothing was compared.
 
-    An error falls with the root of the number of blocks.
-
-    Args:
-        gate: The contract's section.
-        comparison: On the gate's metric.
-        measured: The blocks of the comparison.
-        planned: The blocks of another test split to predict the power of.
+    An error falls with the root of the number of blocks. `planned` are the blocks of another test
+    split to predict the power of.
     """
     error, degrees = comparison.standard_error, comparison.degrees
     confidence = gate.confidence

@@ -227,11 +227,7 @@ class _CleanProcess:
             self._streams.close()
 
     def line(self) -> str:
-        """Return the next line of our protocol, without its mark.
-
-        Raises:
-            _NotServedError: the process ended before.
-        """
+        """Return the next line of our protocol, without its mark."""
         for line in self._answers:
             if line.startswith(MARK):
                 return line.removeprefix(MARK).strip()

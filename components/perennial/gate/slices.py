@@ -75,8 +75,6 @@ class Excess:
 
     Attributes:
         sums: Weighted excess of each row; positive is beyond the allowed regression, shape [N].
-        weights: Weight of each row, shape [N].
-        blocks: Independent blocks of the rows.
         min_rows: Smaller groups are not proposed.
     """
 

@@ -79,10 +79,9 @@ class ChampionRecords:
     """Both records of one model's champion.
 
     Attributes:
-        name: The registered model.
         place: Address of the object store's record.
         alias: The version that MLflow's alias `champion` points to; empty without one.
-        move: The object store's record; None without one.
+        change: The object store's record; None without one.
         garbage: Why the object store's record cannot be read; empty if it can.
         versions: Number → version, for each version in MLflow.
     """
@@ -203,11 +202,7 @@ class ChampionRecords:
         return bool(self.garbage) or gone
 
     def refuse_unusable(self) -> None:
-        """Refuse a record that cannot be acted on.
-
-        Raises:
-            UnclearChampionError: it is corrupt, or announces a version that is gone.
-        """
+        """Refuse a record that cannot be acted on."""
         if self.is_unusable():
             raise self._unclear(self.problem())
 

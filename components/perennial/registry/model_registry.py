@@ -48,13 +48,7 @@ NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
 class ModelRegistry:
-    """The versions of every model, and which one is the champion, in an MLflow server or database.
-
-    Args:
-        client: The server or database.
-        tracking_uri: Its address, which artifact downloads need too.
-        store: Serialises changes of the champion.
-    """
+    """The versions of every model, and its champion, in an MLflow server or database."""
 
     def __init__(self, client: MlflowClient, tracking_uri: str, store: ObjectStore) -> None:
         self._client = client

@@ -66,12 +66,8 @@ class Candidate:
     """A packaged model on its way to become champion.
 
     Attributes:
-        name: The registered model.
-        description: Description of the registered model.
         package: Folder with every file of the version.
         fingerprint: Identifies the version, so that a retry finds it again.
-        version_tags: Tags of the version.
-        model_tags: Tags of the registered model.
         summary: Why it was promoted; the version's description.
         champion: The version it was compared with; empty for none.
     """

@@ -54,12 +54,7 @@ class RegisteredFiles(Section):
 
 
 class VersionFiles:
-    """Compares a version's files with the digests recorded at its registration.
-
-    Args:
-        store: Holds the records.
-        proxied: Whether MLflow is a server, which can pass files on.
-    """
+    """Compares a version's files with the digests recorded at its registration."""
 
     def __init__(self, store: ObjectStore, *, proxied: bool) -> None:
         self._store = store
@@ -192,11 +187,7 @@ def damaged_file(version: ModelVersion, file: str, error: Exception) -> DamagedM
 
 
 def read_artifact(kind: type[AnArtifact], version: ModelVersion, folder: Path) -> AnArtifact:
-    """Read an artifact from a version's downloaded files.
-
-    Raises:
-        DamagedModelError: it is missing or unreadable.
-    """
+    """Read an artifact from a version's downloaded files."""
     try:
         return kind.read(folder)
     except PerennialError as error:

@@ -2,19 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
-from perennial.reports.axes import MINUS, Axis, DateAxis, finite, padded_range
-from perennial.reports.curves import (
-    LINE_HEIGHT,
-    NAME_LIMIT,
-    Point,
-    curve,
-    end_name,
-    end_names,
-    end_of,
-    flags,
-    mark_lines,
-)
+from perennial.reports.axes import MINUS, Axis, DateAxis, finite, limited, padded_range
 from perennial.reports.drawing import (
     AXIS_SPACE,
     LABEL_LIMIT,
@@ -40,7 +30,14 @@ _ROW_HEIGHT = 22.0
 _PLOT_HEIGHT = 200.0
 _TOP = 24.0
 
+Point = tuple[float, float]
 Interval = tuple[float, float, float]
+_NAME_LIMIT = 20
+_LINE_HEIGHT = 15.0
+_FEW_POINTS = 30
+"""Up to here, points are marked, so that a line is not taken for more than it rests on."""
+_MEAN_WINDOW = 4.0
+"""Pixels over which the mean of a dense curve is taken."""
 
 
 def line_chart(
@@ -68,33 +65,27 @@ def line_chart(
     y_limits = padded_range([y for _, y in points], 0.04)
     flat = Axis(*y_limits, 0, 1)
     unplaced = Axis(*limits, 0, 1)
-    ends = {name: end_of(line, unplaced, flat) for name, line in series.items()}
-    names = [end_name(name, end) for name, end in ends.items()] if len(series) > 1 else []
-    right = WIDTH - 16 - max((width_of(shortened(name, NAME_LIMIT)) for name in names), default=0)
+    ends = {name: _end_of(line, unplaced, flat) for name, line in series.items()}
+    names = [_end_name(name, end) for name, end in ends.items()] if len(series) > 1 else []
+    right = WIDTH - 16 - max((width_of(shortened(name, _NAME_LIMIT)) for name in names), default=0)
     kind = DateAxis if x_dates and DateAxis.can_show(*limits) else Axis
     x_axis = fitted(kind, limits, left_of(flat), right)
-    top = 8 + flags(known, x_axis)[1]
+    top = 8 + _flags(known, x_axis)[1]
     bottom = top + max(_PLOT_HEIGHT, 15.0 * len(names))
     y_axis = Axis(*y_limits, bottom, top)
-    drawn = [frame(x_axis, y_axis, x_label, y_label), mark_lines(known, x_axis, y_axis)]
-    drawn += [curve(line, x_axis, y_axis, index) for index, line in enumerate(series.values())]
+    drawn = [frame(x_axis, y_axis, x_label, y_label), _mark_lines(known, x_axis, y_axis)]
+    drawn += [_curve(line, x_axis, y_axis, index) for index, line in enumerate(series.values())]
     if all(end is None for end in ends.values()):
         drawn.append(nothing((x_axis.start + right) / 2, (top + bottom) / 2))
     if names:
-        ends = {name: end_of(line, x_axis, y_axis) for name, line in series.items()}
-        drawn.append(end_names(ends, x_axis, y_axis))
+        ends = {name: _end_of(line, x_axis, y_axis) for name, line in series.items()}
+        drawn.append(_end_names(ends, x_axis, y_axis))
     about = f"Line chart of {y_label} by {x_label}: {', '.join(series)}"
     return svg(bottom + AXIS_SPACE, about, drawn)
 
 
 def bar_chart(values: Mapping[str, float], *, x_label: str, threshold: float | None = None) -> str:
-    """Horizontal bars from zero, each with its value; bars past the threshold are darker.
-
-    Args:
-        values: Length by name, in drawing order; the first 60 are drawn.
-        x_label: What the length is, with its unit.
-        threshold: Where to draw a vertical line.
-    """
+    """Horizontal bars from zero, each with its value; bars past the threshold are darker."""
     rows = dict(list(values.items())[:_MAX_ROWS])
     known = finite([*rows.values(), *([] if threshold is None else [threshold])])
     limits = padded_range([0.0, *known]) if any(known) else (0.0, 1.0)
@@ -160,7 +151,7 @@ def gauge_chart(
     # Room for the name of a mark at the very end, so that it crosses no other mark.
     room = 20 + max(map(width_of, known), default=0.0)
     axis = fitted(Axis, limits, 16, WIDTH - room)
-    places, space = flags(known, axis)
+    places, space = _flags(known, axis)
     top = 8 + space
     bottom = top + _ROW_HEIGHT
     drawn = [horizontal_axis(axis, bottom, x_label)]
@@ -170,13 +161,13 @@ def gauge_chart(
         drawn.append(f'<rect class="f3 v" x="{low:.1f}" y="{top:.1f}" {size}/>')
     for index, (name, value) in enumerate(known.items()):
         (left, row), x = places[name], axis.at(value)
-        y, middle = 13 + row * LINE_HEIGHT, (top + bottom) / 2
+        y, middle = 13 + row * _LINE_HEIGHT, (top + bottom) / 2
         # Marks at the same place are rings around each other.
         dot = f'cx="{x:.1f}" cy="{middle:.1f}" r="{max(9 - 3 * index, 3)}"'
         line = f"M{x:.1f} {y - 9:.1f}V{middle:.1f}"
         drawn.append(f'<path class="l {stroke(index)}" d="{line}"/>')
         drawn.append(f'<circle class="{fill(index)}" {dot}/>')
-        drawn.append(text_at(left + 6, y, name, classes=f"h {fill(index)}", limit=NAME_LIMIT))
+        drawn.append(text_at(left + 6, y, name, classes=f"h {fill(index)}", limit=_NAME_LIMIT))
     unknown = [name for name, value in values.items() if not math.isfinite(value)]
     height = bottom + AXIS_SPACE + (18 if unknown else 0)
     if unknown:
@@ -244,3 +235,130 @@ def _interval_text(row: Interval) -> str:
 
 def _signed(value: float, digits: int = 4) -> str:
     return number(value, digits).replace("-", MINUS)
+
+
+def _curve(points: Sequence[Point], x_axis: Axis, y_axis: Axis, index: int) -> str:
+    """One series: missing values leave gaps, lone points are dots, dense runs show their range."""
+    runs = _runs(points, x_axis, y_axis)
+    lines: list[str] = []
+    ranges: list[str] = []
+    dots: list[str] = []
+    for run in runs:
+        columns = _columns(run, 1.0)
+        is_dense = len(run) > 2 * len(columns) and len(columns) > 2 * _MEAN_WINDOW
+        (ranges if is_dense else lines).append(_path(_extremes(columns)))
+        if is_dense:
+            lines.append(_path(_means(_columns(run, _MEAN_WINDOW))))
+        if len(run) == 1:
+            dots.append(_path(run))
+    if sum(map(len, runs)) <= _FEW_POINTS:
+        dots = [_path([point]) for run in runs for point in run]
+    layers = {"l r": ranges, "l": lines, "l o": dict.fromkeys(dots)}
+    return "".join(
+        f'<path class="{classes} {stroke(index)}" d="{"".join(paths)}"/>'
+        for classes, paths in layers.items()
+        if paths
+    )
+
+
+def _end_of(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> float | None:
+    """The height at which a series ends; None without any point."""
+    runs = _runs(points, x_axis, y_axis)
+    return runs[-1][-1][1] if runs else None
+
+
+def _end_names(ends: Mapping[str, float | None], x_axis: Axis, y_axis: Axis) -> str:
+    """The series' names beside the ends of their lines, moved apart where they would overlap."""
+    places = [(y_axis.start if y is None else y, index) for index, y in enumerate(ends.values())]
+    order = sorted(places)
+    heights = _spread([y for y, _ in order], y_axis.end, y_axis.start)
+    names = list(ends)
+    parts = []
+    x = x_axis.end
+    for (end, index), height in zip(order, heights, strict=True):
+        if ends[names[index]] is not None:
+            line = f"M{x + 2:.1f} {end:.1f}L{x + 8:.1f} {height:.1f}"
+            parts.append(f'<path class="l r {stroke(index)}" d="{line}"/>')
+        name = _end_name(names[index], ends[names[index]])
+        parts.append(text_at(x + 11, height + 4, name, classes=fill(index), limit=_NAME_LIMIT))
+    return "".join(parts)
+
+
+def _end_name(name: str, end: float | None) -> str:
+    """A series' name, with a note when it has no values."""
+    return name if end is not None else f"{shortened(name, 9)} (no values)"
+
+
+def _flags(marks: Mapping[str, float], axis: Axis) -> tuple[dict[str, tuple[float, int]], float]:
+    """The place of each mark's name, as (left end, row), and the height that they need.
+
+    A name stands to the right of its line and below every name that it would run into; so no line
+    ever crosses a name.
+    """
+    ends: list[tuple[float, int]] = []
+    places: dict[str, tuple[float, int]] = {}
+    for name, value in sorted(marks.items(), key=lambda mark: mark[1]):
+        width = width_of(shortened(name, _NAME_LIMIT))
+        x = min(axis.at(value), WIDTH - width - 4)
+        row = 1 + max((row for end, row in ends if end + 6 > x), default=-1)
+        places[name] = (x, row)
+        ends.append((x + width, row))
+    rows = 1 + max((row for _, row in ends), default=-1)
+    return places, rows * _LINE_HEIGHT
+
+
+def _mark_lines(marks: Mapping[str, float], x_axis: Axis, y_axis: Axis) -> str:
+    """Vertical lines through the plot, each up to its name."""
+    places, _ = _flags(marks, x_axis)
+    parts = []
+    for name, (left, row) in places.items():
+        x, y = x_axis.at(marks[name]), 2 + row * _LINE_HEIGHT
+        parts.append(f'<path class="k" d="M{x:.1f} {y:.1f}V{y_axis.start:.1f}"/>')
+        parts.append(text_at(left + 4, y + 9, name, classes="h", limit=_NAME_LIMIT))
+    return "".join(parts)
+
+
+def _runs(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> list[list[Point]]:
+    """The pixels of points without interruption."""
+    pixels = [(x_axis.at(limited(x)), y_axis.at(limited(y))) for x, y in points if math.isfinite(x)]
+    grouped = groupby(pixels, key=lambda pixel: math.isnan(pixel[1]))
+    return [list(run) for is_gap, run in grouped if not is_gap]
+
+
+def _columns(run: Sequence[Point], width: float) -> list[list[Point]]:
+    return [list(part) for _, part in groupby(run, key=lambda pixel: pixel[0] // width)]
+
+
+def _extremes(columns: Sequence[Sequence[Point]]) -> list[Point]:
+    """First, lowest, highest and last point of each pixel column: the same picture, less text."""
+    kept: list[Point] = []
+    for column in columns:
+        heights = [y for _, y in column]
+        wanted = {0, heights.index(min(heights)), heights.index(max(heights)), len(column) - 1}
+        kept.extend(column[i] for i in sorted(wanted))
+    return kept
+
+
+def _means(columns: Sequence[Sequence[Point]]) -> list[Point]:
+    return [
+        (sum(x for x, _ in column) / len(column), sum(y for _, y in column) / len(column))
+        for column in columns
+    ]
+
+
+def _path(points: Sequence[Point]) -> str:
+    first, *rest = [f"{x:.1f} {y:.1f}" for x, y in points]
+    # A line of no length has round ends, so that a lone point is a dot.
+    return f"M{first}" + (f"L{' '.join(rest)}" if rest else "h0")
+
+
+def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
+    """Sorted heights moved apart as far as needed, inside of the plot."""
+    spread: list[float] = []
+    for height in heights:
+        spread.append(max(height, spread[-1] + _LINE_HEIGHT) if spread else max(height, top))
+    limit = bottom
+    for index in range(len(spread) - 1, -1, -1):
+        spread[index] = min(spread[index], limit)
+        limit = spread[index] - _LINE_HEIGHT
+    return spread

@@ -31,13 +31,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class Page:
-    """A report, built from top to bottom; everything but charts is escaped.
-
-    Args:
-        title: What was done, such as `Validate data`.
-        outcome: How it ended.
-        summary: The finding in one sentence.
-    """
+    """A report, built from top to bottom; everything but charts is escaped."""
 
     def __init__(self, title: str, *, outcome: Outcome, summary: str) -> None:
         self.title = title
@@ -85,11 +79,7 @@ class Page:
     def folded_table(
         self, summary: str, header: Sequence[str], rows: Sequence[Sequence[object]]
     ) -> None:
-        """A table, folded away under its summary.
-
-        Raises:
-            ValueError: a row is not as long as the header.
-        """
+        """A table, folded away under its summary."""
         self._add("folded_table", 2.5, **_table(header, rows, summary, None, is_named=False))
 
     def figure(self, svg: str, caption: str) -> None:
@@ -126,11 +116,7 @@ class Page:
 
 
 def render(template: str, **values: object) -> str:
-    """Return a template filled with values, each escaped in HTML unless it is `Markup`.
-
-    Raises:
-        UndefinedError: the template names a value that is missing.
-    """
+    """Return a template filled with values, each escaped in HTML unless it is `Markup`."""
     return _templates().get_template(template).render(values)
 
 

@@ -29,13 +29,7 @@ LONGEST = 2.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding from the curves.
-
-    Attributes:
-        text: The finding and the advice, for people.
-        advice: The advice in one word.
-        next_steps: The proposed length of the next training; None for no proposal.
-    """
+    """One finding from the curves."""
 
     text: str
     advice: Advice = "nothing"
@@ -49,7 +43,6 @@ class Diagnosis:
     Attributes:
         findings: The most severe first.
         advice: The advice of the most severe finding that has one.
-        next_steps: Proposed length of the next training; None without a proposal.
     """
 
     findings: tuple[str, ...]

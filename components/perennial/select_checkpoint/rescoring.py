@@ -136,13 +136,7 @@ def read_together(parts: Sequence[Figures]) -> ScoredBatch:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine's resources for scoring.
-
-    Attributes:
-        gpus: GPUs visible to this process.
-        cores: Cores that it may use.
-        threads: PyTorch's threads in each process.
-    """
+    """The machine's resources for scoring."""
 
     gpus: int
     cores: int
@@ -169,14 +163,7 @@ def worthwhile(machine: Machine, trained_on: int, seconds: float) -> int:
 
 
 class Rescoring:
-    """The kept weights of one training on the validation rows of one snapshot.
-
-    Args:
-        training: Folder of the `TrainingResult`.
-        snapshot: Folder of the `Snapshot`.
-        scratch: Folder for scores while they are compared.
-        processes: Number of processes; None for as many as save time.
-    """
+    """The kept weights of one training on the validation rows of one snapshot."""
 
     def __init__(
         self, training: Path, snapshot: Path, scratch: Path, processes: int | None = None

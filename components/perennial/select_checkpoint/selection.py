@@ -40,9 +40,7 @@ class Candidate:
     """Weights that may be chosen: a kept checkpoint's own, their moving average, or a mean.
 
     Attributes:
-        record: The checkpoint.
         scored: Scores on the same rows as all others.
-        averaged: Whether these are the averaged weights.
         members: The steps whose weights are averaged, for a mean of several checkpoints; the record
             is then that of the newest.
     """
@@ -58,14 +56,12 @@ class Selection:
     """The chosen checkpoint among all that were scored, in step order.
 
     Attributes:
-        chosen: The candidate for the gate.
         best: The candidate with the best metric within the limits.
         last: The newest, without averaging.
         candidates: All of them, in step order, averaged weights after the step's own.
         shortfalls: For each candidate, its difference to the best, and the standard error of that
             difference.
         breaches: For each candidate, which limits it violates.
-        reason: The chosen candidate and the reason, as a sentence.
     """
 
     chosen: ScoredCandidate

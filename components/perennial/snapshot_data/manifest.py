@@ -49,11 +49,7 @@ def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
 
 
 def check_roles(data: DataSection, split: SplitSection, columns: Mapping[str, str]) -> None:
-    """Check that the contract's columns exist with a usable type.
-
-    Raises:
-        BadDataError: they do not; each problem is listed with the nearest name.
-    """
+    """Check that the contract's columns exist with a usable type."""
     problems = [*_missing_columns(data, columns)] or [*_type_problems(data, split, columns)]
     if problems:
         raise BadDataError(
@@ -203,11 +199,7 @@ def take_snapshot(
 
 
 def _refuse_copies(data: DataSection, partitions: Sequence[Partition]) -> None:
-    """Two partitions of equal bytes count every row twice; only rows without a time or an id may.
-
-    Raises:
-        BadDataError: there are such partitions.
-    """
+    """Refuse partitions of equal bytes, whose rows count twice; rows without time and id may."""
     first: dict[str, DataFile] = {}
     for file in (partition.file for partition in partitions):
         known = first.setdefault(file.sha256, file)

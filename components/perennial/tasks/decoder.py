@@ -104,12 +104,7 @@ class Decoder(nn.Module):
             self.head.weight = self.embedding.tokens.weight
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Logits [B, T, vocabulary] after each of the tokens [B, T].
-
-        Args:
-            tokens: Ids.
-            positions: Where they stand in their sequences, [T]; from 0 on by default.
-        """
+        """Logits [B, T, vocabulary] after each of the tokens [B, T]; positions [T] count from 0."""
         stream = self.embedding(tokens, positions)
         for block in self.blocks:
             stream = block(stream)
@@ -359,12 +354,7 @@ def feed_forward(options: DecoderOptions) -> nn.Module:
 
 
 def decoder_plan(options: DecoderOptions, *, inputs: str = "tokens") -> ParallelPlan:
-    """Where a decoder may be cut; for the tasks that are built on it.
-
-    Args:
-        options: The decoder's.
-        inputs: The batch's tensor of token ids, [B, T]; `label` must be [B, T] too.
-    """
+    """Where a decoder may be cut; `inputs` names the token ids, [B, T], and `label` is [B, T] too."""
     styles: dict[str, TensorStyle] = {
         "embedding": "split",
         "embedding.tokens": "vocabulary",

@@ -68,13 +68,7 @@ class TextTower(nn.Module):
 
 
 class TwoTower(nn.Module):
-    """A picture's and a text's direction; their product, times a learned scale, is the logit.
-
-    Args:
-        image: Pictures [B, C, H, W] → [B, D].
-        text: The other tower, to the same D.
-        temperature: Of the first logits.
-    """
+    """A picture's and a text's direction; their product, times a learned scale, is the logit."""
 
     def __init__(self, image: nn.Module, text: TextTower, *, temperature: float) -> None:
         super().__init__()

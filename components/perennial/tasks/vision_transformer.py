@@ -15,8 +15,6 @@ class ViTShape:
 
     Attributes:
         patch: Height and width of a patch, in pixels.
-        width: Of every token.
-        depth: Blocks.
         heads: Of the attention; they divide `width`.
         pooling: `mean` over the patches, or an extra class `token`.
     """

@@ -23,12 +23,9 @@ class Claim:
     """One bound on one fact.
 
     Attributes:
-        fact: The fact's name.
         subject: The column it is about, or a property of the whole table.
-        hint: What to do when it does not hold.
         low: Smallest value that is good; None for no limit.
         high: Largest value that is good; None for no limit.
-        severity: What not holding means.
     """
 
     fact: str

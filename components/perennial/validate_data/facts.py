@@ -49,7 +49,6 @@ class Facts:
 
     Attributes:
         values: Fact → value; facts about a column are named `fact:column`.
-        label: What the label looks like.
         blocks: Sketches in time order; without a time column, of files by name.
         opaque: Columns of pictures, lists or free text, with their derived columns' names.
     """

@@ -60,11 +60,7 @@ class VersionRecord:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The registry of a home.
-
-    Attributes:
-        home: Where the laptop's services lie.
-    """
+    """The registry of a home."""
 
     home: Home
 

@@ -29,11 +29,7 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
 
 
 def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
-    """The versions of a model, oldest first, then the challengers that the gate rejected.
-
-    Raises:
-        PerennialError: the model is not registered.
-    """
+    """The versions of a model, oldest first, then the challengers that the gate rejected."""
     versions = catalogue.versions(name)
     aliases = catalogue.registry.aliases(name)
     yield f"{name} in {catalogue.home.tracking_uri}"
@@ -68,11 +64,7 @@ def models_record(catalogue: Catalogue) -> JsonValue:
 
 
 def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
-    """The versions of a model, oldest first, and challengers that the gate rejected here.
-
-    Raises:
-        PerennialError: the model is not registered.
-    """
+    """The versions of a model, oldest first, and challengers that the gate rejected here."""
     return {
         "model": name,
         "warnings": [*champion_warnings(catalogue, name)],

@@ -30,15 +30,7 @@ from perennial.training_jobs.on_cluster import open_launcher
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """Record needed to train a version again.
-
-    Attributes:
-        title: What people call the version.
-        contract: The resolved contract.
-        snapshot: The files it was trained on.
-        challenger: Which checkpoint was taken, and the digest of its weights.
-        lineage: Original code, packages and machine.
-    """
+    """Record needed to train a version again."""
 
     title: str
     contract: Contract
@@ -118,8 +110,6 @@ class Reproduction:
     """A version and its second training.
 
     Attributes:
-        registered: The version's own record.
-        again: Of the second training.
         causes: Differences between the original training and this one; empty when none is recorded.
     """
 

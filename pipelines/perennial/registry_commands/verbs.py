@@ -49,9 +49,9 @@ def models(
         )
     catalogue = Catalogue(open_home(home))
     if repair:
-        from perennial.registry_commands.repair import repair as repair_records
+        from perennial.registry_commands import champion
 
-        print(repair_records(catalogue, model, partial(_confirm, yes=yes), print))
+        print(champion.repair(catalogue, model, partial(_confirm, yes=yes), print))
     elif json:
         found = listing.versions_record(catalogue, model) if model else None
         print(as_json(found or listing.models_record(catalogue)))

@@ -127,11 +127,7 @@ def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
 
 
 def read_images(column: pl.Series, state: ImageState) -> NDArray[np.float32]:
-    """Pixels [B, H, W, C]; NaN where the value is missing.
-
-    Raises:
-        BadDataError: a picture cannot be decoded or has another form than the training's.
-    """
+    """Pixels [B, H, W, C]; NaN where the value is missing."""
     form = (len(column), state.height, state.width, state.channels)
     if not state.is_encoded:
         return _arrays(column, state.height * state.width * state.channels).reshape(form)

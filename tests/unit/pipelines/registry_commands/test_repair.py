@@ -8,7 +8,7 @@ from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
 from perennial.registry.model_registry import open_registry
 from perennial.registry.version_files import FILES_TAG
-from perennial.registry_commands.repair import RepairEntry
+from perennial.registry_commands.champion import RepairEntry
 from registered_versions import NAME
 from small_models import GOOD, USELESS
 
