@@ -20,30 +20,21 @@ MOST_BORROWED = 60.0
 """Maximum degrees of freedom taken from other columns. More do not change relevant quantiles."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Variance of windows against a reference's mean, relative to its sample variance.
-
-    Attributes:
-        factor: Variance of the difference of means, over the expected sample variance.
-        degrees: Degrees of freedom of the sample variance, by Satterthwaite's approximation.
-    """
-
-    factor: float
-    degrees: float
-
-
 @lru_cache(maxsize=4096)  # scores are alike; with hundreds of blocks each takes milliseconds
 def compare_means(
     correlation: float, row_share: float, num_reference: int, windows: tuple[int, ...]
-) -> Comparison:
-    """Return the variance of a mean over windows against the reference's without drift.
+) -> tuple[float, float]:
+    """Compare a mean over windows with the reference's, without drift.
 
     Args:
         correlation: Correlation from block to block, without the noise of rows.
         row_share: Share of the variance that is noise of rows, independent between blocks.
         num_reference: Number of reference blocks.
         windows: Position after the reference, from 0 on, of each window in the mean.
+
+    Returns:
+        Variance of the difference of means, over the expected sample variance of the reference,
+        and that variance's degrees of freedom, by Satterthwaite's approximation.
     """
     size = num_reference + max(windows) + 1
     distance = np.abs(np.arange(size)[:, None] - np.arange(size))
@@ -54,7 +45,7 @@ def compare_means(
     centred = covariance[:num_reference, :num_reference]
     centred = centred - centred.mean(axis=0)
     trace = float(np.trace(centred))
-    return Comparison(
+    return (
         float(contrast @ covariance @ contrast) / (trace / (num_reference - 1)),
         trace**2 / float(np.trace(centred @ centred)),
     )

@@ -281,15 +281,13 @@ class BlockDeviations:
         for score, (correlation, row_share) in enumerate(
             zip(self.correlations.round(2), self.row_shares.round(1), strict=True)
         ):
-            compared = compare_means(float(correlation), float(row_share), self.size, run)
+            factor, degrees = compare_means(float(correlation), float(row_share), self.size, run)
             rows = 1 + (thinness - 1) * self.row_shares[score]
-            error = math.sqrt(self.variances[score] * compared.factor * rows)
+            error = math.sqrt(self.variances[score] * factor * rows)
             signed = deviation[score]
             if self.scores.kinds[score] not in ONE_SIDED:
                 signed = abs(signed)
-            found[score] = _as_deviate(
-                np.array(signed / error), compared.degrees + self.borrowed[score]
-            )
+            found[score] = _as_deviate(np.array(signed / error), degrees + self.borrowed[score])
         return found
 
     def _distance_z_scores(self, effects: Floats) -> Floats:
@@ -302,11 +300,11 @@ class BlockDeviations:
         correlations = self._column_correlations()
         for window, row in enumerate(effects):
             for index in np.flatnonzero(self.is_distance):
-                compared = compare_means(correlations[index], 0.0, self.size, (window,))
-                wider = math.sqrt(max(compared.factor / independent, 1.0) * self.thinness[window])
+                factor, degrees = compare_means(correlations[index], 0.0, self.size, (window,))
+                wider = math.sqrt(max(factor / independent, 1.0) * self.thinness[window])
                 deviate = math.sqrt(row[index] / wider) - self.root_means[index]
                 error = math.sqrt(self.root_variances[index] * independent)
-                degrees = compared.degrees + self.common_root.degrees
+                degrees += self.common_root.degrees
                 found[window, index] = _as_deviate(np.array(deviate / error), degrees)
         return found
 

@@ -40,15 +40,17 @@ ALIKE = 0.5
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A condition that selects the rows of a slice.
+class Slice:
+    """A group of rows that is judged separately.
 
     Attributes:
-        text: As shown to people, such as `distance > 900`.
-        rows: Whether each row meets it, shape [N].
+        column: The column that selects them; empty for a slice found by search.
+        value: The column's value, or the condition found by search, such as `distance > 900`.
+        rows: Whether each row belongs to it, shape [N].
     """
 
-    text: str
+    column: str
+    value: str
     rows: Rows
 
 
@@ -64,9 +66,9 @@ class Column:
     names: tuple[str, ...]
     codes: Codes
 
-    def condition(self, number: int) -> Condition:
-        """Return the condition for one value or range."""
-        return Condition(self.names[number], self.codes == number)
+    def slice(self, number: int) -> Slice:
+        """Return the rows of one value or range."""
+        return Slice("", self.names[number], self.codes == number)
 
 
 @dataclass(frozen=True)
@@ -107,20 +109,20 @@ class Excess:
 
 
 def propose(
-    frame: pl.DataFrame, columns: Sequence[str], harm: Excess, searched: Rows
-) -> list[Condition]:
+    frame: pl.DataFrame, columns: Sequence[str], excesses: Excess, searched: Rows
+) -> list[Slice]:
     """Propose groups on which the challenger most exceeds the allowed regression, worst first."""
     cut = [column for name in columns if (column := cut_column(frame[name], searched)) is not None]
-    single = sorted(_conditions(cut, harm, searched), key=lambda found: -found[0])[:REFINED]
+    single = sorted(_conditions(cut, excesses, searched), key=lambda found: -found[0])[:REFINED]
     found = list(single)
     for score, condition in single:
-        for better, second in _conditions(cut, harm, searched & condition.rows):
+        for better, second in _conditions(cut, excesses, searched & condition.rows):
             if better > score:
-                both = Condition(
-                    f"{condition.text} and {second.text}", condition.rows & second.rows
+                both = Slice(
+                    "", f"{condition.value} and {second.value}", condition.rows & second.rows
                 )
                 found.append((better, both))
-    chosen: list[Condition] = []
+    chosen: list[Slice] = []
     for score, condition in sorted(found, key=lambda found: -found[0]):
         alike = any(_overlap(condition.rows, other.rows) > ALIKE for other in chosen)
         if score > 0 and not alike:
@@ -156,31 +158,16 @@ def _quarters(name: str, values: Floats, searched: Rows) -> Column | None:
 
 
 def _conditions(
-    columns: Sequence[Column], harm: Excess, rows: Rows
-) -> Iterator[tuple[float, Condition]]:
+    columns: Sequence[Column], excesses: Excess, rows: Rows
+) -> Iterator[tuple[float, Slice]]:
     for column in columns:
-        scores = harm.scores(column.codes, len(column.names), rows)
+        scores = excesses.scores(column.codes, len(column.names), rows)
         for number in np.flatnonzero(np.isfinite(scores)):
-            yield float(scores[number]), column.condition(int(number))
+            yield float(scores[number]), column.slice(int(number))
 
 
 def _overlap(one: Rows, other: Rows) -> float:
     return float((one & other).sum() / max(1, (one | other).sum()))
-
-
-@dataclass(frozen=True)
-class Slice:
-    """A group of rows that is judged separately.
-
-    Attributes:
-        column: The column that selects them; empty for a slice found by search.
-        value: The column's value, or the conditions found by search.
-        rows: Whether each row belongs to it, shape [N].
-    """
-
-    column: str
-    value: str
-    rows: Rows
 
 
 def compare_slices(
@@ -252,11 +239,11 @@ def _found(match: Match, gate: GateSection, searchable: Sequence[str]) -> Iterat
         return
     theirs, weights = row_losses(champion), champion.scored.weights
     excess = row_losses(match.challenger) - theirs - gate.hidden_slice_tolerance * theirs
-    harm = Excess(weights * excess, weights, blocks, gate.slice_min_rows)
-    for condition in propose(match.challenger.scored.rows, searchable, harm, searched):
+    excesses = Excess(weights * excess, weights, blocks, gate.slice_min_rows)
+    for condition in propose(match.challenger.scored.rows, searchable, excesses, searched):
         rows = condition.rows & ~searched
         if rows.sum() >= gate.slice_min_rows and (blocks.at(rows).count >= gate.min_test_blocks):
-            yield Slice("", condition.text, rows)
+            yield Slice("", condition.value, rows)
 
 
 def row_losses(contender: Contender) -> Floats:

@@ -354,7 +354,7 @@ def feed_forward(options: DecoderOptions) -> nn.Module:
 
 
 def decoder_plan(options: DecoderOptions, *, inputs: str = "tokens") -> ParallelPlan:
-    """Where a decoder may be cut; `inputs` names the token ids, [B, T], and `label` is [B, T] too."""
+    """Where a decoder may be cut; `inputs` are the token ids, [B, T], as is `label`."""
     styles: dict[str, TensorStyle] = {
         "embedding": "split",
         "embedding.tokens": "vocabulary",
