@@ -115,12 +115,7 @@ def select(
     breaches = tuple(_breaches(task, candidate.metrics, limits) for candidate in ordered)
     allowed = [number for number, broken in enumerate(breaches) if not broken]
     if not allowed:
-        pairs = zip(ordered, breaches, strict=True)
-        raise PerennialError(
-            "no checkpoint is within the limits in selection.limits",
-            evidence="; ".join(f"{each.title}: {' and '.join(broken)}" for each, broken in pairs),
-            action="relax a limit that is too strict, or change the training",
-        )
+        raise _none_allowed(ordered, breaches)
     sign = sign_of(direction_of(task, metric, "selection.metric"))
     figures = [sign * candidate.metrics[metric] for candidate in ordered]
     top = max(allowed, key=figures.__getitem__)  # the earliest of equals
@@ -177,6 +172,17 @@ def _breaches(
             side = "below" if sign > 0 else "above"
             found.append(f"its {name} ({metrics[name]:.4g}) is {side} the limit ({limit:.4g})")
     return tuple(found)
+
+
+def _none_allowed(
+    candidates: Sequence[ScoredCandidate], breaches: Sequence[tuple[str, ...]]
+) -> PerennialError:
+    pairs = zip(candidates, breaches, strict=True)
+    return PerennialError(
+        "no checkpoint is within the limits in selection.limits",
+        evidence="; ".join(f"{each.title}: {' and '.join(broken)}" for each, broken in pairs),
+        action="relax a limit that is too strict, or change the training",
+    )
 
 
 def _reason(
