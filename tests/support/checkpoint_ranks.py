@@ -37,7 +37,7 @@ def stop_after_one_step() -> int:
     """Train with a signal that came before the first step."""
 
     def listen(self: StopSignal) -> None:
-        self.requested = True
+        self._requested_here = True
 
     StopSignal.listen = listen
     return worker.main()

@@ -33,9 +33,9 @@ def agree_to_stop() -> int:
     heard = []
     for call in range(1, 6):
         if call == 3 and world.rank == 1:
-            stop.requested = True
+            stop._requested_here = True
         stop.ask(world)
-        heard.append(stop.is_agreed())
+        heard.append(stop.is_requested())
     assert heard == [False, False, True, True, True]
     world.barrier()
     return 0

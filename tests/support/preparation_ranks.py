@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from perennial.engine import worker
-from perennial.engine.data import preparation
+from perennial.engine.data import encoded
 from perennial.engine.world.distributed import COLLECTIVE_TIMEOUT
 from tiny_training import TinyTask
 
@@ -17,7 +17,7 @@ TIMEOUT = timedelta(seconds=0.5)
 
 def prepare_longer_than_collectives_may_take() -> int:
     """Train, where fitting and encoding take longer than a step's messages are waited for."""
-    prepare, fit, encode = worker.prepare_data, TinyTask.fit, preparation.encode_split
+    prepare, fit, encode = worker.prepare_data, TinyTask.fit, encoded.encode_split
 
     def hurried(*args: object) -> None:
         dist.barrier()
@@ -33,7 +33,7 @@ def prepare_longer_than_collectives_may_take() -> int:
         time.sleep(3 * TIMEOUT.total_seconds())
         encode(*args)
 
-    worker.prepare_data, TinyTask.fit, preparation.encode_split = hurried, slow_fit, slow_encode
+    worker.prepare_data, TinyTask.fit, encoded.encode_split = hurried, slow_fit, slow_encode
     return worker.main()
 
 
@@ -44,5 +44,5 @@ def fail_to_encode() -> int:
         time.sleep(0.5)
         raise OSError(28, f"No space left on device of rank {os.environ['RANK']}")
 
-    preparation.encode_split = broken
+    encoded.encode_split = broken
     return worker.main()

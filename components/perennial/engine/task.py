@@ -343,6 +343,11 @@ def inputs_of(batch: Batch) -> Batch:
     return {name: tensor for name, tensor in batch.items() if name not in (LABEL, WEIGHT)}
 
 
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Copy a batch of the host to a device; from page-locked memory the copies overlap."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
 def load_task(path: str, options: Mapping[str, JsonValue], columns: TaskColumns) -> Task:
     """Build the task named in a contract, with its options validated.
 

@@ -30,9 +30,8 @@ from perennial.contracts.user_code import no_silent_exit, user_code
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
-from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.encoded import EncodedSplit, encoded, prepare_data
 from perennial.engine.data.loader import Loader
-from perennial.engine.data.preparation import encoded, prepare_data
 from perennial.engine.evaluation.sampled import SampledEvaluation
 from perennial.engine.handover import (
     announce_end,
@@ -145,7 +144,9 @@ def assemble(
     """Build the training loop, in the state of the newest checkpoint."""
     choose_kernels(job.training, world.device)
     make_deterministic(enabled=job.training.deterministic)
-    section = plan_strategy(job, world, task, data)
+    section = job.training
+    if section.strategy == "auto":
+        section = plan_strategy(job, world, task, data)
     model = initial_model(task, data, section, world)
     names = model.whole if isinstance(model, Pipeline) else ()
     optimizer = build_optimizer(model, section, names)

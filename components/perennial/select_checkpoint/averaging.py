@@ -19,7 +19,7 @@ from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.data.batching import fixed_sample
 from perennial.engine.evaluation.resampling import sign_of
 from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
-from perennial.engine.task import Batch, Task, inputs_of
+from perennial.engine.task import Batch, Task, inputs_of, to_device
 from perennial.select_checkpoint.config import SelectionSection
 
 # This many rows give a channel's mean to within 1.1% of its deviation (1 / sqrt(8,192)); more would
@@ -97,7 +97,7 @@ def training_batches(task: Task, rows: pl.DataFrame, device: torch.device) -> It
     # Batches of nearly equal size: a batch of a single row would have no variance.
     for index in np.array_split(np.arange(rows.height), -(-rows.height // BATCH_ROWS)):
         batch = task.augment(task.encode(rows[index]), generator)
-        yield {name: tensor.to(device) for name, tensor in batch.items()}
+        yield to_device(batch, device)
 
 
 @torch.no_grad()

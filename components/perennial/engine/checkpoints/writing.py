@@ -79,9 +79,9 @@ class CheckpointWriter(FileSystemWriter):
         done: Future[list[WriteResult]] = Future()
         with _errors_as_text():
             # The digests are taken of what was written, from the page cache.
-            written = WrittenFiles(super().write_data(plan, planner).wait(), self._folder)
-            self._store.upload(self._manifest.step, written.digests)
-            done.set_result(written)
+            files = WrittenFiles(super().write_data(plan, planner).wait(), self._folder)
+            self._store.upload(self._manifest.step, files.digests)
+            done.set_result(files)
         return done
 
     @override

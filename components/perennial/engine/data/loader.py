@@ -38,7 +38,7 @@ class Loader:
 
     Args:
         task: For its `augment`.
-        split: The encoded training split.
+        data: The encoded training split.
         order: The stream of its rows.
         plan: How a global batch is divided.
         data_rank: Which part belongs to this process.
@@ -49,7 +49,7 @@ class Loader:
     def __init__(
         self,
         task: Task,
-        split: EncodedSplit,
+        data: EncodedSplit,
         order: GlobalOrder,
         plan: BatchPlan,
         data_rank: int,
@@ -59,7 +59,7 @@ class Loader:
     ) -> None:
         self.plan = plan
         self._task = task
-        self._split = split
+        self._data = data
         self._order = order
         self._data_rank = data_rank
         self._seed = seed
@@ -77,7 +77,7 @@ class Loader:
         """Compute the batch at a position in the calling thread."""
         size = self.plan.global_size
         rows = self._order.indices(position * size, size)
-        weights = self._split.weights
+        weights = self._data.weights
         weight = float(size) if weights is None else float(weights[rows].sum(dtype=np.float64))
         generator = None
         if self._augments:
@@ -92,7 +92,7 @@ class Loader:
             self._ahead.close()
 
     def _micro_batch(self, rows: Indices, part: slice, generator: torch.Generator | None) -> Batch:
-        batch = self._split.gather(rows[part] if part.start < part.stop else rows[:1])
+        batch = self._data.gather(rows[part] if part.start < part.stop else rows[:1])
         if part.start == part.stop:
             # A sharded model's passes are collectives: a rank without rows takes part with one
             # of weight 0.

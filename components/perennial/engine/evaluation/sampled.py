@@ -18,7 +18,7 @@ from perennial.engine.parallelism.context import whole_sequences
 from perennial.engine.parallelism.parallelize import free_gathered_parameters
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.precision import computation
-from perennial.engine.task import Task, inputs_of
+from perennial.engine.task import Task, inputs_of, to_device
 from perennial.engine.world.distributed import World
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class SampledEvaluation:
         for start in range(0, max(map(len, shares)), size):
             rows = mine[start : start + size]
             batch = self.split.gather(rows if len(rows) else sample[:1])
-            batch = {name: tensor.to(self.world.device) for name, tensor in batch.items()}
+            batch = to_device(batch, self.world.device)
             if isinstance(model, Pipeline) and not model.has_output:
                 model.pass_on(inputs_of(batch))
                 continue

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
-from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of, to_device
 from perennial.engine.world.distributed import World
 
 if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
@@ -226,7 +226,7 @@ def _scored_batches(
     device = next((tensor.device for tensor in tensors), torch.device("cpu"))
     size, together = task.scoring_rows, task.scored_together
     for rows in dataset.batches(split, size, together=together, part=part):
-        batch = {name: tensor.to(device) for name, tensor in task.encode(rows).items()}
+        batch = to_device(task.encode(rows), device)
         found = score_batch(task, model, batch)
         kept = rows.select(list(dict.fromkeys(keep)))
         yield Scored(found.losses, found.predictions, found.labels, found.weights, kept)

@@ -32,7 +32,7 @@ from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
 from perennial.engine.resilience.not_finite import collect, failure
-from perennial.engine.task import Task
+from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import (
     StopSignal,
     World,
@@ -135,7 +135,7 @@ def update(training: Training) -> tuple[Judgement, bool]:
     loss = add_gradients(training, batch)
     average_gradients(training.unsharded, training.world.layout)
     norm = measure_norm(training)
-    judgement, stop = decide(training, loss, norm, stop=training.stop.is_agreed())
+    judgement, stop = decide(training, loss, norm, stop=training.stop.is_requested())
 
     if judgement in (Judgement.SKIP, Judgement.STOP):
         record_not_finite(training, judgement, batch, loss)
@@ -193,13 +193,10 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
         total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
         return total / batch.weight
     total = 0.0
-    for index, cpu_batch in enumerate(batch.micro_batches):
-        is_last = index == len(batch.micro_batches) - 1
-        micro_batch = {
-            name: tensor.to(device, non_blocking=True) for name, tensor in cpu_batch.items()
-        }
-        set_gradient_sync(model, enabled=is_last)
-        loss, objective = forward(training.task, model, micro_batch, section)
+    for number, micro_batch in enumerate(batch.micro_batches, start=1):
+        set_gradient_sync(model, enabled=number == len(batch.micro_batches))
+        on_device = to_device(micro_batch, device)
+        loss, objective = forward(training.task, model, on_device, section)
         total = scalar(loss) + total
         torch.autograd.backward(objective, torch.full_like(objective, scale))
     # Tensor groups compute the same losses, which count once.

@@ -32,7 +32,7 @@ from perennial.engine.memory.footprint import (
 from perennial.engine.memory.live import PassLine, PassMemory, measure_pass
 from perennial.engine.parallelism.activations import save_memory
 from perennial.engine.reproducibility import seeded_model
-from perennial.engine.task import Task
+from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import World
 
 logger = logging.getLogger(__name__)
@@ -60,23 +60,20 @@ class PlannedMemory(Decision):
 def plan_strategy(
     job: TrainingJob, world: World, task: Task, data: EncodedSplit
 ) -> TrainingSection:
-    """Return the training section with `auto` replaced; every rank calls it together.
+    """Return the training section with `auto` replaced by a layout; every rank calls it together.
 
     Raises:
         PerennialError: no layout fits.
     """
-    section = job.training
-    if section.strategy != "auto":
-        return section
     plan = world.from_first(stored_plan(job) if world.is_first else None)
     if plan is None:
-        plan = make_plan(section, world, task, data)
+        plan = make_plan(job.training, world, task, data)
         if world.is_first:
             save_decision(job, PlannedMemory(fingerprint=job.fingerprint, plan=plan))
     logger.info(plan.text())
     chosen = plan.chosen
     candidate = Candidate(chosen.strategy, chosen.zero_stage, chosen.activation_checkpointing)
-    return candidate.applied(section)
+    return candidate.applied(job.training)
 
 
 def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedSplit) -> MemoryPlan:
@@ -157,8 +154,7 @@ class Activations:
     def _pass(self, model: nn.Module, section: TrainingSection, rows: int) -> PassMemory:
         device = next(model.parameters()).device
         batch = self._data.gather(np.arange(rows))
-        moved = {name: tensor.to(device) for name, tensor in batch.items()}
-        return measure_pass(model, self._task, moved, section)
+        return measure_pass(model, self._task, to_device(batch, device), section)
 
     def _measured_section(self, checkpointing: str, device: torch.device) -> TrainingSection:
         """Alone, so that short types come by autocast; offloading is what GPUs do."""

@@ -21,7 +21,7 @@ from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.parallelism.plan import checked_plan
 from perennial.engine.parallelism.tensor import share_matrices
 from perennial.engine.precision import computation, fsdp_policy
-from perennial.engine.task import Batch, Task
+from perennial.engine.task import Batch, Task, to_device
 from perennial.engine.world.distributed import World
 from perennial.engine.world.layout import Layout
 
@@ -288,7 +288,7 @@ def _trial_output(
     """Yield the output of a forward pass that leaves no trace in running statistics."""
     buffers = [buffer.clone() for buffer in model.buffers()]
     with computation(training, device):
-        output = model(**{name: value.to(device) for name, value in inputs.items()})
+        output = model(**to_device(inputs, device))
     yield output
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)

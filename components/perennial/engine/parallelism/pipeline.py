@@ -16,7 +16,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.parallelism.plan import checked_plan, matching
 from perennial.engine.parallelism.stages import assign_parts, cut, first_input, require_chain
-from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of, to_device
 from perennial.engine.world.distributed import World
 
 if TYPE_CHECKING:
@@ -124,13 +124,7 @@ class Pipeline(nn.Module):
             The sum of the losses; zero where the last stage is not.
         """
         rows = max(len(batch[LABEL]) for batch in micro_batches)
-        self._batches = [
-            {
-                name: tensor.to(self._device, non_blocking=True)
-                for name, tensor in padded(batch, rows).items()
-            }
-            for batch in micro_batches
-        ]
+        self._batches = [to_device(padded(batch, rows), self._device) for batch in micro_batches]
         self._losses_of, self._scale = losses_of, scale
         inputs: dict[str, Any] = {
             name: torch.cat([batch[name] for batch in self._batches])

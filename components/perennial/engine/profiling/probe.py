@@ -31,7 +31,7 @@ from perennial.engine.parallelism.activations import compile_blocks, save_memory
 from perennial.engine.parallelism.normalization import normalized
 from perennial.engine.precision import LossScale, choose_kernels
 from perennial.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
-from perennial.engine.task import Task
+from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import World
 from perennial.engine.world.scalars import Scalar, scalar
 
@@ -228,9 +228,9 @@ class Update:
         self._randomness.begin(step)
         batch, device = self._loader.gather(step), self._subject.device
         total = 0.0
-        for cpu_batch in batch.micro_batches:
-            micro_batch = {name: value.to(device) for name, value in cpu_batch.items()}
-            loss, objective = forward(self._subject.task, self.model, micro_batch, self._training)
+        for micro_batch in batch.micro_batches:
+            on_device = to_device(micro_batch, device)
+            loss, objective = forward(self._subject.task, self.model, on_device, self._training)
             total += float(loss.detach()) / batch.weight
             scale = self._scale.value / batch.weight
             torch.autograd.backward(objective, torch.full_like(objective, scale))

@@ -18,7 +18,7 @@ from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.user_code import user_code
 from perennial.engine.evaluation.scoring import predict_batch, scoring_device
 from perennial.engine.export import load_model
-from perennial.engine.task import Task
+from perennial.engine.task import Task, to_device
 
 NANOSECONDS = 1e9
 
@@ -70,8 +70,9 @@ def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np
     parts = []
     for start in range(0, rows.height, task.scoring_rows):
         batch = task.encode(rows.slice(start, task.scoring_rows))
-        on_device = {name: tensor.to(device) for name, tensor in batch.items()}
-        found = predict_batch(task, model, on_device)[1].detach().double().cpu().numpy()
+        found = (
+            predict_batch(task, model, to_device(batch, device))[1].detach().double().cpu().numpy()
+        )
         parts.append(found[:, None] if found.ndim == 1 else found)
     return np.concatenate(parts)
 

@@ -221,8 +221,8 @@ class StopSignal:
     """
 
     def __init__(self) -> None:
-        self.requested = False
-        self._is_agreed = False
+        self._requested_here = False
+        self._requested = False
         self._interval = 1  # updates from one question to the next; the same on all ranks
         self._updates = 0
         self._asked_at = time.monotonic()
@@ -239,18 +239,18 @@ class StopSignal:
         if self._updates < self._interval:
             return
         now = time.monotonic()
-        own = [float(self.requested), (now - self._asked_at) / self._updates / world.size]
+        own = [float(self._requested_here), (now - self._asked_at) / self._updates / world.size]
         self._answers = world.begin_sum(torch.tensor(own, dtype=torch.float64))
         self._asked_at, self._updates = now, 0
 
-    def is_agreed(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether a rank was told to stop; called by all ranks after each update."""
         if self._answers is not None:
             requests, seconds_per_update = self._answers.wait().tolist()
             self._interval = max(1, int(ASK_SECONDS / seconds_per_update))
-            self._is_agreed = self._is_agreed or requests > 0
+            self._requested = self._requested or requests > 0
             self._answers = None
-        return self._is_agreed
+        return self._requested
 
     def _request(self, signal_number: int, frame: FrameType | None) -> None:
-        self.requested = True
+        self._requested_here = True
