@@ -1,6 +1,7 @@
 """Arguments that several verbs share: what is out of range is refused before anything starts."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -66,6 +67,13 @@ def refuse_both(first: str, second: str, *given: object) -> None:
     """
     if all(given):
         raise PerennialError(f"{first} and {second} exclude each other", action="remove one")
+
+
+def print_lines(lines: Iterable[object]) -> int:
+    """Print each line as soon as it is known; return the exit code of success."""
+    for line in lines:
+        print(line, flush=True)
+    return 0
 
 
 HOME = Path(".perennial")

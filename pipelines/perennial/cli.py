@@ -23,6 +23,7 @@ from perennial.arguments import (
     file,
     flag,
     open_home,
+    print_lines,
     refuse_both,
 )
 from perennial.contracts.errors import PerennialError
@@ -135,17 +136,14 @@ def options_(
     """Explain the contract's options: meaning, type, default, when to change them."""
     from perennial.options import explain, overview
 
-    print("\n".join(explain(path, with_advanced=all_) if path or all_ else overview()))
-    return 0
+    return print_lines(explain(path, with_advanced=all_) if path or all_ else overview())
 
 
 def compile_(out: Annotated[Path, file("target folder", metavar="FOLDER")] = Path()) -> int:
     """Write the pipelines' intermediate representation, ready to upload to Kubeflow Pipelines."""
     from perennial.compilation import PIPELINES, compile_pipeline
 
-    for name in PIPELINES:
-        print(compile_pipeline(name, out / f"{name}.yaml"))
-    return 0
+    return print_lines(compile_pipeline(name, out / f"{name}.yaml") for name in PIPELINES)
 
 
 def probe(
@@ -163,12 +161,8 @@ def probe(
         raise PerennialError("--out belongs to `probe lr`", action="remove it")
     checked = _checked(contract)
     if option == "lr":
-        lines = probe_lr(checked, out or Path("probe-lr.html"))
-    else:
-        lines = probe_batch_size(checked, largest or 8192)
-    for line in lines:
-        print(line, flush=True)
-    return 0
+        return print_lines(probe_lr(checked, out or Path("probe-lr.html")))
+    return print_lines(probe_batch_size(checked, largest or 8192))
 
 
 def sanity(
@@ -254,16 +248,14 @@ def status(
         return cluster.show_status(profile, model)
     from perennial.overview import status_lines
 
-    print("\n".join(status_lines(open_home(home), model)))
-    return 0
+    return print_lines(status_lines(open_home(home), model))
 
 
 def runs(home: HomeFolder = HOME) -> int:
     """List the runs, newest last."""
     from perennial.overview import run_lines
 
-    print("\n".join(run_lines(open_home(home))))
-    return 0
+    return print_lines(run_lines(open_home(home)))
 
 
 def report(

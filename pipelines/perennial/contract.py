@@ -70,7 +70,16 @@ def load_contract(path: Path) -> Contract:
         PerennialError: there is no such file.
     """
     contract, text = read_document(path, Contract, "contract")
-    contract = _with_shared_metric(_with_absolute_uri(contract, path))
+    uri = contract.data.uri
+    if "://" not in uri:
+        uri = str((path.resolve().parent / uri).resolve())
+    # The best checkpoints that training keeps are the best by selection's metric.
+    metric = contract.training.metric or contract.selection.metric
+    changes = {
+        "data": contract.data.model_copy(update={"uri": uri}),
+        "training": contract.training.model_copy(update={"metric": metric}),
+    }
+    contract = contract.model_copy(update=changes)
     problems = list(_cross_field_problems(path, text, contract))
     if problems:
         raise ContractError(path, problems)
@@ -121,20 +130,6 @@ def to_toml(contract: Contract) -> str:
         lines = [f"[{name}]", *(toml_line(key, value) for key, value in section.items())]
         sections.append("\n".join(lines))
     return "\n\n".join(sections)
-
-
-def _with_absolute_uri(contract: Contract, path: Path) -> Contract:
-    uri = contract.data.uri
-    if "://" not in uri:
-        uri = str((path.resolve().parent / uri).resolve())
-    return contract.model_copy(update={"data": contract.data.model_copy(update={"uri": uri})})
-
-
-def _with_shared_metric(contract: Contract) -> Contract:
-    """Use the metric of selection for the best checkpoints that training keeps."""
-    metric = contract.training.metric or contract.selection.metric
-    training = contract.training.model_copy(update={"metric": metric})
-    return contract.model_copy(update={"training": training})
 
 
 def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator[Problem]:

@@ -4,7 +4,6 @@ The first few arrive together and are trained on; after each further one the str
 and the pipeline itself decides whether to train again and whether to promote.
 """
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,24 +64,14 @@ class Replay:
                 evidence=f"{self._source.uri} has {len(keys)}",
                 action="prepare more data, or lower --first",
             )
-        for number in range(max(self._handled(), first - 1) + 1, last + 1):
+        is_begun = (self._folder / ReplayState.file_name).exists()
+        handled = ReplayState.read(self._folder).handled if is_begun else 0
+        for number in range(max(handled, first - 1) + 1, last + 1):
             new = keys[:number] if number == first else keys[number - 1 : number]
             for key in keys[:number]:
-                self._arrive(key)
+                target = self._folder / "data" / key
+                if not target.exists():
+                    self._source.download(key, target)
             pipeline = "continuous_training" if number == first else "drift_monitoring"
             yield Arrival(number, tuple(new), pipeline)
             ReplayState(handled=number).write(self._folder)
-
-    def _handled(self) -> int:
-        if not (self._folder / ReplayState.file_name).exists():
-            return 0
-        return ReplayState.read(self._folder).handled
-
-    def _arrive(self, key: str) -> None:
-        target = self._folder / "data" / key
-        if target.exists():
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.arriving")
-        shutil.copyfile(self._source.fetch(key, self._folder / "cache"), partial)
-        partial.replace(target)

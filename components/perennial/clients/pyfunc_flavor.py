@@ -62,7 +62,9 @@ def write_flavor(
         target.parent.mkdir(parents=True, exist_ok=True)
         copyfile(file, target)
     example.write_parquet(folder / EXAMPLE_ROWS_FILE)
-    _write_example(folder, example)
+    request = {"columns": example.columns, "data": [list(map(_plain, r)) for r in example.rows()]}
+    (folder / _EXAMPLE).write_text(json.dumps(request))
+    (folder / _SERVING_EXAMPLE).write_text(json.dumps({"dataframe_split": request}))
     _write_environment(folder, requirements)
     model = Model(
         signature=ModelSignature(
@@ -120,33 +122,19 @@ def _plain(value: object) -> object:
     return value
 
 
-def _write_example(folder: Path, example: pl.DataFrame) -> None:
-    request = {"columns": example.columns, "data": [list(map(_plain, r)) for r in example.rows()]}
-    (folder / _EXAMPLE).write_text(json.dumps(request))
-    (folder / _SERVING_EXAMPLE).write_text(json.dumps({"dataframe_split": request}))
-
-
 def _write_environment(folder: Path, requirements: Sequence[str]) -> None:
     python = platform.python_version()
+    virtualenv = {
+        "python": python,
+        "build_dependencies": ["pip", "setuptools", "wheel"],
+        "dependencies": [f"-r {_REQUIREMENTS}"],
+    }
+    conda = {
+        "name": "mlflow-env",
+        "channels": ["conda-forge"],
+        "dependencies": [f"python={python}", "pip", {"pip": list(requirements)}],
+    }
     (folder / _REQUIREMENTS).write_text("".join(f"{line}\n" for line in requirements))
     # JSON is YAML, too.
-    (folder / _VIRTUALENV).write_text(
-        json.dumps(
-            {
-                "python": python,
-                "build_dependencies": ["pip", "setuptools", "wheel"],
-                "dependencies": [f"-r {_REQUIREMENTS}"],
-            },
-            indent=2,
-        )
-    )
-    (folder / _CONDA).write_text(
-        json.dumps(
-            {
-                "name": "mlflow-env",
-                "channels": ["conda-forge"],
-                "dependencies": [f"python={python}", "pip", {"pip": list(requirements)}],
-            },
-            indent=2,
-        )
-    )
+    (folder / _VIRTUALENV).write_text(json.dumps(virtualenv, indent=2))
+    (folder / _CONDA).write_text(json.dumps(conda, indent=2))

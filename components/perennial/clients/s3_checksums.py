@@ -1,44 +1,50 @@
 """S3 checksums: whether a content matches the checksum or ETag of its object."""
 
 import hashlib
+import re
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from io import BufferedReader, BytesIO
+from typing import Any
 
 _CHUNK_BYTES = 1024 * 1024
-_MD5_HEX = 32
 
 
 def agrees(
-    content: BinaryIO, answer: Mapping[str, Any], *, part_bytes: Callable[[], int] | None = None
+    content: BytesIO | BufferedReader,
+    answer: Mapping[str, Any],
+    *,
+    part_bytes: Callable[[], int] | None = None,
 ) -> bool | None:
     """Whether a content has the checksum or the ETag of its object; None where neither decides.
 
     `part_bytes` gives the size of the parts that the object was uploaded in; 0 if unknown.
     """
-    sums = {"ChecksumSHA256": hashlib.sha256, "ChecksumSHA1": hashlib.sha1}
+    sums = {"ChecksumSHA256": "sha256", "ChecksumSHA1": "sha1"}
     for name, algorithm in sums.items():
         if _is_of_whole(answer, name):
-            return str(answer[name]) == b64encode(_digest(content, algorithm())).decode()
+            digest = hashlib.file_digest(content, algorithm).digest()
+            return str(answer[name]) == b64encode(digest).decode()
     if _is_of_whole(answer, "ChecksumCRC32"):
         expected = str(answer["ChecksumCRC32"])
         return expected == b64encode(_crc32(content).to_bytes(4, "big")).decode()
-    tag = str(answer.get("ETag", "")).strip('"').lower()
-    if not _is_md5_based(answer):
+    # Under KMS and customers' keys an ETag is a number like any other.
+    is_kms = str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
+    is_md5 = not is_kms and not answer.get("SSECustomerAlgorithm")
+    tag = re.fullmatch(r'"?([0-9a-f]{32})(-\d+)?"?', str(answer.get("ETag", "")).lower())
+    if tag is None or not is_md5:
         return None
-    if _is_hex(tag):
-        return _digest(content, _md5()).hex() == tag
-    whole, _, num_parts = tag.partition("-")
-    is_in_parts = _is_hex(whole) and num_parts.isdigit()
-    size = part_bytes() if part_bytes and is_in_parts else 0
+    if tag[2] is None:
+        return hashlib.file_digest(content, _md5).hexdigest() == tag[1]
+    size = part_bytes() if part_bytes else 0
     if size <= 0:
         return None
     parts = _md5()
     while part := content.read(size):
         parts.update(hashlib.md5(part, usedforsecurity=False).digest())
     # Uploads whose parts differ in size have another sum: agreement proves, difference does not.
-    return True if parts.hexdigest() == whole else None
+    return True if parts.hexdigest() == tag[1] else None
 
 
 def _is_of_whole(answer: Mapping[str, Any], name: str) -> bool:
@@ -48,27 +54,11 @@ def _is_of_whole(answer: Mapping[str, Any], name: str) -> bool:
     return bool(value) and not is_in_parts and kind != "COMPOSITE"
 
 
-def _is_md5_based(answer: Mapping[str, Any]) -> bool:
-    """Under KMS and customers' keys an ETag is a number like any other."""
-    is_kms = str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
-    return not is_kms and not answer.get("SSECustomerAlgorithm")
-
-
-def _is_hex(tag: str) -> bool:
-    return len(tag) == _MD5_HEX and all(letter in "0123456789abcdef" for letter in tag)
-
-
 def _md5() -> "hashlib._Hash":
     return hashlib.md5(usedforsecurity=False)
 
 
-def _digest(content: BinaryIO, algorithm: "hashlib._Hash") -> bytes:
-    while chunk := content.read(_CHUNK_BYTES):
-        algorithm.update(chunk)
-    return algorithm.digest()
-
-
-def _crc32(content: BinaryIO) -> int:
+def _crc32(content: BytesIO | BufferedReader) -> int:
     value = 0
     while chunk := content.read(_CHUNK_BYTES):
         value = zlib.crc32(chunk, value)

@@ -79,14 +79,15 @@ class DataSection(Section):
     @model_validator(mode="after")
     def _one_role_per_column(self) -> Self:
         roles: dict[str, str] = {}
-        named = [("label", (self.label,)), ("ids", self.ids), ("meta", self.meta)]
-        named += [("features", self.features)]
-        named += [
-            (key, (value,)) for key, value in (("time", self.time), ("group", self.group)) if value
-        ]
-        for role, columns in named:
-            for column in columns:
-                if column in roles and not self._may_be_both(column, {role, roles[column]}):
+        named = {
+            "label": (self.label,), "ids": self.ids, "meta": self.meta, "features": self.features,
+            "time": (self.time,), "group": (self.group,),
+        }  # fmt: skip
+        for role, columns in named.items():
+            for column in filter(None, columns):
+                both = {role, roles.get(column, role)}
+                is_own_label = column in self.text and both == {"label", "features"}
+                if column in roles and not is_own_label and both != {"group", "meta"}:
                     raise ValueError(
                         f"column {column!r} is named as {roles[column]} and as {role}; "
                         "give each column one role"
@@ -95,10 +96,6 @@ class DataSection(Section):
         if self.available_at and self.time is None:
             raise ValueError("available_at needs `time`, the column holding the prediction time")
         return self
-
-    def _may_be_both(self, column: str, roles: set[str]) -> bool:
-        is_own_label = column in self.text and roles == {"label", "features"}
-        return is_own_label or roles == {"group", "meta"}
 
 
 class SplitSection(Section):

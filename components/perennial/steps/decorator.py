@@ -137,25 +137,25 @@ class _Attempt:
                 self.journal.append("step_stopped", step=self.name, key=self.key)
                 raise
             except BaseException as error:
-                self._keep_report()
-                self._forget(getattr(error, "stale_steps", ()))
+                self._clean_up_after(error)
                 logging.getLogger(__name__).exception("step=%s failed", self.name)
                 self.journal.append(
-                    "step_failed",
-                    step=self.name,
-                    key=self.key,
-                    log=log,
-                    error=_readable(error),
+                    "step_failed", step=self.name, key=self.key, log=log, error=_readable(error),
                     traceback="".join(traceback.format_exception(error)),
-                )
+                )  # fmt: skip
                 self._publish_report(error)
                 raise
 
-    def _keep_report(self) -> None:
-        """A failed step's report is what people need most: keep it if it was written."""
+    def _clean_up_after(self, error: BaseException) -> None:
+        """Keep the report, which people need most, and drop results that the error outdated."""
+        if self.folder is None:
+            return
         report = self.outputs.get(REPORT_NAME)
-        if self.folder is not None and report is not None and report.exists():
+        if report is not None and report.exists():
             copy_tree(report, self.folder / REPORT_NAME)
+        for step in getattr(error, "stale_steps", ()):
+            for folder in self.folder.parent.glob(f"{step}-*"):
+                shutil.rmtree(folder)
 
     def _publish_report(self, error: BaseException) -> None:
         """Store a failed step's report, which KFP drops; add its address to the error."""
@@ -171,13 +171,6 @@ class _Attempt:
             logging.getLogger(__name__).warning("report=%s could not be stored", key, exc_info=True)
             return
         error.add_note(f"  report:   {self.store_uri.rstrip('/')}/{key}")
-
-    def _forget(self, steps: Sequence[str]) -> None:
-        """Drop results that an error proved outdated; continuing the run makes them again."""
-        if self.folder is not None:
-            for step in steps:
-                for folder in self.folder.parent.glob(f"{step}-*"):
-                    shutil.rmtree(folder)
 
     def keep(self, result: StepResult) -> None:
         """Store outputs, then the result as the commit marker, then record the end."""

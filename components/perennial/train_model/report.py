@@ -1,6 +1,7 @@
 """Training report: the curves of a training and its checkpoints."""
 
 from collections.abc import Mapping
+from statistics import mean
 
 from perennial.contracts.memory import MemoryPlan
 from perennial.contracts.training import TrainingResult
@@ -103,6 +104,7 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
         "examples per second": [(point.step, point.examples_per_second) for point in history],
         "memory": [(point.step, point.memory_bytes / 2**20) for point in history],
     }
+    waiting = mean([point.data_wait_share for point in history] or [0.0])
     captions = {
         "learning rate": "Learning rate of the update.",
         "gradient norm": "Length of the gradient before clipping, mean of the interval.",
@@ -112,7 +114,7 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
         "unstable, 1e-5 too small to learn.",
         "memory": "Peak memory in MiB of the first rank: of its GPU, or of the process on a CPU.",
         "examples per second": "Throughput without evaluations and checkpoints; "
-        f"{_mean_wait(result):.1%} of the time was spent waiting for data.",
+        f"{waiting:.1%} of the time was spent waiting for data.",
     }
     for name, points in signals.items():
         page.figure(line_chart({name: points}, x_label="step", y_label=name), captions[name])
@@ -193,8 +195,3 @@ def _utilization(result: TrainingResult) -> dict[str, str]:
     if last.utilization is not None:
         text += f", {last.utilization:.1%} of the peak (MFU)"
     return {"arithmetic": text}
-
-
-def _mean_wait(result: TrainingResult) -> float:
-    shares = [point.data_wait_share for point in result.history]
-    return sum(shares) / len(shares) if shares else 0.0

@@ -17,6 +17,7 @@ from perennial.arguments import (
     Reason,
     file,
     flag,
+    print_lines,
     refuse_both,
     text_of,
 )
@@ -59,16 +60,13 @@ def deploy(
     if diff:
         nothing = "no difference in schedules, contract, images and pods"
         print("\n".join(difference(cluster, desired, observed)) or nothing)
-    for warning in plan_warnings(desired, observed):
-        print(warning)
+    print_lines(plan_warnings(desired, observed))
     if not actions:
         print("nothing to do: the cluster holds what the contract and the profile ask for")
-    elif dry_run:
-        print("\n".join(f"would {action}" for action in actions))
-    else:
-        for action in apply(cluster.api, desired):
-            print(f"✓ {action}", flush=True)
-    return 0
+        return 0
+    if dry_run:
+        return print_lines(f"would {action}" for action in actions)
+    return print_lines(f"✓ {action}" for action in apply(cluster.api, desired))
 
 
 def submit(
@@ -186,10 +184,10 @@ def schedule(
     cluster = _connect(profile)
     if pause or resume:
         switch(cluster, model, enabled=resume)
-    for found in cluster.schedules(model):
-        state = "enabled" if found.enabled else "paused"
-        print(f"{found.name!r}: {found.cron[2:]}, {state}")
-    return 0
+    return print_lines(
+        f"{found.name!r}: {found.cron[2:]}, {'enabled' if found.enabled else 'paused'}"
+        for found in cluster.schedules(model)
+    )
 
 
 def watch(model: ModelName, profile: ProfileFile) -> int:
@@ -232,9 +230,7 @@ def logs(
 
     namespace = load_profile(profile).server.namespace
     cluster = Cluster.connect(ClusterAddress.read(), namespace)
-    for line in run_log_lines(cluster, run, step):
-        print(line, flush=True)
-    return 0
+    return print_lines(run_log_lines(cluster, run, step))
 
 
 def cancel(run: RunId, profile: ProfileFile) -> int:
@@ -261,9 +257,7 @@ def undeploy(
     """Take a model's schedules off the cluster; runs, pipeline versions and models stay."""
     from perennial.deployment.operations import undeploy as take_away
 
-    for line in take_away(_connect(profile), model, cancel_running=cancel_running):
-        print(line, flush=True)
-    return 0
+    return print_lines(take_away(_connect(profile), model, cancel_running=cancel_running))
 
 
 def show_status(profile: Path, model: str) -> int:
@@ -274,8 +268,7 @@ def show_status(profile: Path, model: str) -> int:
         raise PerennialError(
             "`status --profile` needs a model", action="perennial status MODEL --profile PROFILE"
         )
-    print("\n".join(status_lines(_connect(profile), model)))
-    return 0
+    return print_lines(status_lines(_connect(profile), model))
 
 
 def _content(path: Path) -> bytes:
