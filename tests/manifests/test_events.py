@@ -48,8 +48,8 @@ def mounted(tmp_path, bucket, monkeypatch):
     (tmp_path / "key" / "signing-key").write_text(KEY)
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = TargetCluster(where, connect(where))
-        list(apply(site.api, desire(contract(), where)))
+        target = TargetCluster(where, connect(where))
+        list(apply(target.api, desire(contract(), where)))
         monkeypatch.setattr("perennial.deployment.profile.load_profile", lambda path: where)
 
         def run(body, job="job-1"):

@@ -151,11 +151,11 @@ def test_the_table_names_what_the_code_asks_and_nothing_else(paths, table):
 def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_nothing_else(bucket):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = TargetCluster(where, connect(where))
-        list(apply(site.api, desire(contract(name="flights", uri=f"{bucket}/data"), where)))
+        target = TargetCluster(where, connect(where))
+        list(apply(target.api, desire(contract(name="flights", uri=f"{bucket}/data"), where)))
         open_store(f"{bucket}/data").write("a.parquet", b"rows")
         server.calls.clear()
-        results = [watch(site, "flights") for _ in range(2)]
+        results = [watch(target, "flights") for _ in range(2)]
         requests = {as_right(call) for call in server.calls}
     assert "started" in results[1]
     assert requests == WATCHER
@@ -164,12 +164,12 @@ def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_not
 def test_an_exporter_asks_the_pipelines_server_for_these_and_nothing_else(bucket, tmp_path):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = TargetCluster(where, connect(where))
-        list(apply(site.api, desire(contract(name="flights"), where)))
+        target = TargetCluster(where, connect(where))
+        list(apply(target.api, desire(contract(name="flights"), where)))
         server.calls.clear()
         mlflow = Environment(f"{bucket}/store", f"sqlite:///{tmp_path}/m.db", "t", None, "", "", "")
         store = open_store(f"{bucket}/store")
-        found = list(ModelCollector(site, open_registry(mlflow), store).collect())
+        found = list(ModelCollector(target, open_registry(mlflow), store).collect())
         asked = {as_right(call) for call in server.calls}
     assert any(family.samples for family in found)
     assert asked == EXPORTER

@@ -41,7 +41,7 @@ def served():
         yield server, url
 
 
-def site_of(url, **sections):
+def target_of(url, **sections):
     where = profile(url, **sections)
     return TargetCluster(where, connect(where))
 
@@ -59,7 +59,7 @@ def wanted(monitoring):
 
 
 def deploy(url, **sections):
-    where = site_of(url, **sections)
+    where = target_of(url, **sections)
     return list(apply(where.api, wanted(where.profile.schedules.monitoring)))
 
 
@@ -184,34 +184,34 @@ def test_deployments_at_once_leave_one_schedule(served):
 def test_paused_schedules_stay_paused_through_deployments(served):
     server, url = served
     deploy(url)
-    site = site_of(url)
-    assert len(switch(site, "flights-late", enabled=False)) == 1
+    target = target_of(url)
+    assert len(switch(target, "flights-late", enabled=False)) == 1
     deploy(url, **CHANGED)
     assert server.enabled("monitoring") == []
-    assert "PAUSED" in "\n".join(status_lines(site, "flights-late"))
-    switch(site, "flights-late", enabled=True)
+    assert "PAUSED" in "\n".join(status_lines(target, "flights-late"))
+    switch(target, "flights-late", enabled=True)
     assert len(server.enabled("monitoring")) == 1
 
 
 def test_submitting_starts_the_contract_on_disk_and_leaves_schedules_alone(served):
     server, url = served
     deploy(url)
-    site = site_of(url)
-    run = submit(site, contract(), Start("training", Cause("looked odd")))
+    target = target_of(url)
+    run = submit(target, contract(), Start("training", Cause("looked odd")))
     assert server.runs[run]["display_name"].startswith("flights-late training 20")
     parameters = server.runs[run]["runtime_config"]["parameters"]
     assert '"reason":"looked odd"' in parameters["trigger"]
     assert len(server.schedules) == 1
     with pytest.raises(PerennialError, match="1 runs of flights-late are under way"):
-        submit(site, contract(), Start("training", Cause("again")))
+        submit(target, contract(), Start("training", Cause("again")))
 
 
 def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
     server, url = served
     deploy(url)
-    site = site_of(url)
+    target = target_of(url)
     cause = Cause("new files", '{"files": 3}')
-    run = start_deployed(site, "flights-late", Start("training", cause))
+    run = start_deployed(target, "flights-late", Start("training", cause))
     started = server.runs[run]
     version = started["pipeline_version_reference"]["pipeline_version_id"]
     pipeline = server.versions[version]["pipeline_id"]
@@ -219,10 +219,10 @@ def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
     assert '"evidence":{"files":3}' in started["runtime_config"]["parameters"]["trigger"]
     with pytest.raises(PerennialError, match="not a JSON object"):
         start_deployed(
-            site, "flights-late", Start("training", Cause("x", "three files"), force=True)
+            target, "flights-late", Start("training", Cause("x", "three files"), force=True)
         )
     with pytest.raises(PerennialError, match="nothing is deployed for a model 'flight'"):
-        start_deployed(site, "flight", Start("training", Cause("typo")))
+        start_deployed(target, "flight", Start("training", Cause("typo")))
 
 
 @pytest.mark.parametrize(
@@ -236,14 +236,14 @@ def test_a_cause_that_is_too_long_for_steps_is_refused_with_the_limit(cause):
 def test_a_terminated_run_is_called_cancelled_although_the_server_says_failed(served):
     server, url = served
     deploy(url)
-    site = site_of(url)
-    run = submit(site, contract(), Start("training", Cause("a test")))
-    assert cancel(site, run)
+    target = target_of(url)
+    run = submit(target, contract(), Start("training", Cause("a test")))
+    assert cancel(target, run)
     shown = []
-    assert follow(site, run, shown.append, sleep=lambda seconds: None).was_canceled
+    assert follow(target, run, shown.append, sleep=lambda seconds: None).was_canceled
     assert shown == [f"{server.runs[run]['display_name']}: cancelled"]
-    assert not cancel(site, run)
-    assert "cancelled" in "\n".join(status_lines(site, "flights-late"))
+    assert not cancel(target, run)
+    assert "cancelled" in "\n".join(status_lines(target, "flights-late"))
 
 
 @pytest.fixture
@@ -255,18 +255,18 @@ def without_pauses(monkeypatch):
 def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pauses):
     server, url = served
     deploy(url)
-    site = site_of(url)
-    run = submit(site, contract(), Start("training", Cause("a test")))
+    target = target_of(url)
+    run = submit(target, contract(), Start("training", Cause("a test")))
     shown, pauses = [], []
 
     def sleep(seconds):
         pauses.append(seconds)
         server.is_away = len(pauses) < 3
         if len(pauses) == 4:
-            cancel(site, run)
+            cancel(target, run)
 
     server.is_away = True
-    assert follow(site, run, shown.append, sleep=sleep).was_canceled
+    assert follow(target, run, shown.append, sleep=sleep).was_canceled
     assert "the run continues; still waiting" in shown[0]
     assert len(shown) == 2
 
@@ -274,12 +274,12 @@ def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pause
 def test_an_outage_that_does_not_end_is_an_error(served, without_pauses):
     server, url = served
     deploy(url)
-    site = site_of(url)
-    run = submit(site, contract(), Start("training", Cause("a test")))
+    target = target_of(url)
+    run = submit(target, contract(), Start("training", Cause("a test")))
     server.is_away = True
     pauses = []
     with pytest.raises(UnreachableError):
-        follow(site, run, lambda line: None, sleep=pauses.append)
+        follow(target, run, lambda line: None, sleep=pauses.append)
     assert sum(pauses) >= 600.0
 
 
@@ -289,14 +289,14 @@ def test_undeploying_stops_schedules_first_and_leaves_runs(served):
     (schedule,) = server.schedules
     experiment = server.schedules[schedule]["experiment_id"]
     run = server.add_run("RUNNING", recurring_run_id=schedule, experiment_id=experiment)
-    site = site_of(url)
-    printed = list(undeploy(site, "flights-late", cancel_running=False))
+    target = target_of(url)
+    printed = list(undeploy(target, "flights-late", cancel_running=False))
     assert server.runs[run]["state"] == "RUNNING"
     assert "until its run is over; call again" in " ".join(printed)
     assert server.enabled("monitoring") == []
-    list(undeploy(site, "flights-late", cancel_running=True))
+    list(undeploy(target, "flights-late", cancel_running=True))
     assert server.runs[run]["state"] == "FAILED"
-    list(undeploy(site, "flights-late", cancel_running=False))
+    list(undeploy(target, "flights-late", cancel_running=False))
     assert server.schedules == {}
 
 
@@ -304,7 +304,7 @@ def test_the_difference_names_options_schedules_and_images(served):
     _, url = served
     deploy(url)
     digest = "sha256:" + "f" * 64
-    changed = site_of(
+    changed = target_of(
         url, schedules={"monitoring": "0 4 * * *"},
         images={"data": f"registry.example/perennial-data@{digest}"},
     )  # fmt: skip
@@ -334,10 +334,10 @@ def test_the_difference_names_options_schedules_and_images(served):
 def test_the_difference_names_what_a_profile_changes(served, section, line):
     _, url = served
     deploy(url)
-    same = site_of(url)
+    same = target_of(url)
     desired = desire(contract(), same.profile)
     assert list(difference(same, desired, observe(same.api, desired))) == []
-    changed = site_of(url, **section)
+    changed = target_of(url, **section)
     desired = desire(contract(), changed.profile)
     lines = list(difference(changed, desired, observe(changed.api, desired)))
     assert line in lines
@@ -351,14 +351,14 @@ def test_tokens_are_read_anew_for_each_request(served, tmp_path):
         deploy(url, **where)
     token.write_text("first\n")
     server.token = "first"
-    site = site_of(url, **where)
-    assert site.api.find_experiment("flights-late") is None
+    target = target_of(url, **where)
+    assert target.api.find_experiment("flights-late") is None
     token.write_text("second\n")
     server.token = "second"
-    assert site.api.find_experiment("flights-late") is None
+    assert target.api.find_experiment("flights-late") is None
     token.write_text("stale\n")
     with pytest.raises(PerennialError, match="missing or expired"):
-        site.api.find_experiment("flights-late")
+        target.api.find_experiment("flights-late")
 
 
 def test_a_server_that_is_not_there_is_named():

@@ -46,14 +46,14 @@ class Place:
     def __init__(self, server, url, bucket, folder):
         self.server, self.store = server, open_store(f"{bucket}/store")
         self.profile = profile(url, stores={"store_uri": f"{bucket}/store"})
-        self.site = TargetCluster(self.profile, connect(self.profile))
+        self.target = TargetCluster(self.profile, connect(self.profile))
         self.registry = open_registry(
             Environment(self.store.uri, f"sqlite:///{folder}/mlflow.db", "t", None, "", "", "")
         )
 
     def deploy(self, model):
         wanted = desire(contract(name=model), self.profile)
-        list(apply(self.site.api, wanted))
+        list(apply(self.target.api, wanted))
 
     def register(self, model, fingerprint):
         self.registry.describe_model(model, "", {})
@@ -65,8 +65,8 @@ class Place:
         return made
 
     def run_of(self, model, pipeline, state, ended=None):
-        experiment = self.site.experiment(model)
-        found = self.site.api.find_pipeline(pipeline)
+        experiment = self.target.experiment(model)
+        found = self.target.api.find_pipeline(pipeline)
         values = {"finished_at": ended} if ended else {}
         return self.server.add_run(
             state, experiment_id=experiment,
@@ -75,7 +75,7 @@ class Place:
 
     def exported(self):
         registry = CollectorRegistry()
-        registry.register(ModelCollector(self.site, self.registry, self.store))
+        registry.register(ModelCollector(self.target, self.registry, self.store))
         return parsed(generate_latest(registry).decode())
 
 
@@ -129,7 +129,7 @@ def test_all_series_are_written_down(place):
 def test_a_deployed_model_without_champion_has_a_schedule_and_no_invented_age(place):
     place.deploy("new")
     assert place.exported() == {("perennial_schedule_enabled", "kind=monitoring", "model=new"): 1.0}
-    switch(place.site, "new", enabled=False)
+    switch(place.target, "new", enabled=False)
     assert place.exported() == {("perennial_schedule_enabled", "kind=monitoring", "model=new"): 0.0}
 
 
@@ -168,7 +168,7 @@ def test_a_damaged_look_fails_the_scrape_and_is_named(place):
 def test_a_cancelled_run_is_not_one_that_failed_by_itself(place):
     place.deploy("m")
     run = place.run_of("m", "drift-monitoring", "RUNNING")
-    place.site.api.terminate(run)
+    place.target.api.terminate(run)
     states = {key[-1] for key in place.exported() if key[0] == "perennial_run_state"}
     assert states == {"state=cancelled"}
 

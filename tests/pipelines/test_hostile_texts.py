@@ -63,12 +63,12 @@ def test_contract_reason_and_evidence_reach_every_step_as_written(placed, kind, 
     cause = Cause(HOSTILE, json.dumps({HOSTILE: [HOSTILE]}))
     with pipeline_server() as (server, url):
         where = profile(url, stores={"secrets": SECRETS})
-        site = TargetCluster(where, connect(where))
+        target = TargetCluster(where, connect(where))
         if how == "submitted":
-            run = submit(site, hostile_contract(), Start(kind, cause))
+            run = submit(target, hostile_contract(), Start(kind, cause))
         else:
-            list(apply(site.api, desire(hostile_contract(), where)))
-            run = start_deployed(site, "flights-late", Start(kind, cause))
+            list(apply(target.api, desire(hostile_contract(), where)))
+            run = start_deployed(target, "flights-late", Start(kind, cause))
         parameters = server.runs[run]["runtime_config"]["parameters"]
     for container in containers(placed["continuous-training"]):
         found = received(container, parameters)

@@ -58,8 +58,8 @@ def cluster(bucket):
         yield server, TargetCluster(where, connect(where)), open_store(f"{bucket}/store")
 
 
-def deploy(site, wanted):
-    return list(apply(site.api, desire(wanted, site.profile)))
+def deploy(target, wanted):
+    return list(apply(target.api, desire(wanted, target.profile)))
 
 
 def parcels(store):
@@ -67,47 +67,47 @@ def parcels(store):
 
 
 def test_a_deployment_stores_it_once_and_passes_its_address(cluster, bucket):
-    server, site, store = cluster
+    server, target, store = cluster
     wanted = long_contract(f"{bucket}/data")
-    assert any(action.text.startswith("store the contract") for action in deploy(site, wanted))
+    assert any(action.text.startswith("store the contract") for action in deploy(target, wanted))
     (key,) = parcels(store)
     assert Contract.from_json(store.read(key)) == wanted
     (schedule,) = server.schedules.values()
     assert schedule["runtime_config"]["parameters"]["contract"] == f"{bucket}/store/{key}"
-    assert deploy(site, wanted) == []
+    assert deploy(target, wanted) == []
 
 
 def test_looking_first_stores_nothing(cluster, bucket):
-    _, site, store = cluster
-    wanted = desire(long_contract(f"{bucket}/data"), site.profile)
-    planned = [action.text for action in plan(wanted, observe(site.api, wanted))]
+    _, target, store = cluster
+    wanted = desire(long_contract(f"{bucket}/data"), target.profile)
+    planned = [action.text for action in plan(wanted, observe(target.api, wanted))]
     assert any(text.startswith("store the contract, which is too long for KFP") for text in planned)
     assert parcels(store) == []
 
 
 def test_a_contract_that_kfp_can_carry_needs_no_store(cluster, bucket):
-    server, site, store = cluster
-    deploy(site, contract(name="flights", uri=f"{bucket}/data"))
+    server, target, store = cluster
+    deploy(target, contract(name="flights", uri=f"{bucket}/data"))
     (schedule,) = server.schedules.values()
     assert schedule["runtime_config"]["parameters"]["contract"].startswith("{")
     assert parcels(store) == []
 
 
 def test_what_reads_a_deployed_contract_follows_the_address(cluster, bucket):
-    _, site, _ = cluster
-    deploy(site, long_contract(f"{bucket}/data"))
+    _, target, _ = cluster
+    deploy(target, long_contract(f"{bucket}/data"))
     open_store(f"{bucket}/data").write("a.parquet", b"rows")
-    assert "started" in [watch(site, "flights") for _ in range(2)][1]
-    changed = desire(long_contract(f"{bucket}/data", PLACES[:-1]), site.profile)
-    lines = list(difference(site, changed, observe(site.api, changed)))
+    assert "started" in [watch(target, "flights") for _ in range(2)][1]
+    changed = desire(long_contract(f"{bucket}/data", PLACES[:-1]), target.profile)
+    lines = list(difference(target, changed, observe(target.api, changed)))
     assert [line[:36] for line in lines] == [
         f"{sign} expectations.columns.place.allowed"[:36] for sign in "-+"
     ]
 
 
 def test_a_submitted_run_gets_the_contract_on_disk(cluster, bucket):
-    server, site, store = cluster
-    run = submit(site, long_contract(f"{bucket}/data"), MANUAL)
+    server, target, store = cluster
+    run = submit(target, long_contract(f"{bucket}/data"), MANUAL)
     (key,) = parcels(store)
     given = server.runs[run]["runtime_config"]["parameters"]["contract"]
     assert given == f"{bucket}/store/{key}"
@@ -117,15 +117,15 @@ def test_a_submitted_run_gets_the_contract_on_disk(cluster, bucket):
 def test_a_lost_contract_starts_no_run_and_the_next_deployment_brings_it_back(
     cluster, bucket, damage
 ):
-    server, site, store = cluster
+    server, target, store = cluster
     wanted = long_contract(f"{bucket}/data")
-    deploy(site, wanted)
+    deploy(target, wanted)
     (key,) = parcels(store)
     store.delete(key) if damage == "deleted" else store.write(key, b"{}")
     with pytest.raises(PerennialError, match="parcels/") as caught:
-        start_deployed(site, "flights", MANUAL)
+        start_deployed(target, "flights", MANUAL)
     assert "`perennial deploy` or `submit` the contract again" in caught.value.action
     assert server.runs == {}
-    (action,) = deploy(site, wanted)
+    (action,) = deploy(target, wanted)
     assert action.text.startswith("store the contract")
-    assert start_deployed(site, "flights", MANUAL) in server.runs
+    assert start_deployed(target, "flights", MANUAL) in server.runs

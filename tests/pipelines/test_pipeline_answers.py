@@ -83,35 +83,37 @@ def test_a_login_page_is_no_empty_answer(redirects, ask):
 def deployed():
     with pipeline_server() as (server, url):
         where = profile(url)
-        site = TargetCluster(where, connect(where))
-        list(apply(site.api, desire(contract(), where)))
-        yield server, site
+        target = TargetCluster(where, connect(where))
+        list(apply(target.api, desire(contract(), where)))
+        yield server, target
 
 
 def test_long_evidence_starts_a_run_although_descriptions_are_short(deployed):
-    server, site = deployed
+    server, target = deployed
     evidence = '{"files": "' + "a" * 500 + '"}'
-    run = server.runs[start_deployed(site, "flights-late", Start("training", Cause("n", evidence)))]
+    run = server.runs[
+        start_deployed(target, "flights-late", Start("training", Cause("n", evidence)))
+    ]
     assert run["description"].endswith("…")
     assert "a" * 500 in run["runtime_config"]["parameters"]["trigger"]
 
 
 def test_a_run_that_is_being_cancelled_is_not_cancelled_again(deployed):
-    server, site = deployed
+    server, target = deployed
     ((schedule, item),) = server.schedules.items()
     run = server.add_run(
         "CANCELING", recurring_run_id=schedule, experiment_id=item["experiment_id"]
     )
-    assert cancel(site, run)
-    printed = list(undeploy(site, "flights-late", cancel_running=True))
+    assert cancel(target, run)
+    printed = list(undeploy(target, "flights-late", cancel_running=True))
     assert not [line for line in printed if line.startswith("cancelled")]
     assert not [call for call in server.calls if call.endswith(":terminate")]
     server.runs[run]["state"] = "FAILED"
-    assert not cancel(site, run)
+    assert not cancel(target, run)
 
 
 def test_a_run_that_ends_before_it_is_cancelled_stops_no_undeployment(deployed):
-    server, site = deployed
+    server, target = deployed
     ((schedule, item),) = server.schedules.items()
     run = server.add_run("RUNNING", recurring_run_id=schedule, experiment_id=item["experiment_id"])
 
@@ -120,17 +122,19 @@ def test_a_run_that_ends_before_it_is_cancelled_stops_no_undeployment(deployed):
             server.runs[run]["state"] = "SUCCEEDED"
 
     server.before = end
-    list(undeploy(site, "flights-late", cancel_running=True))
-    assert "kept the disabled" not in " ".join(undeploy(site, "flights-late", cancel_running=True))
+    list(undeploy(target, "flights-late", cancel_running=True))
+    assert "kept the disabled" not in " ".join(
+        undeploy(target, "flights-late", cancel_running=True)
+    )
     assert server.schedules == {}
 
 
 def test_a_refusal_to_cancel_a_run_that_goes_on_is_an_error(deployed):
-    server, site = deployed
+    server, target = deployed
     run = server.add_run("RUNNING", experiment_id=next(iter(server.experiments)))
     server.fault = (len(server.mutations), "refuse")
     with pytest.raises(PerennialError, match="refuses to terminate"):
-        cancel(site, run)
+        cancel(target, run)
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,16 @@ def upgraded():
         yield server, TargetCluster(where, api)
 
 
-def schedule_before(site):
+def schedule_before(target):
     saved = BEFORE["schedule"]
-    pipeline = site.api.find_pipeline("drift-monitoring")
-    site.api.create_experiment(NAME, "")
-    experiment = site.api.find_experiment(NAME)
-    return site.api.create_schedule(
+    pipeline = target.api.find_pipeline("drift-monitoring")
+    target.api.create_experiment(NAME, "")
+    experiment = target.api.find_experiment(NAME)
+    return target.api.create_schedule(
         experiment,
         NewSchedule(
             name=saved["name"],
-            version=site.api.find_version(pipeline, BEFORE["versions"]["drift-monitoring"]),
+            version=target.api.find_version(pipeline, BEFORE["versions"]["drift-monitoring"]),
             parameters={"contract": canonical_json(saved["parameters"]["contract"])},
             service_account="pipeline-runner", pipeline_root="", description=saved["description"],
             cron=saved["cron"], enabled=True, starts_at=datetime.now(UTC),
@@ -65,27 +65,27 @@ def schedule_before(site):
 
 
 def test_a_deployment_remakes_the_schedule_with_the_new_pipelines(upgraded):
-    server, site = upgraded
-    old = schedule_before(site)
-    list(apply(site.api, WANTED))
+    server, target = upgraded
+    old = schedule_before(target)
+    list(apply(target.api, WANTED))
     (schedule,) = server.schedules.values()
     assert schedule["recurring_run_id"] != old
     assert schedule["display_name"] == BEFORE["schedule"]["name"]
     assert BEFORE["versions"]["drift-monitoring"] not in schedule["description"]
-    assert list(apply(site.api, WANTED)) == []
+    assert list(apply(target.api, WANTED)) == []
 
 
 def test_before_the_deployment_a_run_starts_with_the_deployed_version(upgraded):
-    server, site = upgraded
-    schedule_before(site)
-    run = server.runs[start_deployed(site, NAME, MANUAL)]
+    server, target = upgraded
+    schedule_before(target)
+    run = server.runs[start_deployed(target, NAME, MANUAL)]
     assert json.loads(run["runtime_config"]["parameters"]["trigger"])["reason"] == "looked odd"
 
 
 def test_a_paused_schedule_stays_paused(upgraded):
-    server, site = upgraded
-    site.api.set_enabled(schedule_before(site), enabled=False)
-    list(apply(site.api, WANTED))
+    server, target = upgraded
+    target.api.set_enabled(schedule_before(target), enabled=False)
+    list(apply(target.api, WANTED))
     (schedule,) = server.schedules.values()
     assert schedule["status"] == "DISABLED"
 

@@ -17,20 +17,20 @@ from pipeline_server import pipeline_server
 def deployed(bucket):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = TargetCluster(where, connect(where))
+        target = TargetCluster(where, connect(where))
         wanted = desire(contract(name="flights", uri=f"{bucket}/data"), where)
-        list(apply(site.api, wanted))
-        yield server, site, open_store(f"{bucket}/data")
+        list(apply(target.api, wanted))
+        yield server, target, open_store(f"{bucket}/data")
 
 
-def look(site, times=1):
-    return [watch(site, "flights") for _ in range(times)]
+def look(target, times=1):
+    return [watch(target, "flights") for _ in range(times)]
 
 
 def test_a_dataset_that_gained_files_is_monitored_once(deployed):
-    server, site, data = deployed
+    server, target, data = deployed
     data.write("month=1/a.parquet", b"one")
-    first, second, third = look(site, 3)
+    first, second, third = look(target, 3)
     assert "waiting until they stay the same" in first
     assert "+1 files; started drift-monitoring" in second
     assert "nothing new in 1 files" in third
@@ -38,60 +38,60 @@ def test_a_dataset_that_gained_files_is_monitored_once(deployed):
     assert run["display_name"].startswith("flights monitoring")
     assert '"new_files":1' in run["description"]
     version = run["pipeline_version_reference"]["pipeline_version_id"]
-    assert server.versions[version]["display_name"] == site_version(site, "monitoring")
+    assert server.versions[version]["display_name"] == deployed_version(target, "monitoring")
 
 
-def site_version(site, kind):
-    description = site.deployed("flights").description
+def deployed_version(target, kind):
+    description = target.deployed("flights").description
     return description.partition(f"{kind}=")[2].split()[0]
 
 
 def test_an_upload_under_way_is_waited_for(deployed):
-    server, site, data = deployed
+    server, target, data = deployed
     for number in range(4):
         data.write(f"part-{number}.parquet", b"rows")
-        assert "waiting" in look(site)[0]
-    assert "started" in look(site)[0]
+        assert "waiting" in look(target)[0]
+    assert "started" in look(target)[0]
     assert len(server.runs) == 1
 
 
 def test_while_a_run_is_under_way_the_files_stay_unhandled(deployed):
-    server, site, data = deployed
+    server, target, data = deployed
     data.write("a.parquet", b"one")
-    look(site, 2)
+    look(target, 2)
     (run,) = server.runs.values()
     data.write("b.parquet", b"two")
-    assert "a run is under way; the next look acts" in look(site, 2)[1]
+    assert "a run is under way; the next look acts" in look(target, 2)[1]
     run["state"] = "SUCCEEDED"
-    assert "+1 files; started" in look(site)[0]
+    assert "+1 files; started" in look(target)[0]
 
 
 def test_files_of_another_kind_do_not_count(deployed):
-    server, site, data = deployed
+    server, target, data = deployed
     for key in ("_SUCCESS", "_delta_log/0.checkpoint.parquet", "_x/a.parquet", "a.parquet.tmp"):
         data.write(key, b"other")
-    assert look(site, 3) == ["flights: nothing new in 0 files"] * 3
+    assert look(target, 3) == ["flights: nothing new in 0 files"] * 3
     assert server.runs == {}
 
 
 def test_a_server_that_refuses_the_run_leaves_the_files_unhandled(deployed):
-    server, site, data = deployed
+    server, target, data = deployed
     data.write("a.parquet", b"one")
-    look(site)
+    look(target)
     server.fault = (len(server.mutations), "refuse")
     with pytest.raises(PerennialError, match="refuses to start a run"):
-        look(site)
-    assert "started" in look(site)[0]
+        look(target)
+    assert "started" in look(target)[0]
 
 
 def test_a_model_that_is_not_deployed_cannot_be_watched(deployed):
-    _, site, _ = deployed
+    _, target, _ = deployed
     with pytest.raises(PerennialError, match="nothing is deployed for a model 'trains'"):
-        watch(site, "trains")
+        watch(target, "trains")
 
 
 def test_what_a_snapshot_takes_counts(deployed):
-    _, site, data = deployed
+    _, target, data = deployed
     for key in ("month=1/a.PARQUET", "_year=2024/b.parq"):
         data.write(key, b"rows")
-    assert "+2 files; started" in look(site, 2)[1]
+    assert "+2 files; started" in look(target, 2)[1]

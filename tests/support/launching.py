@@ -25,7 +25,7 @@ from perennial.training_jobs.manifests import PyTorchJob, RunIdentity, TrainJob
 from perennial.training_jobs.on_cluster import ClusterLauncher
 
 # One second of a real cluster is about a hundredth of one here.
-PACE = PollIntervals(
+INTERVALS = PollIntervals(
     poll=0.1, shortest=0.02, settle=0.5, curves=0.1, reconnect=0.02, logs=0.6, heartbeat=0.05
 )
 PERSISTENCE = Persistence(budget_seconds=3.0, first_pause_seconds=0.02, longest_pause_seconds=0.1)
@@ -103,7 +103,7 @@ def launcher_for(kind=PyTorchJobs, budgets=BUDGETS, persistence=PERSISTENCE) -> 
     cluster = Cluster.connect(ClusterAddress.read(), persistence=persistence)
     return ClusterLauncher(
         cluster, KINDS[kind], RunIdentity.of_pod(cluster.own_pod()),
-        small_resources(kind, budgets), intervals=PACE,
+        small_resources(kind, budgets), intervals=INTERVALS,
     )  # fmt: skip
 
 

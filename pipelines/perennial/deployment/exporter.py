@@ -44,8 +44,8 @@ SERIES = {
 class ModelCollector(Collector):
     """Reads Kubeflow Pipelines, MLflow and the object store at each scrape."""
 
-    def __init__(self, site: TargetCluster, registry: ModelRegistry, store: ObjectStore) -> None:
-        self._site = site
+    def __init__(self, target: TargetCluster, registry: ModelRegistry, store: ObjectStore) -> None:
+        self._target = target
         self._registry = registry
         self._store = store
 
@@ -69,11 +69,11 @@ class ModelCollector(Collector):
         yield from families.values()
 
     def _values(self) -> Iterator[tuple[str, str, list[str], float]]:
-        deployed = deployed_models(self._site)
-        kinds = {self._site.api.find_pipeline(name): kind for kind, name in PIPELINE_OF.items()}
+        deployed = deployed_models(self._target)
+        kinds = {self._target.api.find_pipeline(name): kind for kind, name in PIPELINE_OF.items()}
         for model, schedules in deployed.items():
             experiment_id = next(iter(schedules.values())).experiment_id
-            runs = self._site.api.runs(experiment_id, limit=SEEN_RUNS)
+            runs = self._target.api.runs(experiment_id, limit=SEEN_RUNS)
             for kind, schedule in schedules.items():
                 yield model, "schedule_enabled", [kind], float(schedule.enabled)
             for kind in PIPELINE_OF:
@@ -90,10 +90,10 @@ class ModelCollector(Collector):
                 yield model, name, [], value
 
 
-def deployed_models(site: TargetCluster) -> dict[str, dict[str, Schedule]]:
+def deployed_models(target: TargetCluster) -> dict[str, dict[str, Schedule]]:
     """Return model → kind → newest schedule, of every model that was deployed with a schedule."""
     found: dict[str, dict[str, Schedule]] = {}
-    for schedule in site.api.schedules():
+    for schedule in target.api.schedules():
         metadata = parse_schedule_metadata(schedule.description)
         if metadata is not None:
             # By the name, as the contract may be an address.
@@ -102,13 +102,13 @@ def deployed_models(site: TargetCluster) -> dict[str, dict[str, Schedule]]:
     return found
 
 
-def collectors(site: TargetCluster) -> CollectorRegistry:
+def collectors(target: TargetCluster) -> CollectorRegistry:
     """Return the collectors of this process, with the addresses of a profile."""
-    stores = site.profile.stores
+    stores = target.profile.stores
     environment = Environment(stores.store_uri, stores.tracking_uri, "exporter", None, "", "", "")
     registry = CollectorRegistry()
     registry.register(
-        ModelCollector(site, open_registry(environment), open_store(stores.store_uri))
+        ModelCollector(target, open_registry(environment), open_store(stores.store_uri))
     )
     return registry
 

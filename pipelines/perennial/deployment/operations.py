@@ -101,47 +101,47 @@ class TargetCluster:
         return max(schedules, key=lambda schedule: schedule.age)
 
 
-def submit(site: TargetCluster, contract: Contract, start: Start) -> str:
+def submit(target: TargetCluster, contract: Contract, start: Start) -> str:
     """Start a run of this contract as it is on disk; its id. Schedules are left as they are.
 
     Raises:
         PerennialError: a run of the model is under way, and `force` is false.
     """
-    desired = desire(contract, site.profile)
-    list(apply(site.api, desired, kinds=()))
-    version = observe(site.api, desired).versions[PIPELINE_OF[start.kind]]
-    return _start(site, desired.experiment, version, desired.contract.value, start)
+    desired = desire(contract, target.profile)
+    list(apply(target.api, desired, kinds=()))
+    version = observe(target.api, desired).versions[PIPELINE_OF[start.kind]]
+    return _start(target, desired.experiment, version, desired.contract.value, start)
 
 
-def start_deployed(site: TargetCluster, model: str, start: Start) -> str:
+def start_deployed(target: TargetCluster, model: str, start: Start) -> str:
     """Start what is deployed, now; the run's id.
 
     Raises:
         PerennialError: the model has no schedule, a run of it is under way, or its contract is not
             in the object store any more.
     """
-    newest = site.deployed(model)
+    newest = target.deployed(model)
     resolve(newest.parameters["contract"])
-    version = _deployed_version(site, newest, start.kind)
+    version = _deployed_version(target, newest, start.kind)
     if version is None:
         raise PerennialError(
             f"the pipeline version that {model} was deployed with does not exist any more",
             evidence=f"{PIPELINE_OF[start.kind]} does not contain the version of {newest.name!r}",
             action="deploy the contract again",
         )
-    return _start(site, model, version, newest.parameters["contract"], start)
+    return _start(target, model, version, newest.parameters["contract"], start)
 
 
-def switch(site: TargetCluster, model: str, *, enabled: bool) -> list[Schedule]:
+def switch(target: TargetCluster, model: str, *, enabled: bool) -> list[Schedule]:
     """Pause or resume a model's schedules; those that were changed. A deployment respects it."""
-    changed = [each for each in site.schedules(model) if each.enabled != enabled]
+    changed = [each for each in target.schedules(model) if each.enabled != enabled]
     for schedule in changed:
-        site.api.set_enabled(schedule.schedule_id, enabled=enabled)
+        target.api.set_enabled(schedule.schedule_id, enabled=enabled)
     return changed
 
 
 def follow(
-    site: TargetCluster,
+    target: TargetCluster,
     run_id: str,
     show: Callable[[str], None],
     *,
@@ -158,7 +158,7 @@ def follow(
     outage_polls = 0
     while True:
         try:
-            run = site.api.run(run_id)
+            run = target.api.run(run_id)
         except UnreachableError as error:
             outage_polls += 1
             if outage_polls > LONGEST_OUTAGE_POLLS:
@@ -178,61 +178,63 @@ def follow(
         sleep(POLL_SECONDS)
 
 
-def cancel(site: TargetCluster, run_id: str) -> bool:
+def cancel(target: TargetCluster, run_id: str) -> bool:
     """Ask for a run's end; False when it was over already."""
-    run = site.api.run(run_id)
+    run = target.api.run(run_id)
     if run.is_over:
         return False
-    return _terminate(site, run) or not site.api.run(run_id).is_over
+    return _terminate(target, run) or not target.api.run(run_id).is_over
 
 
-def undeploy(site: TargetCluster, model: str, *, cancel_running: bool) -> Iterator[str]:
+def undeploy(target: TargetCluster, model: str, *, cancel_running: bool) -> Iterator[str]:
     """Remove a model's schedules, reporting each step; runs, versions and models stay.
 
     Raises:
         PerennialError: nothing is deployed under this name.
     """
-    experiment = site.experiment(model)
+    experiment = target.experiment(model)
     ours = [
-        each for each in site.api.schedules(experiment) if parse_schedule_metadata(each.description)
+        each
+        for each in target.api.schedules(experiment)
+        if parse_schedule_metadata(each.description)
     ]
     for schedule in ours:  # all of them first: none may start a run while others are removed
         if schedule.enabled:
-            site.api.set_enabled(schedule.schedule_id, enabled=False)
+            target.api.set_enabled(schedule.schedule_id, enabled=False)
             yield f"disabled the schedule {schedule.name!r}"
-    under_way = site.api.unfinished_runs(experiment)
+    under_way = target.api.unfinished_runs(experiment)
     if cancel_running:
         for run in under_way:
-            if _terminate(site, run):
+            if _terminate(target, run):
                 yield f"cancelled {run.name!r} ({run.run_id})"
     busy = {run.schedule_id for run in under_way}
     for schedule in ours:
         if schedule.schedule_id in busy:
             yield f"kept the disabled schedule {schedule.name!r} until its run is over; call again"
         else:
-            site.api.delete_schedule(schedule.schedule_id)
+            target.api.delete_schedule(schedule.schedule_id)
             yield f"deleted the schedule {schedule.name!r}"
     if under_way and not cancel_running:
         yield f"{len(under_way)} runs are under way and go on; --cancel-running ends them"
 
 
-def status_lines(site: TargetCluster, model: str) -> list[str]:
+def status_lines(target: TargetCluster, model: str) -> list[str]:
     """A model's schedules and newest runs."""
-    experiment = site.experiment(model)
+    experiment = target.experiment(model)
     schedules = [
         f"  schedule {schedule.name!r}: {schedule.cron[2:]}"
         + ("" if schedule.enabled else ", PAUSED")
-        for schedule in site.schedules(model)
+        for schedule in target.schedules(model)
     ]
-    runs = [_run_line(run) for run in site.api.runs(experiment, limit=SHOWN_RUNS)]
+    runs = [_run_line(run) for run in target.api.runs(experiment, limit=SHOWN_RUNS)]
     return [
-        f"{model} in {site.profile.server.namespace} of {site.profile.server.pipelines_url}",
+        f"{model} in {target.profile.server.namespace} of {target.profile.server.pipelines_url}",
         *(schedules or ["  no schedule"]),
         *(runs or ["  no run yet"]),
     ]
 
 
-def difference(site: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:
+def difference(target: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:
     """Yield the changes of a deployment to schedules, contract, images and pods, line by line."""
     deployed = [each for kind in KINDS for each in observed.of_kind(kind)[-1:]]
     yield from _changes(
@@ -245,29 +247,29 @@ def difference(site: TargetCluster, desired: Desired, observed: Observed) -> Ite
     text = resolve(newest.parameters["contract"])
     yield from _changes(*(_flat(json.loads(each)) for each in (text, desired.contract.text)))
     for kind in KINDS:
-        version = _deployed_version(site, newest, kind)
-        there = site.api.version_documents(version) if version is not None else []
+        version = _deployed_version(target, newest, kind)
+        there = target.api.version_documents(version) if version is not None else []
         placed = yaml.safe_load_all(desired.pipeline(PIPELINE_OF[kind]).package)
         changes = _changes(*(_flat(settings_in(each)) for each in (there, placed)))
         yield from (f"{line[:2]}{kind}: {line[2:]}" for line in changes)
 
 
 def _deployed_version(
-    site: TargetCluster, schedule: Schedule, kind: Kind
+    target: TargetCluster, schedule: Schedule, kind: Kind
 ) -> PipelineVersion | None:
     """Return the pipeline version that was deployed with a schedule; None when it is gone."""
     mark = parse_schedule_metadata(schedule.description)
-    pipeline = site.api.find_pipeline(PIPELINE_OF[kind])
+    pipeline = target.api.find_pipeline(PIPELINE_OF[kind])
     if mark is None or pipeline is None:
         return None
-    return site.api.find_version(pipeline, mark.versions[kind])
+    return target.api.find_version(pipeline, mark.versions[kind])
 
 
 def _start(
-    site: TargetCluster, model: str, version: PipelineVersion, contract: str, start: Start
+    target: TargetCluster, model: str, version: PipelineVersion, contract: str, start: Start
 ) -> str:
-    experiment = site.experiment(model)
-    under_way = site.api.unfinished_runs(experiment)
+    experiment = target.experiment(model)
+    under_way = target.api.unfinished_runs(experiment)
     if under_way and not start.force:
         raise PerennialError(
             f"{len(under_way)} runs of {model} are under way",
@@ -279,20 +281,20 @@ def _start(
         version=version,
         parameters=parameters_of(start.kind, contract, start.cause.trigger),
         description=start.cause.trigger,  # monitoring finds a trigger of its own, and takes none
-        service_account=site.profile.pods.service_account,
-        pipeline_root=site.profile.stores.pipeline_root,
+        service_account=target.profile.pods.service_account,
+        pipeline_root=target.profile.stores.pipeline_root,
     )
-    return site.api.start_run(experiment, new)
+    return target.api.start_run(experiment, new)
 
 
-def _terminate(site: TargetCluster, run: PipelineRun) -> bool:
+def _terminate(target: TargetCluster, run: PipelineRun) -> bool:
     """Whether it took this call: a server refuses runs that are being cancelled, or are over."""
     if run.was_canceled:
         return False
     try:
-        site.api.terminate(run.run_id)
+        target.api.terminate(run.run_id)
     except PerennialError:
-        now = site.api.run(run.run_id)
+        now = target.api.run(run.run_id)
         if not (now.is_over or now.was_canceled):
             raise
         return False

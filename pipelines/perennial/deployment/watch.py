@@ -29,7 +29,7 @@ class WatchState(Section):
     """Number of files in the handled listing."""
 
 
-def watch(site: TargetCluster, model: str) -> str:
+def watch(target: TargetCluster, model: str) -> str:
     """Look once; start `drift_monitoring` if there is something new; return what was done.
 
     New files are acted on when two looks in a row list the same: an upload of many files that is
@@ -40,10 +40,10 @@ def watch(site: TargetCluster, model: str) -> str:
         PerennialError: the model has no schedule with the address of its data, or the dataset
             cannot be listed.
     """
-    deployed = site.deployed(model)
+    deployed = target.deployed(model)
     contract = Contract.from_json(resolve(deployed.parameters["contract"]))
     listed, files = _listing(open_store(contract.data.uri))
-    store = open_store(site.profile.stores.store_uri)
+    store = open_store(target.profile.stores.store_uri)
     key = f"watch/{model}/state.json"
     kept = store.read(key)
     state = WatchState.from_json(kept) if kept else WatchState()
@@ -53,14 +53,14 @@ def watch(site: TargetCluster, model: str) -> str:
     if listed != state.seen:
         _keep(store, key, state.model_copy(update={"seen": listed}), kept)
         return f"{model}: {files} files, {new:+d}; waiting until they stay the same"
-    if site.api.unfinished_runs(site.experiment(model)):
+    if target.api.unfinished_runs(target.experiment(model)):
         return f"{model}: {new:+d} files, but a run is under way; the next look acts"
     cause = Cause("new data", json.dumps({"files": files, "new_files": new}))
     after = WatchState(seen=listed, handled=listed, files=files)
     # Kept first: of two watchers at once one writes, and the other one stops here.
     _keep(store, key, after, kept)
     try:
-        run = start_deployed(site, model, Start("monitoring", cause))
+        run = start_deployed(target, model, Start("monitoring", cause))
     except PerennialError:
         _keep(store, key, state, after.to_json().encode())
         raise

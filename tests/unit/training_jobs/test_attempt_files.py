@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from launching import PACE, eventually, launcher_for, training_job
+from launching import INTERVALS, eventually, launcher_for, training_job
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import announce_end, announce_rendezvous
@@ -20,15 +20,15 @@ def job(tmp_path, bucket):
 
 
 def test_the_rendezvous_is_complete_when_the_first_rank_reports_it(job):
-    traces = AttemptFiles(job, PACE)
-    assert not traces.is_rendezvous_complete()
+    files = AttemptFiles(job, INTERVALS)
+    assert not files.is_rendezvous_complete()
     announce_rendezvous(job)
-    assert traces.is_rendezvous_complete()
+    assert files.is_rendezvous_complete()
 
 
-def test_a_trainer_of_before_that_only_makes_steps_has_joined_too(job):
+def test_the_rendezvous_is_complete_too_once_an_older_trainer_has_made_a_step(job):
     open_store(job.attempt_uri).write(job.first_step.name, b"")
-    assert AttemptFiles(job, PACE).is_rendezvous_complete()
+    assert AttemptFiles(job, INTERVALS).is_rendezvous_complete()
 
 
 def test_pods_after_a_suspension_do_not_inherit_the_markers_of_earlier_ones(job):
@@ -37,29 +37,29 @@ def test_pods_after_a_suspension_do_not_inherit_the_markers_of_earlier_ones(job)
     store = open_store(job.attempt_uri)
     store.write("errors/rank-1.json", b"{}")
     store.write("job.json", b"{}")
-    AttemptFiles(job, PACE).forget()
+    AttemptFiles(job, INTERVALS).forget()
     assert [item.key for item in store.list()] == ["job.json"]
 
 
 def test_a_store_that_is_away_is_no_reason_to_give_up(job, monkeypatch):
     elsewhere = job.model_copy(update={"store_uri": "s3://no-such-bucket/training"})
-    traces = AttemptFiles(elsewhere, PACE)
-    assert traces.is_rendezvous_complete()
-    traces.fetch_curves()
+    files = AttemptFiles(elsewhere, INTERVALS)
+    assert files.is_rendezvous_complete()
+    files.fetch_curves()
     (job.logs / "pod-0-a.log").write_text("a line\n")
-    traces.keep_logs([job.logs / "pod-0-a.log"], is_last=True)
+    files.keep_logs([job.logs / "pod-0-a.log"], is_last=True)
 
 
 def test_logs_are_kept_while_they_grow_and_at_the_end(job):
     kept, log = open_store(job.attempt_uri), job.logs / "pod-0-a.log"
-    rarely = dataclasses.replace(PACE, logs=3600.0)
-    traces = AttemptFiles(job, rarely)
+    rarely = dataclasses.replace(INTERVALS, logs=3600.0)
+    files = AttemptFiles(job, rarely)
     log.write_text("first\n")
-    traces.keep_logs([log])
+    files.keep_logs([log])
     assert kept.read("logs/pod-0-a.log") is None
-    traces.keep_logs([log], is_last=True)
+    files.keep_logs([log], is_last=True)
     assert kept.read("logs/pod-0-a.log") == b"first\n"
-    often = AttemptFiles(job, dataclasses.replace(PACE, logs=0.0))
+    often = AttemptFiles(job, dataclasses.replace(INTERVALS, logs=0.0))
     log.write_text("first\nsecond\n")
     often.keep_logs([log])
     assert kept.read("logs/pod-0-a.log") == b"first\nsecond\n"

@@ -46,13 +46,13 @@ def test_a_rank_that_stands_still_for_a_while_is_reported_only(root):
     assert not list(job.errors.glob("rank-*.json"))
 
 
-def test_a_healthy_training_is_no_standstill(root):
+def test_a_healthy_training_is_not_a_hang(root):
     job = faulty_job(root, watchdog=HANG)
     finished(job)
     assert list(job.errors.glob("*")) == []
 
 
-def test_a_slow_store_is_no_standstill(root):
+def test_a_slow_store_is_not_a_hang(root):
     """The second checkpoint and the end of the training wait for the one before."""
     options = FaultyOptions(trouble="slow files", seconds=4)
     watchdog = {"hang_factor": 2.0, "minimum_seconds": 1.0}
