@@ -12,11 +12,9 @@ from deployments import DIGEST, contract, profile
 from perennial.cli import main
 from perennial.clients.pipeline_api import UnreachableError
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import (
-    Start,
     TargetCluster,
     cancel,
     difference,
@@ -28,6 +26,7 @@ from perennial.deployment.operations import (
     undeploy,
 )
 from perennial.deployment.plan import OvertakenError, apply, observe
+from perennial.deployment.run_request import RunRequest
 from perennial.steps.parameters import CARRIED_BYTES
 from pipeline_server import pipeline_server
 
@@ -197,21 +196,21 @@ def test_submitting_starts_the_contract_on_disk_and_leaves_schedules_alone(serve
     server, url = served
     deploy(url)
     target = target_of(url)
-    run = submit(target, contract(), Start("training", Cause("looked odd")))
+    run = submit(target, contract(), RunRequest("training", "looked odd"))
     assert server.runs[run]["display_name"].startswith("flights-late training 20")
     parameters = server.runs[run]["runtime_config"]["parameters"]
     assert '"reason":"looked odd"' in parameters["trigger"]
     assert len(server.schedules) == 1
     with pytest.raises(PerennialError, match="1 runs of flights-late are under way"):
-        submit(target, contract(), Start("training", Cause("again")))
+        submit(target, contract(), RunRequest("training", "again"))
 
 
 def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
     server, url = served
     deploy(url)
     target = target_of(url)
-    cause = Cause("new files", '{"files": 3}')
-    run = start_deployed(target, "flights-late", Start("training", cause))
+    request = RunRequest("training", "new files", '{"files": 3}')
+    run = start_deployed(target, "flights-late", request)
     started = server.runs[run]
     version = started["pipeline_version_reference"]["pipeline_version_id"]
     pipeline = server.versions[version]["pipeline_id"]
@@ -219,25 +218,25 @@ def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
     assert '"evidence":{"files":3}' in started["runtime_config"]["parameters"]["trigger"]
     with pytest.raises(PerennialError, match="not a JSON object"):
         start_deployed(
-            target, "flights-late", Start("training", Cause("x", "three files"), force=True)
+            target, "flights-late", RunRequest("training", "x", "three files", force=True)
         )
     with pytest.raises(PerennialError, match="nothing is deployed for a model 'flight'"):
-        start_deployed(target, "flight", Start("training", Cause("typo")))
+        start_deployed(target, "flight", RunRequest("training", "typo"))
 
 
 @pytest.mark.parametrize(
-    "cause", [Cause("x" * CARRIED_BYTES), Cause("x", json.dumps({"a": "ü" * 5000}))]
+    ("reason", "evidence"), [("x" * CARRIED_BYTES, ""), ("x", json.dumps({"a": "ü" * 5000}))]
 )
-def test_a_cause_that_is_too_long_for_steps_is_refused_with_the_limit(cause):
+def test_a_reason_that_is_too_long_for_steps_is_refused_with_the_limit(reason, evidence):
     with pytest.raises(PerennialError, match=f"at most {CARRIED_BYTES:,}"):
-        _ = cause.trigger
+        _ = RunRequest("training", reason, evidence).trigger
 
 
 def test_a_terminated_run_is_called_cancelled_although_the_server_says_failed(served):
     server, url = served
     deploy(url)
     target = target_of(url)
-    run = submit(target, contract(), Start("training", Cause("a test")))
+    run = submit(target, contract(), RunRequest("training", "a test"))
     assert cancel(target, run)
     shown = []
     assert follow(target, run, shown.append, sleep=lambda seconds: None).was_canceled
@@ -256,7 +255,7 @@ def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pause
     server, url = served
     deploy(url)
     target = target_of(url)
-    run = submit(target, contract(), Start("training", Cause("a test")))
+    run = submit(target, contract(), RunRequest("training", "a test"))
     shown, pauses = [], []
 
     def sleep(seconds):
@@ -275,7 +274,7 @@ def test_an_outage_that_does_not_end_is_an_error(served, without_pauses):
     server, url = served
     deploy(url)
     target = target_of(url)
-    run = submit(target, contract(), Start("training", Cause("a test")))
+    run = submit(target, contract(), RunRequest("training", "a test"))
     server.is_away = True
     pauses = []
     with pytest.raises(UnreachableError):

@@ -15,11 +15,11 @@ from perennial import cli
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.decide_retraining.step import trigger_evidence
-from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Start, TargetCluster, start_deployed, submit
+from perennial.deployment.operations import TargetCluster, start_deployed, submit
 from perennial.deployment.plan import apply
+from perennial.deployment.run_request import RunRequest
 from perennial.steps.parameters import resolve
 from pipeline_server import pipeline_server
 from text_expansion import arguments_of, parameters_in
@@ -60,15 +60,15 @@ def received(container, parameters):
 @pytest.mark.parametrize("kind", ["training", "monitoring"])
 @pytest.mark.parametrize("how", ["submitted", "triggered"])
 def test_contract_reason_and_evidence_reach_every_step_as_written(placed, kind, how):
-    cause = Cause(HOSTILE, json.dumps({HOSTILE: [HOSTILE]}))
+    evidence = json.dumps({HOSTILE: [HOSTILE]})
     with pipeline_server() as (server, url):
         where = profile(url, stores={"secrets": SECRETS})
         target = TargetCluster(where, connect(where))
         if how == "submitted":
-            run = submit(target, hostile_contract(), Start(kind, cause))
+            run = submit(target, hostile_contract(), RunRequest(kind, HOSTILE, evidence))
         else:
             list(apply(target.api, desire(hostile_contract(), where)))
-            run = start_deployed(target, "flights-late", Start(kind, cause))
+            run = start_deployed(target, "flights-late", RunRequest(kind, HOSTILE, evidence))
         parameters = server.runs[run]["runtime_config"]["parameters"]
     for container in containers(placed["continuous-training"]):
         found = received(container, parameters)
@@ -96,7 +96,7 @@ def test_the_evidence_of_monitoring_reaches_the_training_as_written(placed):
 )
 def test_a_reason_that_no_record_keeps_is_refused_before_anything_is_asked(cause):
     with pytest.raises(PerennialError) as caught:
-        _ = Cause(cause).trigger
+        _ = RunRequest("training", cause).trigger
     assert caught.value.evidence
     assert caught.value.action
 
@@ -104,7 +104,7 @@ def test_a_reason_that_no_record_keeps_is_refused_before_anything_is_asked(cause
 @pytest.mark.parametrize("evidence", ['{"a": NaN}', '{"a": "\\u0000"}', "[" * 100_000, "{'a': 1}"])
 def test_evidence_that_no_record_keeps_is_refused(evidence):
     with pytest.raises(PerennialError):
-        _ = Cause("why", evidence).trigger
+        _ = RunRequest("training", "why", evidence).trigger
 
 
 @pytest.mark.parametrize("reason", ["-5%", "-", "-urgent", "- a list", "--- cut", "-1", HOSTILE])

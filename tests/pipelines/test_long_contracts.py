@@ -10,18 +10,18 @@ from deployments import contract, profile
 from perennial.clients.object_store import open_store
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Start, TargetCluster, difference, start_deployed, submit
+from perennial.deployment.operations import TargetCluster, difference, start_deployed, submit
 from perennial.deployment.plan import apply, observe, plan
+from perennial.deployment.run_request import RunRequest
 from perennial.deployment.watch import watch
 from perennial.runs import Home, step_records
 from perennial.validate_data.config import ColumnExpectation, ExpectationsSection
 from pipeline_server import pipeline_server
 
 PLACES = [f"shelf {number}" for number in range(20_000)]
-MANUAL = Start("training", Cause("looked odd"))
+MANUAL = RunRequest("training", "looked odd")
 
 
 def long_contract(uri, places=PLACES):

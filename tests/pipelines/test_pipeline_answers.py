@@ -10,11 +10,11 @@ from deployments import contract, profile
 from perennial.cli import main
 from perennial.clients.pipeline_api import PipelineApi
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Start, TargetCluster, cancel, start_deployed, undeploy
+from perennial.deployment.operations import TargetCluster, cancel, start_deployed, undeploy
 from perennial.deployment.plan import apply
+from perennial.deployment.run_request import RunRequest
 from pipeline_server import pipeline_server
 
 PAGE = b"<!doctype html><title>Log in</title>"
@@ -91,9 +91,7 @@ def deployed():
 def test_long_evidence_starts_a_run_although_descriptions_are_short(deployed):
     server, target = deployed
     evidence = '{"files": "' + "a" * 500 + '"}'
-    run = server.runs[
-        start_deployed(target, "flights-late", Start("training", Cause("n", evidence)))
-    ]
+    run = server.runs[start_deployed(target, "flights-late", RunRequest("training", "n", evidence))]
     assert run["description"].endswith("…")
     assert "a" * 500 in run["runtime_config"]["parameters"]["trigger"]
 

@@ -17,11 +17,11 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.decide_retraining.state import TriggerState, decide_and_record
-from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Start, TargetCluster, start_deployed
+from perennial.deployment.operations import TargetCluster, start_deployed
 from perennial.deployment.plan import apply
+from perennial.deployment.run_request import RunRequest
 from perennial.deployment.watch import WatchState
 from perennial.detect_drift.file_windows import ArrivedFiles
 from perennial.gate.repeats import PastTest, claim_test
@@ -31,7 +31,7 @@ from pipeline_server import pipeline_server
 BEFORE = json.loads((Path(__file__).parent / "previous_version/cluster.json").read_text())
 NAME = "flights-late"
 WANTED = desire(contract(), profile())
-MANUAL = Start("training", Cause("looked odd"))
+MANUAL = RunRequest("training", "looked odd")
 
 
 @pytest.fixture

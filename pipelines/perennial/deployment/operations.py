@@ -18,7 +18,6 @@ from perennial.clients.pipeline_api import (
 )
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.cause import Cause
 from perennial.deployment.desired import (
     KINDS,
     PIPELINE_OF,
@@ -31,21 +30,12 @@ from perennial.deployment.desired import (
 from perennial.deployment.placement import settings_in
 from perennial.deployment.plan import Observed, apply, observe
 from perennial.deployment.profile import Profile
+from perennial.deployment.run_request import RunRequest
 from perennial.steps.parameters import resolve
 
 POLL_SECONDS = 5.0
 LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
 SHOWN_RUNS = 10
-
-
-@dataclass(frozen=True)
-class Start:
-    """Request to start a run."""
-
-    kind: Kind
-    cause: Cause
-    force: bool = False
-    """Also while another run of the model is under way."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +91,7 @@ class TargetCluster:
         return max(schedules, key=lambda schedule: schedule.age)
 
 
-def submit(target: TargetCluster, contract: Contract, start: Start) -> str:
+def submit(target: TargetCluster, contract: Contract, request: RunRequest) -> str:
     """Start a run of this contract as it is on disk; its id. Schedules are left as they are.
 
     Raises:
@@ -109,11 +99,11 @@ def submit(target: TargetCluster, contract: Contract, start: Start) -> str:
     """
     desired = desire(contract, target.profile)
     list(apply(target.api, desired, kinds=()))
-    version = observe(target.api, desired).versions[PIPELINE_OF[start.kind]]
-    return _start(target, desired.experiment, version, desired.contract.value, start)
+    version = observe(target.api, desired).versions[PIPELINE_OF[request.kind]]
+    return _start(target, desired.experiment, version, desired.contract.value, request)
 
 
-def start_deployed(target: TargetCluster, model: str, start: Start) -> str:
+def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> str:
     """Start what is deployed, now; the run's id.
 
     Raises:
@@ -122,14 +112,14 @@ def start_deployed(target: TargetCluster, model: str, start: Start) -> str:
     """
     newest = target.deployed(model)
     resolve(newest.parameters["contract"])
-    version = _deployed_version(target, newest, start.kind)
+    version = _deployed_version(target, newest, request.kind)
     if version is None:
         raise PerennialError(
             f"the pipeline version that {model} was deployed with does not exist any more",
-            evidence=f"{PIPELINE_OF[start.kind]} does not contain the version of {newest.name!r}",
+            evidence=f"{PIPELINE_OF[request.kind]} does not contain the version of {newest.name!r}",
             action="deploy the contract again",
         )
-    return _start(target, model, version, newest.parameters["contract"], start)
+    return _start(target, model, version, newest.parameters["contract"], request)
 
 
 def switch(target: TargetCluster, model: str, *, enabled: bool) -> list[Schedule]:
@@ -266,21 +256,21 @@ def _deployed_version(
 
 
 def _start(
-    target: TargetCluster, model: str, version: PipelineVersion, contract: str, start: Start
+    target: TargetCluster, model: str, version: PipelineVersion, contract: str, request: RunRequest
 ) -> str:
     experiment = target.experiment(model)
     under_way = target.api.unfinished_runs(experiment)
-    if under_way and not start.force:
+    if under_way and not request.force:
         raise PerennialError(
             f"{len(under_way)} runs of {model} are under way",
             evidence=", ".join(f"{run.name} ({run.run_id})" for run in under_way),
             action="wait, `perennial cancel` it, or use --force",
         )
     new = NewRun(
-        name=f"{model} {start.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
+        name=f"{model} {request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
         version=version,
-        parameters=parameters_of(start.kind, contract, start.cause.trigger),
-        description=start.cause.trigger,  # monitoring finds a trigger of its own, and takes none
+        parameters=parameters_of(request.kind, contract, request.trigger),
+        description=request.trigger,  # monitoring finds a trigger of its own, and takes none
         service_account=target.profile.pods.service_account,
         pipeline_root=target.profile.stores.pipeline_root,
     )

@@ -16,8 +16,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from perennial.clients.object_store import ConflictError, ObjectStore
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section, canonical_json
-from perennial.deployment.cause import Cause
+from perennial.contracts.section import Section
 
 S = TypeVar("S", bound=Section)
 WINDOW_SECONDS = 300
@@ -65,8 +64,8 @@ class Gate:
     window_seconds: int = WINDOW_SECONDS
     """Largest distance of an event's timestamp from the clock."""
 
-    def accept(self, body: str, claimant: str, now: datetime) -> Cause:
-        """Return the cause of the run that an event starts.
+    def accept(self, body: str, claimant: str, now: datetime) -> Event:
+        """Return the event of a request's body, if it may start a run.
 
         The same claimant may come again, as a Job does that found a run under way; anybody else
         repeats an event that was accepted.
@@ -92,7 +91,7 @@ class Gate:
                 evidence=f"this receiver starts runs of {self.model!r}",
                 action="send it to the other model's receiver",
             )
-        return Cause(event.reason, canonical_json(event.evidence))
+        return event
 
     def _claim(self, name: str, timestamp: int, claimant: str, now: datetime) -> None:
         key = f"events/{name}.json"

@@ -80,12 +80,11 @@ def submit(
     wait: Wait = False,
 ) -> int:
     """Start a run of this contract on the cluster; schedules are left as they are."""
-    from perennial.deployment.cause import Cause
-    from perennial.deployment.operations import Start
     from perennial.deployment.operations import submit as submit_run
+    from perennial.deployment.run_request import RunRequest
 
     cluster, checked = _connect(profile), _checked(contract)
-    run = submit_run(cluster, checked, Start(pipeline, Cause(reason, evidence), force))
+    run = submit_run(cluster, checked, RunRequest(pipeline, reason, evidence, force))
     return _follow(cluster, run, wait=wait)
 
 
@@ -100,11 +99,11 @@ def trigger(
     wait: Wait = False,
 ) -> int:
     """Start what is deployed now, for a reason, which is stored on the run and on the version."""
-    from perennial.deployment.cause import Cause
-    from perennial.deployment.operations import Start, start_deployed
+    from perennial.deployment.operations import start_deployed
+    from perennial.deployment.run_request import RunRequest
 
     cluster = _connect(profile)
-    run = start_deployed(cluster, model, Start(pipeline, Cause(reason, evidence), force))
+    run = start_deployed(cluster, model, RunRequest(pipeline, reason, evidence, force))
     return _follow(cluster, run, wait=wait)
 
 
@@ -120,7 +119,9 @@ def receive(
 ) -> int:
     """Start what is deployed now, for an event that another system signed; once per event."""
     from perennial.clients.object_store import open_store
-    from perennial.deployment.operations import Start, start_deployed
+    from perennial.contracts.section import canonical_json
+    from perennial.deployment.operations import start_deployed
+    from perennial.deployment.run_request import RunRequest
     from perennial.deployment.signed_event import Gate, RefusedEventError, checked_key
 
     cluster = _connect(profile)
@@ -129,23 +130,24 @@ def receive(
     body = _content(event).decode(errors="replace")
     handler = _content(claimant).decode(errors="replace").strip()
     try:
-        cause = gate.accept(body, handler, datetime.now(UTC))
+        accepted = gate.accept(body, handler, datetime.now(UTC))
     except RefusedEventError as error:
         print(f"perennial: {error}", file=sys.stderr)
         return REFUSED
-    run = start_deployed(cluster, model, Start(pipeline, cause))
+    request = RunRequest(pipeline, accepted.reason, canonical_json(accepted.evidence))
+    run = start_deployed(cluster, model, request)
     return _follow(cluster, run, wait=False)
 
 
 def sign(model: ModelName, key: KeyFile, reason: Reason, evidence: Evidence = "") -> int:
     """Print the body of a request that `receive` takes, signed now."""
-    from perennial.deployment.cause import Cause
+    from perennial.deployment.run_request import RunRequest
     from perennial.deployment.signed_event import Event, checked_key
     from perennial.deployment.signed_event import sign as signed
 
-    cause = Cause(reason, evidence)
-    seen = json.loads(cause.trigger).get("evidence", {})
-    event = Event(model=model, reason=cause.reason, evidence=seen)
+    request = RunRequest("training", reason, evidence)
+    seen = json.loads(request.trigger).get("evidence", {})
+    event = Event(model=model, reason=reason, evidence=seen)
     print(signed(event, checked_key(_content(key)), datetime.now(UTC)))
     return 0
 

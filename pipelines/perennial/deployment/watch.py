@@ -12,9 +12,9 @@ from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.data.partitions import find_partitions
-from perennial.deployment.cause import Cause
 from perennial.deployment.desired import PIPELINE_OF
-from perennial.deployment.operations import Start, TargetCluster, start_deployed
+from perennial.deployment.operations import TargetCluster, start_deployed
+from perennial.deployment.run_request import RunRequest
 from perennial.steps.parameters import resolve
 
 
@@ -55,12 +55,12 @@ def watch(target: TargetCluster, model: str) -> str:
         return f"{model}: {files} files, {new:+d}; waiting until they stay the same"
     if target.api.unfinished_runs(target.experiment(model)):
         return f"{model}: {new:+d} files, but a run is under way; the next look acts"
-    cause = Cause("new data", json.dumps({"files": files, "new_files": new}))
+    evidence = json.dumps({"files": files, "new_files": new})
     after = WatchState(seen=listed, handled=listed, files=files)
     # Kept first: of two watchers at once one writes, and the other one stops here.
     _keep(store, key, after, kept)
     try:
-        run = start_deployed(target, model, Start("monitoring", cause))
+        run = start_deployed(target, model, RunRequest("monitoring", "new data", evidence))
     except PerennialError:
         _keep(store, key, state, after.to_json().encode())
         raise

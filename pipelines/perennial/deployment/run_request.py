@@ -1,4 +1,4 @@
-"""Cause: why a person or another system starts a run, checked before it is submitted."""
+"""Run request: what to start and why, checked before it is submitted."""
 
 import getpass
 import json
@@ -10,17 +10,21 @@ from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
+from perennial.deployment.desired import Kind
 from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 
 
 @dataclass(frozen=True)
-class Cause:
-    """Reason of a person or another system to start a run."""
+class RunRequest:
+    """Request of a person or another system to start a run."""
 
+    kind: Kind
     reason: str
     """Free text; stored on the run and on the model version."""
     evidence: str = ""
     """Evidence of another system, a JSON object; empty for a person."""
+    force: bool = False
+    """Also while another run of the model is under way."""
 
     @property
     def trigger(self) -> str:
