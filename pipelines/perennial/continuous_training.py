@@ -43,15 +43,15 @@ def train_challenger(contract: str, trigger: str) -> None:
         contract=contract, snapshot=snapshot, training=trained.outputs["training"]
     )
 
-    judged = evaluate_model(
+    evaluated = evaluate_model(
         contract=contract,
         snapshot=snapshot,
         challenger=selected.outputs["challenger"],
         skeleton=checked.outputs["skeleton"],
     )
-    judged.set_caching_options(enable_caching=False)
+    evaluated.set_caching_options(enable_caching=False)
 
-    with dsl.If(judged.outputs["Output"] == True, name="promote"):
+    with dsl.If(evaluated.outputs["Output"] == True, name="promote"):
         registered = register_model(
             contract=contract,
             trigger=trigger,
@@ -60,7 +60,7 @@ def train_challenger(contract: str, trigger: str) -> None:
             training=trained.outputs["training"],
             challenger=selected.outputs["challenger"],
             skeleton=checked.outputs["skeleton"],
-            verdict=judged.outputs["verdict"],
+            verdict=evaluated.outputs["verdict"],
         )
         registered.set_caching_options(enable_caching=False)
 

@@ -143,9 +143,9 @@ class Serving(Section):
     """An exported model, served in a process of its own."""
 
     megabytes: float
-    """Digest of all its files."""
+    """Size of all its files, in MB."""
     model_megabytes: float | None = None
-    """Digest of weights and preprocessing alone, for comparison with the champion."""
+    """Size of weights and preprocessing alone, for comparison with the champion."""
     rows: int = 0
     """Test rows that it predicted."""
     milliseconds: float | None = None
