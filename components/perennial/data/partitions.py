@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from perennial.clients.file_tree import TreeEntry, is_hidden
 from perennial.clients.object_store import ObjectStore, StoredObject
@@ -93,7 +94,9 @@ def find_partitions(store: ObjectStore) -> Listing:
             action="restore or remove each of them; what is not data may stay under a name that "
             "starts with _",
         )
-    found = sorted((StoredObject(each.key, each.size_bytes) for each in partitions), key=_key)
+    found = sorted(
+        (StoredObject(each.key, each.size_bytes) for each in partitions), key=attrgetter("key")
+    )
     return Listing(store.uri, tuple(found), ignored)
 
 
@@ -116,10 +119,6 @@ def refuse_hidden_parquet(store: ObjectStore, listing: Listing) -> None:
 
 
 _OTHER = "the name does not end in " + ", ".join(PARTITION_SUFFIXES)
-
-
-def _key(item: StoredObject) -> str:
-    return item.key
 
 
 def _is_partition_name(key: str) -> bool:
@@ -159,13 +158,10 @@ def _problem(entry: TreeEntry, keys: Iterable[str]) -> str | None:
     for suffix in _COMPRESSED:
         if lower.endswith(suffix) and _is_partition_name(key[: -len(suffix)]):
             return f"{key!r} is compressed as a whole; Parquet compresses its own pages"
-    if lower.endswith(".dvc") and not _is_there(key[: -len(".dvc")], keys):
+    fetched = key[: -len(".dvc")]
+    if lower.endswith(".dvc") and not any(f"{each}/".startswith(f"{fetched}/") for each in keys):
         return f"{key!r} is a placeholder for data that was not fetched (`dvc pull`)"
     return _bad_key(key) if _is_partition_name(key.rstrip("/")) else None
-
-
-def _is_there(key: str, keys: Iterable[str]) -> bool:
-    return any(each == key or each.startswith(f"{key}/") for each in keys)
 
 
 def _bad_key(key: str) -> str | None:

@@ -426,7 +426,10 @@ def compare_with_baselines(
             continue  # of another split
         selected[rows.positions] = True
         part = match if selected.all() else match.at(selected)
-        rivals = replace(part, champion=_contender(part, predicted, rows.labels), decisive=None)
+        ours, unknown = part.challenger.scored, np.full(len(predicted), np.nan)  # its losses
+        scored = Scored(unknown, predicted, rows.labels, ours.weights, ours.rows)
+        baseline = Contender(part.challenger.task, scored)
+        rivals = replace(part, champion=baseline, decisive=None)
         if undefined(rivals, [metric]):
             continue
         comparison = compare(rivals, (metric,))[0]
@@ -435,11 +438,3 @@ def compare_with_baselines(
         if own is not None and math.isclose(own, score, rel_tol=1e-6, abs_tol=1e-9):
             found[name] = comparison
     return found
-
-
-def _contender(match: Match, predicted: Floats, labels: Floats) -> Contender:
-    """Return a baseline as a contender; its losses are unknown."""
-    ours = match.challenger.scored
-    unknown = np.full(len(labels), np.nan)
-    scored = Scored(unknown, predicted, labels, ours.weights, ours.rows)
-    return Contender(match.challenger.task, scored)

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,8 @@ def serve_in_clean_process(
         predictions: The evaluation's predictions of them, in the same order.
         rival: The champion's folder, if it is to be timed too.
     """
-    size, model_size = _size(artifact), model_megabytes(artifact)
+    files = [file for file in artifact.rglob("*") if file.is_file()]
+    size, model_size = _megabytes(files), model_megabytes(artifact)
     together = task.scored_together
     rows = next(dataset.batches(Split.TEST, max(INPUT_ROWS // together, 1) * together))
     try:
@@ -82,8 +83,7 @@ def serve_in_clean_process(
 
 def model_megabytes(artifact: Path) -> float:
     """Return the size of weights and preprocessing, without code and records, in MB."""
-    files = (artifact / Challenger.file_name, artifact / WEIGHTS_FILE)
-    return sum(file.stat().st_size for file in files) / 1e6
+    return _megabytes((artifact / Challenger.file_name, artifact / WEIGHTS_FILE))
 
 
 def lower_bound(ratios: Floats) -> float:
@@ -269,5 +269,5 @@ def _difference(found: Floats, expected: Floats) -> str:
     return ""
 
 
-def _size(artifact: Path) -> float:
-    return sum(file.stat().st_size for file in artifact.rglob("*") if file.is_file()) / 1e6
+def _megabytes(files: Sequence[Path]) -> float:
+    return sum(file.stat().st_size for file in files) / 1e6

@@ -1,6 +1,7 @@
 """Model card: a Markdown page for people who consider relying on a model version."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -128,6 +129,5 @@ def _shown_outcome(result: CheckResult) -> str:
 
 
 def _counted(outcomes: Sequence[str]) -> str:
-    names: Iterable[str] = dict.fromkeys(outcomes)
-    counts = (f"{outcomes.count(name)} {name.replace('_', ' ')}" for name in names)
-    return ", ".join(counts) or "none"
+    counts = Counter(outcomes).items()
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts) or "none"

@@ -4,17 +4,22 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from perennial.reports.axes import MINUS, Axis, DateAxis, finite, limited, padded_range
 from perennial.reports.drawing import (
     AXIS_SPACE,
     LABEL_LIMIT,
+    MINUS,
     WIDTH,
+    Axis,
+    DateAxis,
     fill,
+    finite,
     fitted,
     frame,
     horizontal_axis,
     left_of,
+    limited,
     nothing,
+    padded_range,
     reference_line,
     stroke,
     svg,

@@ -1,12 +1,26 @@
-"""The parts that charts are drawn from: canvas, frame, ticks, labels, reference lines."""
+"""The parts that charts are drawn from: axes of numbers and dates, canvas, frame, labels, lines."""
 
+import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import TypeVar
 
-from perennial.reports.axes import Axis
 from perennial.reports.text import escaped, shortened
 
+MINUS = "\N{MINUS SIGN}"
+_TIMES_TEN = "\N{MULTIPLICATION SIGN}10"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Keeps spans and steps away from overflow and from denormal numbers.
+_LARGEST = 1e300
+_SMALLEST = 1e-290
+_DAY = 86_400.0
+_DAYS = (1 / 24, 1 / 8, 1 / 4, 1 / 2, 1, 2, 7, 14)
+_MONTHS = (1, 3, 6, 12, 24, 60, 120, 300, 600, 1200, 6000, 12_000, 24_000, 60_000, 120_000)
+_FIRST_MONDAY = 4 * _DAY
+_FIRST_YEAR = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST_YEAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 WIDTH = 560.0
 """Width of the canvas; about that of a figure on a page, so that text keeps its size."""
 AXIS_SPACE = 42.0
@@ -14,7 +28,154 @@ AXIS_SPACE = 42.0
 LABEL_LIMIT = 28
 _COLORS = 6
 
-AnyAxis = TypeVar("AnyAxis", bound=Axis)
+AnyAxis = TypeVar("AnyAxis", bound="Axis")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values to pixels.
+
+    Args:
+        low: Value at the `start` pixel.
+        high: Value at the `end` pixel, greater than `low`.
+        start: First pixel.
+        end: Last pixel; less than `start` on a vertical axis, as SVG counts downwards.
+        max_ticks: Most steps that the axis is divided into.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    max_ticks: int = 6
+
+    def at(self, value: float) -> float:
+        """The pixel of a value, limited to the axis; NaN stays NaN."""
+        if math.isnan(value):
+            return value
+        inside = min(max(value, self.low), self.high)
+        return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    @property
+    def step(self) -> float:
+        """The distance between ticks: 1, 2 or 5 times a power of ten."""
+        least = (self.high - self.low) / self.max_ticks
+        power = 10.0 ** math.floor(math.log10(least))
+        return next(nice * power for nice in (1, 2, 5, 10) if nice * power >= least * (1 - 1e-9))
+
+    @property
+    def ticks(self) -> list[float]:
+        """The ticks inside of the range."""
+        first = math.ceil(self.low / self.step - 1e-9)
+        last = math.floor(self.high / self.step + 1e-9)
+        return [index * self.step for index in range(first, last + 1)]
+
+    @property
+    def exponent(self) -> int:
+        """The power of ten that is left out of the tick labels; a multiple of three."""
+        magnitude = math.floor(math.log10(max(abs(self.low), abs(self.high))))
+        return 0 if -3 <= magnitude < 6 else magnitude // 3 * 3
+
+    @property
+    def tick_labels(self) -> list[str]:
+        """The ticks as text, all with the same number of decimals."""
+        scale = 10.0**self.exponent
+        decimals = max(0, -math.floor(math.log10(self.step / scale) + 1e-9))
+        labels = [f"{tick / scale:,.{decimals}f}" for tick in self.ticks]
+        return [label.replace("-", MINUS) if label.strip("-0.") else "0" for label in labels]
+
+    def title(self, label: str) -> str:
+        """The axis' label with the power of ten that its ticks leave out."""
+        if not self.exponent:
+            return label
+        return f"{label} ({_TIMES_TEN}{str(self.exponent).translate(_SUPERSCRIPT)})".strip()
+
+
+class DateAxis(Axis):
+    """An axis whose values are seconds since 1970, in UTC."""
+
+    @classmethod
+    def can_show(cls, low: float, high: float) -> bool:
+        """Whether the calendar reaches this far."""
+        return low >= _FIRST_YEAR and high <= _LAST_YEAR
+
+    @property
+    def ticks(self) -> list[float]:
+        """The beginnings of days, weeks, months or years inside of the range."""
+        days = self._days
+        if days is None:
+            return [x for x in self._month_starts() if self.low <= x <= self.high]
+        step, origin = days * _DAY, _FIRST_MONDAY if days >= 7 else 0.0
+        first = -int((origin - self.low) // step)
+        last = int((self.high - origin) // step)
+        return [origin + index * step for index in range(first, last + 1)]
+
+    @property
+    def tick_labels(self) -> list[str]:
+        """The ticks as dates, as precise as their distance."""
+        days, months = self._days, self._months
+        if days is None:
+            form = "%Y" if months % 12 == 0 else "%Y-%m"
+        else:
+            form = "%m-%d %H:%M" if days < 1 else "%Y-%m-%d"
+        return [datetime.fromtimestamp(tick, UTC).strftime(form) for tick in self.ticks]
+
+    @property
+    def exponent(self) -> int:
+        """Dates are written out."""
+        return 0
+
+    @property
+    def _days(self) -> float | None:
+        least = (self.high - self.low) / self.max_ticks / _DAY
+        return next((days for days in _DAYS if days >= least), None)
+
+    @property
+    def _months(self) -> int:
+        least = (self.high - self.low) / self.max_ticks / _DAY / 31
+        return next((months for months in _MONTHS if months >= least), _MONTHS[-1])
+
+    def _month_starts(self) -> Iterator[float]:
+        start, step = datetime.fromtimestamp(self.low, UTC), self._months
+        end = datetime.fromtimestamp(self.high, UTC)
+        month = -(-(start.year * 12 + start.month - 1) // step) * step
+        for index in range(month, end.year * 12 + end.month, step):
+            year, zero_based = divmod(index, 12)
+            yield datetime(year, zero_based + 1, 1, tzinfo=UTC).timestamp()
+
+
+def seconds_at(moment: date) -> float:
+    """Return the place of a moment or day, taken as UTC, on a `DateAxis`."""
+    clock = moment if isinstance(moment, datetime) else datetime(*moment.timetuple()[:3])
+    return clock.replace(tzinfo=UTC).timestamp()
+
+
+def finite(values: Iterable[float]) -> list[float]:
+    """The numbers among the values, limited to a size that can be drawn."""
+    return [limited(value) for value in values if math.isfinite(value)]
+
+
+def limited(value: float) -> float:
+    """A value that spans and steps can be computed with; infinities become NaN."""
+    if not math.isfinite(value):
+        return math.nan
+    if abs(value) < _SMALLEST:
+        return 0.0
+    return float(min(max(value, -_LARGEST), _LARGEST))
+
+
+def padded_range(values: Iterable[float], padding: float = 0.0) -> tuple[float, float]:
+    """The range of the finite values, widened where they leave none; 0 to 1 without values."""
+    known = finite(values)
+    if not known:
+        return 0.0, 1.0
+    low, high = min(known), max(known)
+    # Below this share of their size, differences are rounding and labels would need >9 digits.
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        margin = abs(low) / 10 or 1.0
+    else:
+        margin = (high - low) * padding
+    return low - margin, high + margin
 
 
 def svg(height: float, about: str, parts: Sequence[str]) -> str:

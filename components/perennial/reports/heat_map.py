@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from perennial.reports.axes import Axis
 from perennial.reports.drawing import (
     AXIS_SPACE,
     LABEL_LIMIT,
+    Axis,
     fill,
     horizontal_axis,
     nothing,

@@ -5,8 +5,8 @@ from datetime import datetime
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.partitions import Listing, samples
 from perennial.data.splits import rows_by_block
-from perennial.reports.axes import seconds_at
 from perennial.reports.charts import bar_chart, line_chart
+from perennial.reports.drawing import seconds_at
 from perennial.reports.page import Page
 from perennial.snapshot_data.manifest import role_of
 

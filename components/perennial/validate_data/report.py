@@ -5,8 +5,8 @@ from collections import Counter
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch, Expectation, FactValue, ValidationReport
-from perennial.reports.axes import seconds_at
 from perennial.reports.charts import bar_chart, line_chart
+from perennial.reports.drawing import seconds_at
 from perennial.reports.page import Outcome, Page
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.labels import LabelFacts

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perennial.reports.axes import MINUS, Axis, DateAxis, padded_range
+from perennial.reports.drawing import MINUS, Axis, DateAxis, padded_range
 
 VALUES = st.lists(st.floats(), max_size=6)
 
