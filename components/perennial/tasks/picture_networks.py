@@ -10,7 +10,7 @@ from perennial.contracts.data import ColumnName
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.task import MeasuredOptions
 from perennial.tasks.columns.image_columns import ImageState
-from perennial.tasks.resnet import RESNETS, BasicBlock, Bottleneck, ResNet, ResNetShape
+from perennial.tasks.resnet import RESNETS, ResidualBlock, ResNet, ResNetShape
 from perennial.tasks.vision_transformer import VITS, TransformerBlock, VisionTransformer, ViTShape
 
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -80,5 +80,5 @@ def picture_network(
 
 def picture_blocks(model: nn.Module) -> Sequence[nn.Module]:
     """Return the residual or transformer blocks of a network, in forward order."""
-    kinds = BasicBlock | Bottleneck | TransformerBlock
+    kinds = ResidualBlock | TransformerBlock
     return [module for module in model.modules() if isinstance(module, kinds)]

@@ -25,6 +25,8 @@ class ResNetShape:
     stem: Literal["small", "large"]
 
 
+EXPANSION = {"basic": 1, "bottleneck": 4}
+"""Channels that leave a block, as a multiple of the stage's width."""
 RESNETS: Mapping[str, ResNetShape] = {
     # The paper's network for pictures of 32 x 32 (section 4.2) at n = 1: 8 layers.
     "small": ResNetShape("basic", (1, 1, 1), (16, 32, 64), "small"),
@@ -64,8 +66,8 @@ class ResNet(nn.Module):
         for stage, (depth, inner) in enumerate(zip(shape.depths, shape.widths, strict=True)):
             for index in range(depth):
                 stride = 2 if stage and not index else 1
-                blocks.append(_BLOCKS[shape.block](width, inner, stride))
-                width = inner * _BLOCKS[shape.block].expansion
+                blocks.append(ResidualBlock(shape.block, width, inner, stride))
+                width = inner * EXPANSION[shape.block]
         self.blocks = nn.ModuleList(blocks)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(width, len(initial_output))
@@ -85,54 +87,42 @@ class ResNet(nn.Module):
                 module.weight.data = module.weight.data.contiguous(memory_format=self.format)
         for block in self.blocks:
             # Each block starts as its shortcut (Goyal et al., 2017, section 5.1).
-            last = cast("BasicBlock | Bottleneck", block).body[-1]
+            last = cast("ResidualBlock", block).body[-1]
             nn.init.zeros_(cast("Tensor", last.weight))
         with torch.no_grad():
             self.head.weight.mul_(0.1)
             self.head.bias.copy_(initial_output)
 
 
-class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions around a shortcut."""
+class ResidualBlock(nn.Module):
+    """Convolutions around a shortcut; the first of 3 x 3 has the stride.
 
-    expansion = 1
+    `basic`: two convolutions of 3 x 3. `bottleneck`: one between two of 1 x 1, and four times as
+    many channels go out.
+    """
 
-    def __init__(self, channels: int, width: int, stride: int) -> None:
+    def __init__(
+        self, kind: Literal["basic", "bottleneck"], channels: int, width: int, stride: int
+    ) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            _convolution(channels, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-            _convolution(width, width, 3), nn.BatchNorm2d(width),
-        )  # fmt: skip
-        self.shortcut = _shortcut(channels, width, stride)
+        out = width * EXPANSION[kind]
+        if kind == "basic":
+            layers = [
+                _convolution(channels, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
+                _convolution(width, width, 3), nn.BatchNorm2d(width),
+            ]  # fmt: skip
+        else:
+            layers = [
+                _convolution(channels, width, 1), nn.BatchNorm2d(width), nn.ReLU(),
+                _convolution(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
+                _convolution(width, out, 1), nn.BatchNorm2d(out),
+            ]  # fmt: skip
+        self.body = nn.Sequential(*layers)
+        self.shortcut = _shortcut(channels, out, stride)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[B, channels, H, W] → [B, width, H / stride, W / stride]."""
+        """[B, channels, H, W] → [B, channels out, H / stride, W / stride]."""
         return torch.relu(self.body(hidden) + self.shortcut(hidden))
-
-
-class Bottleneck(nn.Module):
-    """A 3 x 3 convolution between two of 1 x 1, around a shortcut."""
-
-    expansion = 4
-
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            _convolution(channels, width, 1), nn.BatchNorm2d(width), nn.ReLU(),
-            _convolution(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-            _convolution(width, width * self.expansion, 1), nn.BatchNorm2d(width * self.expansion),
-        )  # fmt: skip
-        self.shortcut = _shortcut(channels, width * self.expansion, stride)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[B, channels, H, W] → [B, 4 width, H / stride, W / stride]."""
-        return torch.relu(self.body(hidden) + self.shortcut(hidden))
-
-
-_BLOCKS: Mapping[str, type[BasicBlock] | type[Bottleneck]] = {
-    "basic": BasicBlock,
-    "bottleneck": Bottleneck,
-}
 
 
 def _stem(shape: ResNetShape, channels: int) -> nn.Sequential:
