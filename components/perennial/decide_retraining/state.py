@@ -66,12 +66,7 @@ def decide_and_record(
     cooldown, budget or duplicate is missed. A run that recorded a retraining and is restarted,
     after a crash or by hand, gets the same decision.
 
-    Args:
-        store: Holds the state, as `triggers/<model>/state.json`.
-        model: The registered model's name.
-        run_id: The pipeline run that decides.
-        snapshot: What it decides on.
-        decide: Makes the decision from the state; pure.
+    The state is `triggers/<model>/state.json`; `decide` must be pure, as it may be called again.
 
     Returns:
         The decision, and the state that it was made on.

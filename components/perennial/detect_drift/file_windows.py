@@ -35,10 +35,7 @@ def record_arrivals(
 ) -> Mapping[str, int]:
     """Record new files; return every file's position in the order of arrival.
 
-    Args:
-        store: Holds the order, as `monitoring/<model>/files.json`.
-        model: The registered model's name.
-        snapshots: The oldest first.
+    The record is `monitoring/<model>/files.json`; of the snapshots, the oldest comes first.
 
     Returns:
         SHA-256 → position. A file that was rewritten counts as another file.

@@ -126,9 +126,14 @@ class GateSection(Section):
         """Whether the champion must be timed, because the decision depends on it."""
         return self.mode == "non_inferior" and "faster" in self.also_better
 
+    @property
+    def least_improvement(self) -> float:
+        """The value that the improvement's lower bound must exceed."""
+        return -self.margin if self.mode == "non_inferior" else self.min_improvement
+
     @model_validator(mode="after")
     def _worth_more_than_the_least(self) -> Self:
-        least = -self.margin if self.mode == "non_inferior" else self.min_improvement
+        least = self.least_improvement
         if self.worth_finding is not None and self.worth_finding <= least:
             raise ValueError(
                 f"worth_finding = {self.worth_finding:g} cannot be detected: the lower bound must "

@@ -116,7 +116,7 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     span = (
         f"improvement {improvement.estimate:+.2g} [{improvement.low:+.2g}, {improvement.high:+.2g}]"
     )
-    least = -section.margin if lenient else section.min_improvement
+    least = section.least_improvement
     held = improvement.low > least
     verb = "above" if held else "not above"
     detail = f"{figures} of {name}, {span}, lower bound {verb} {least:g}"

@@ -14,11 +14,6 @@ FOUND_IN = 0.8
 MANY = 1000  # times as many blocks: no test split grows that large
 
 
-def least_of(gate: GateSection) -> float:
-    """Return the value that the improvement's lower bound must exceed."""
-    return -gate.margin if gate.mode == "non_inferior" else gate.min_improvement
-
-
 def reach_of(
     gate: GateSection, comparison: Comparison, measured: Blocks, planned: Blocks | None = None
 ) -> Reach | None:
@@ -37,7 +32,7 @@ def reach_of(
     def detectable(count: int) -> float:
         left = max((degrees + 1.0) * count / measured.count - 1.0, 1.0)
         quantiles = float(stdtrit(left, confidence) + stdtrit(left, FOUND_IN))
-        return least_of(gate) + quantiles * error * math.sqrt(measured.count / count)
+        return gate.least_improvement + quantiles * error * math.sqrt(measured.count / count)
 
     count, needed = (planned or measured).count, None
     if gate.worth_finding is not None:

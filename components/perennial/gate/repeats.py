@@ -96,11 +96,7 @@ def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> 
     A repeated test, of the same weights or by the same run, keeps its place. Of two concurrent
     tests, one writes first and the other counts it.
 
-    Args:
-        store: Holds the record, as `gate/<model>/tests.json`.
-        model: The registered model's name.
-        test: The comparison about to run.
-        level: One minus the gate's confidence.
+    The record is `gate/<model>/tests.json`; `level` is one minus the gate's confidence.
 
     Raises:
         PerennialError: the record is damaged, or other writers keep conflicting.

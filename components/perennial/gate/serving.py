@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
@@ -50,12 +49,8 @@ def serve_in_clean_process(
 ) -> Serving:
     """Load an exported model in a new process and predict the first test rows there.
 
-    Args:
-        artifact: A `Challenger` folder.
-        task: The challenger's task, which states how many rows must stay together.
-        dataset: Holds the test rows.
-        predictions: The evaluation's predictions of them, in the same order.
-        rival: The champion's folder, if it is to be timed too.
+    `artifact` and `rival`, the champion if it is to be timed too, are folders of a `Challenger`;
+    `predictions` are the evaluation's, in the same order.
     """
     files = [file for file in artifact.rglob("*") if file.is_file()]
     size, model_size = _megabytes(files), model_megabytes(artifact)
@@ -96,29 +91,11 @@ def lower_bound(ratios: Floats) -> float:
     return float(np.sort(ratios)[max(rank - 1, 0)])
 
 
-@dataclass(frozen=True)
-class _Served:
-    """A model loaded in a process of its own."""
-
-    process: "_CleanProcess"
-    predictions: Floats
-    loading_seconds: float
-
-    def seconds(self) -> float:
-        """Return the seconds of one prediction of as few rows as the task allows."""
-        try:
-            self.process.input.write("\n")
-            self.process.input.flush()
-        except BrokenPipeError as error:
-            raise _NotServedError(self.process.failure()) from error
-        return float(self.process.line())
-
-
 class _NotServedError(Exception):
     """Why a model does not answer."""
 
 
-def timed(models: list[_Served], repeats: int) -> list[Floats]:
+def timed(models: list["_CleanProcess"], repeats: int) -> list[Floats]:
     """Return the seconds of each model's predictions, taken in alternating order."""
     seconds = np.empty((len(models), WARM_UPS + repeats))
     order = list(range(len(models)))
@@ -128,28 +105,28 @@ def timed(models: list[_Served], repeats: int) -> list[Floats]:
     return list(seconds[:, WARM_UPS:])
 
 
-def _against(model: _Served, rival: Path, rows: pl.DataFrame, together: int) -> list[Floats]:
+def _against(
+    model: "_CleanProcess", rival: Path, rows: pl.DataFrame, together: int
+) -> list[Floats]:
     """Return both models' seconds; empty if the rival cannot serve and so cannot be beaten."""
     try:
         with _served(rival, rows, together) as champion:
             return timed([model, champion], TURNS)
     except _NotServedError as error:
-        if model.process.has_ended():
-            raise _NotServedError(model.process.failure()) from error
+        if model.has_ended():
+            raise _NotServedError(model.failure()) from error
         return []
 
 
 @contextmanager
-def _served(artifact: Path, rows: pl.DataFrame, together: int) -> Iterator[_Served]:
+def _served(artifact: Path, rows: pl.DataFrame, together: int) -> Iterator["_CleanProcess"]:
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copy_tree(artifact, folder / "model")
         rows.write_parquet(folder / "rows.parquet")
         with _CleanProcess(folder, together) as process:
-            process.line()
-            with np.load(folder / "answer.npz") as found:
-                predictions, seconds = found["predictions"], float(found["seconds"])
-            yield _Served(process, predictions, seconds)
+            process.load_answer(folder / "answer.npz")
+            yield process
 
 
 class _CleanInterpreter:
@@ -183,7 +160,7 @@ class _CleanInterpreter:
 
 
 class _CleanProcess:
-    """Process forked from the clean interpreter; killed on leaving the block.
+    """A model in a process forked from the clean interpreter; killed on leaving the block.
 
     Args:
         folder: Holds `model` and `rows.parquet`; its working folder.
@@ -200,7 +177,7 @@ class _CleanProcess:
         with ExitStack() as theirs:
             pipes = [os.pipe() for _ in range(3)]
             (stdin, asking), (answers, stdout), (states, state) = pipes
-            self.input = self._streams.enter_context(os.fdopen(asking, "w"))
+            self._input = self._streams.enter_context(os.fdopen(asking, "w"))
             self._answers = self._streams.enter_context(os.fdopen(answers))
             self._states = self._streams.enter_context(os.fdopen(states))
             for descriptor in (stdin, stdout, state):
@@ -226,7 +203,22 @@ class _CleanProcess:
         with suppress(BrokenPipeError):  # a line that it did not read
             self._streams.close()
 
-    def line(self) -> str:
+    def load_answer(self, file: Path) -> None:
+        """Wait until the model is loaded; read its predictions and how long loading took."""
+        self._line()
+        with np.load(file) as found:
+            self.predictions, self.loading_seconds = found["predictions"], float(found["seconds"])
+
+    def seconds(self) -> float:
+        """Return the seconds of one prediction of as few rows as the task allows."""
+        try:
+            self._input.write("\n")
+            self._input.flush()
+        except BrokenPipeError as error:
+            raise _NotServedError(self.failure()) from error
+        return float(self._line())
+
+    def _line(self) -> str:
         """Return the next line of our protocol, without its mark."""
         for line in self._answers:
             if line.startswith(MARK):

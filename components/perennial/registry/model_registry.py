@@ -88,10 +88,7 @@ class ModelRegistry:
     def repair(self, name: str, champion: str, tags: Mapping[str, Mapping[str, str]]) -> str:
         """Replace both records of the champion by a person's decision; keep the old record.
 
-        Args:
-            name: The registered model.
-            champion: The new champion in both records; empty for no champion.
-            tags: Version → tags that record who decided, why and when.
+        An empty champion means none; `tags` (version → tags) record who decided, why and when.
 
         Returns:
             Where the replaced record is kept; empty if there was none.
@@ -251,13 +248,9 @@ class ModelRegistry:
     ) -> None:
         """Make a version the champion, if the champion is still the expected one.
 
-        Args:
-            name: The registered model.
-            version: The new champion; nothing happens if it is champion already.
-            expected_champion: The version it was compared with; empty for none.
-            tags: Version → tags that record who changed the champion, why and when. They are set
-                with the alias: a recorded change has them, even if its writer is killed.
-            forced: Whether a person sets the champion although its records contradict each other.
+        Nothing happens if it is champion already. `tags` (version → tags) record who changed the
+        champion, why and when; they are set with the alias, even if the writer is killed. `forced`:
+        a person sets the champion although its records contradict each other.
 
         Raises:
             ChampionMovedError: another version became champion in between.

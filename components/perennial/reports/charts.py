@@ -114,12 +114,9 @@ def bar_chart(values: Mapping[str, float], *, x_label: str, threshold: float | N
 def interval_chart(
     intervals: Mapping[str, Interval], *, x_label: str, reference: float | None = 0.0
 ) -> str:
-    """Estimates with their intervals, one row each; open ends reach the edge of the plot.
+    """Estimates with their intervals (low, estimate, high), one row each, the first 60.
 
-    Args:
-        intervals: (low, estimate, high) by name, in drawing order; the first 60 are drawn.
-        x_label: What is estimated, with its unit.
-        reference: Where to draw a vertical line, such as no difference.
+    Open ends reach the edge of the plot; `reference` is a vertical line, such as no difference.
     """
     rows = dict(list(intervals.items())[:_MAX_ROWS])
     known = [
@@ -146,10 +143,7 @@ def gauge_chart(
 ) -> str:
     """Values marked on one scale from zero, so that near and far are seen at once.
 
-    Args:
-        values: Where to mark, by name; NaN and infinities are named below the scale.
-        x_label: What the values are, with their unit.
-        band: The range in which they are as they should be.
+    NaN and infinities are named below the scale; `band` is the expected range.
     """
     known = {f"{name} {_signed(v)}": v for name, v in values.items() if math.isfinite(v)}
     limits = padded_range([0.0, *finite([*known.values(), *(band or ())])])

@@ -31,12 +31,8 @@ Cells = Sequence[Sequence[float]]
 def heat_map(cells: Cells, *, x_label: str, y_label: str) -> str:
     """Values from 0 to 1, the first row on top; values beyond count as the nearer of the two.
 
-    Where rows or columns are many, a cell shows the largest of those that it stands for.
-
-    Args:
-        cells: One row of values for each y, all of the same length; NaN leaves a gap.
-        x_label: What the columns are.
-        y_label: What the rows are.
+    Where rows or columns are many, a cell shows the largest of those that it stands for. NaN leaves
+    a gap.
 
     Raises:
         ValueError: the rows differ in length.

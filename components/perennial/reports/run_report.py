@@ -16,12 +16,8 @@ _HIGHEST, _UNKNOWN = 60, 40  # rem; a frame cannot grow with its content without
 class StepPage:
     """A step of the run and the page that it wrote.
 
-    Args:
-        step: The step's name, as in the dashboard.
-        outcome: How it ended; `neutral` without a page means that it did not run.
-        summary: What it found, or why it did not run.
-        seconds: How long it took.
-        html: Its page; None when there is none.
+    Its outcome is `neutral` without a page if it did not run; the summary is what it found, or why
+    it did not run.
     """
 
     step: str

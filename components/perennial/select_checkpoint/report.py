@@ -26,7 +26,10 @@ def write_report(
     _add_candidates(page, selection, metric, unit)
     _add_alternatives(page, others, metric)
     page.heading("Diagnosis of the curves")
-    page.values({"advice": diagnosis.advice, "steps": f"{training.steps:,}", **_budget(diagnosis)})
+    values = {"advice": diagnosis.advice, "steps": f"{training.steps:,}"}
+    if diagnosis.next_steps is not None:
+        values["proposed for the next training"] = f"{diagnosis.next_steps:,} steps"
+    page.values(values)
     for finding in diagnosis.findings:
         page.text(f"{finding[0].upper()}{finding[1:]}.")
     _draw_curves(page, training, metric, selection.chosen.step)
@@ -93,11 +96,6 @@ def _outcome(is_chosen: bool, broken: tuple[str, ...]) -> Outcome:
     if broken:
         return "failed"
     return "passed" if is_chosen else "neutral"
-
-
-def _budget(diagnosis: Diagnosis) -> dict[str, str]:
-    steps = diagnosis.next_steps
-    return {} if steps is None else {"proposed for the next training": f"{steps:,} steps"}
 
 
 def _draw_curves(page: Page, training: TrainingResult, metric: str, chosen: int) -> None:

@@ -151,10 +151,8 @@ class Machine:
 def worthwhile(machine: Machine, trained_on: int, seconds: float) -> int:
     """Return the number of processes: one per GPU, or per free core up to the training's number.
 
-    Args:
-        machine: The machine's resources.
-        trained_on: Processes of the training: a container often sees more cores than it may use.
-        seconds: Time that one process would need for the rest.
+    `trained_on` are the training's processes, since a container often sees more cores than it may
+    use; `seconds` is the time that one process would need for the rest.
     """
     on_cpu = 1 if machine.gpus else min(trained_on, machine.cores // machine.threads)
     available = max(machine.gpus, on_cpu, 1)

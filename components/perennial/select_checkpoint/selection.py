@@ -91,14 +91,8 @@ def select(
 ) -> Selection:
     """Choose the earliest, or latest, candidate within the limits and the tolerance of the best.
 
-    Args:
-        task: Computes the metric.
-        candidates: All weights of the kept checkpoints, scored on the same rows.
-        blocks: Independent blocks of those rows.
-        metric: The metric to compare.
-        tolerance: In standard errors of the paired difference to the best.
-        limits: Metric → worst value that a checkpoint may have.
-        improving: Whether the curve still improves; then the latest is chosen.
+    `tolerance` is in standard errors of the paired difference to the best; if the curve is still
+    `improving`, the latest is chosen. `limits`: metric → worst value that a checkpoint may have.
 
     Raises:
         PerennialError: no checkpoint has a finite metric, or none is within the limits.

@@ -36,11 +36,9 @@ class Tokenizer:
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> Self:
-        """Byte pairs of some texts, the most frequent first; fewer ids when pairs run out.
+        """Byte pairs of training texts, the most frequent first; fewer ids when pairs run out.
 
-        Args:
-            texts: Of the training split alone.
-            size: Ids, bytes and boundary included.
+        `size` counts bytes and boundary, too.
 
         Raises:
             BadTaskError: pairs are asked for and the package `tokenizers` is not installed.
