@@ -54,6 +54,14 @@ def record_key(name: str) -> str:
     return f"registry/{name}.json"
 
 
+def read_change(content: bytes | None) -> tuple[AliasChange | None, str]:
+    """Return the stored change, None without one, and why it cannot be read; empty if it can."""
+    try:
+        return (None if content is None else AliasChange.from_json(content)), ""
+    except ValueError as error:
+        return None, f"cannot be read: {str(error).splitlines()[0]}"
+
+
 def refuse_recorded_champion(store: ObjectStore, name: str) -> None:
     """Refuse to treat a model as one without a champion if a promotion is recorded.
 
@@ -65,7 +73,7 @@ def refuse_recorded_champion(store: ObjectStore, name: str) -> None:
     content = store.read(record_key(name))
     if content is not None:
         place = f"{store.uri}/{record_key(name)}"
-        records = ChampionRecords.of(name, place, "", content, {})
+        records = ChampionRecords(name, place, "", *read_change(content), {})
         raise UnclearChampionError(
             f"no champion of {name} was found, but a promotion is recorded",
             evidence=records.lines()[-1],
@@ -92,22 +100,6 @@ class ChampionRecords:
     change: AliasChange | None
     garbage: str
     versions: Mapping[str, ModelVersion]
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        place: str,
-        alias: str,
-        content: bytes | None,
-        versions: Mapping[str, ModelVersion],
-    ) -> Self:
-        """Return the records, given the object store's content."""
-        try:
-            change, garbage = (None if content is None else AliasChange.from_json(content)), ""
-        except ValueError as error:
-            change, garbage = None, f"cannot be read: {str(error).splitlines()[0]}"
-        return cls(name, place, alias, change, garbage, versions)
 
     def champion(self) -> str:
         """Return the number of the champion; empty without one.

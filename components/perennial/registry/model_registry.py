@@ -29,6 +29,7 @@ from perennial.registry.champion_records import (
     AliasChange,
     ChampionMovedError,
     ChampionRecords,
+    read_change,
     record_key,
 )
 from perennial.registry.version_files import (
@@ -82,7 +83,7 @@ class ModelRegistry:
             again = self._store.read(record_key(name))
             if again == content:
                 place = f"{self._store.uri}/{record_key(name)}"
-                return ChampionRecords.of(name, place, alias, content, versions)
+                return ChampionRecords(name, place, alias, *read_change(content), versions)
             content = again  # a promotion got in between
 
     def repair(self, name: str, champion: str, tags: Mapping[str, Mapping[str, str]]) -> str:

@@ -4,15 +4,14 @@ Use it by name in a contract, `task = "perennial.tasks.transformers_models:Trans
 with `pip install 'perennial[transformers]'`. Nothing is downloaded: a configuration is enough.
 """
 
-import importlib
 from collections.abc import Sequence
-from types import ModuleType
 from typing import cast
 
 from pydantic import Field, JsonValue
 from torch import Tensor, nn
 
 from perennial.contracts.errors import BadTaskError
+from perennial.tasks.columns.tokenization import import_package
 from perennial.tasks.language_modeling import DocumentOptions, LanguageModel
 
 
@@ -39,7 +38,12 @@ class TransformersCausalLM(LanguageModel):
             BadTaskError: the package is not installed, or refuses family or settings.
         """
         options = cast("TransformersOptions", self.options)
-        package = _package()
+        package = import_package(
+            "transformers",
+            "this task",
+            "pip install 'perennial[transformers]', or use "
+            "perennial.tasks.language_modeling:CausalLanguageModel",
+        )
         settings = {**_SPECIAL_TOKENS, **options.config, "vocab_size": options.vocab_size}
         try:
             config = package.AutoConfig.for_model(options.model_type, **settings)
@@ -96,15 +100,3 @@ def _require_known(options: TransformersOptions, default: object) -> None:
 
 def _num_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _package() -> ModuleType:
-    try:
-        return importlib.import_module("transformers")
-    except ModuleNotFoundError as error:
-        raise BadTaskError(
-            "this task needs the package `transformers`",
-            evidence=str(error),
-            action="pip install 'perennial[transformers]', or use "
-            "perennial.tasks.language_modeling:CausalLanguageModel",
-        ) from error

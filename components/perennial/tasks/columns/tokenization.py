@@ -45,7 +45,7 @@ class Tokenizer:
         """
         if size <= SMALLEST_VOCABULARY:
             return cls()
-        package = _package()
+        package = _tokenizers()
         model = package.Tokenizer(package.models.BPE())
         model.pre_tokenizer = _words(package)
         # One less: the package does not know the boundary, which no text contains.
@@ -122,7 +122,7 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> "_Encoder":
-        package, alphabet = _package(), _alphabet()
+        package, alphabet = _tokenizers(), _alphabet()
         spelled = ["".join(alphabet[byte] for byte in piece) for piece in self.pieces]
         encoder = package.Tokenizer(
             package.models.BPE(
@@ -167,13 +167,23 @@ def _alphabet() -> list[str]:
     return [chr(replaced.get(byte, byte)) for byte in range(BYTES)]
 
 
-def _package() -> ModuleType:
-    """The package `tokenizers`, which only vocabularies beyond bytes need."""
+def _tokenizers() -> ModuleType:
+    return import_package(
+        "tokenizers",
+        f"model.options.vocab_size above {SMALLEST_VOCABULARY}",
+        "pip install 'perennial[text]', or set vocab_size = 257 for bytes alone",
+    )
+
+
+def import_package(name: str, needed_by: str, action: str) -> ModuleType:
+    """Import a package that only some options or tasks need.
+
+    Raises:
+        BadTaskError: it is not installed.
+    """
     try:
-        return importlib.import_module("tokenizers")
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise BadTaskError(
-            "a vocabulary of byte pairs needs the package `tokenizers`",
-            evidence=f"model.options.vocab_size is above {SMALLEST_VOCABULARY}; {error}",
-            action="pip install 'perennial[text]', or set vocab_size = 257 for bytes alone",
+            f"{needed_by} needs the package `{name}`", evidence=str(error), action=action
         ) from error
