@@ -161,7 +161,7 @@ def test_the_signature_of_the_pages_shell_lines_fits(gate):
 
 def test_the_verb_signs_what_the_gate_takes(gate, tmp_path, capsys):
     (tmp_path / "key").write_bytes(KEY + b"\n")
-    words = [
+    arguments = [
         "sign",
         "clicks",
         "--key",
@@ -171,9 +171,9 @@ def test_the_verb_signs_what_the_gate_takes(gate, tmp_path, capsys):
         "--evidence",
         '{"a":1}',
     ]
-    assert cli.main(words) == 0
-    cause = gate.accept(capsys.readouterr().out, "job", datetime.now(UTC))
-    assert (cause.reason, cause.evidence) == ("-5%", '{"a":1}')
+    assert cli.main(arguments) == 0
+    accepted = gate.accept(capsys.readouterr().out, "job", datetime.now(UTC))
+    assert (accepted.reason, accepted.evidence) == ("-5%", {"a": 1})
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 31 + b"\n"])
