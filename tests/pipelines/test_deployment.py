@@ -360,7 +360,7 @@ def test_tokens_are_read_anew_for_each_request(served, tmp_path):
         target.api.find_experiment("flights-late")
 
 
-def test_a_server_that_is_not_there_is_named():
+def test_a_server_that_is_not_there_is_named(without_pauses):
     with pytest.raises(PerennialError, match="cannot be reached to look for a pipeline"):
         deploy("http://127.0.0.1:9")
 

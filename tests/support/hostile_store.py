@@ -84,6 +84,7 @@ def hostile_store() -> Iterator[HostileStore]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
 
         def log_message(self, *_: object) -> None:
             """Quiet."""

@@ -274,6 +274,7 @@ def _matches(item, query):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
 
     def _handle(self):
         server = self.server.pipelines
