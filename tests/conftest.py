@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 MACHINE = Path(__file__)
 DOOR = MACHINE.with_name("README.md")
 # A service that a test takes away for good is waited for as long as this, not ten minutes.
 os.environ.setdefault("PERENNIAL_OUTAGE_SECONDS", "20")
+# No test asserts on speed: an example may take as long as the machine does.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @contextmanager

@@ -123,7 +123,8 @@ def cumulative_shares(
     inside = np.clip(below, 0, max(len(atoms) - 2, 0))
     above = np.minimum(inside + 1, len(atoms) - 1)
     width = np.where(above > inside, atoms[above] - atoms[inside], 1.0)
-    shares = after[inside] + (grid - atoms[inside]) / width * (before[above] - after[inside])
+    way = np.clip(grid, atoms[inside], atoms[above]) - atoms[inside]  # width may be subnormal
+    shares = after[inside] + way / width * (before[above] - after[inside])
     return np.where(below < 0, 0.0, np.where(below >= len(atoms) - 1, 1.0, shares))
 
 

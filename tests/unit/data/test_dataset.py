@@ -21,7 +21,7 @@ from perennial.data.dataset import (
     split_expression,
 )
 
-UNTIMED = settings(database=None, deadline=None)
+UNTIMED = settings(database=None)
 ROW = st.tuples(st.text(max_size=5), st.integers(-5, 5))
 ORDER = [split.value for split in Split]
 PERIODS = {"week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}

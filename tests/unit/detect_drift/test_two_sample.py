@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -126,7 +126,8 @@ def test_p_value_of_what_cannot_differ_is_one(block):
     assert empty.iid_p_value(1, OLD) == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
+@example([0.0, 2.3e-308], [1.0])
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40),
     st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40),

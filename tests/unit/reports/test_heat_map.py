@@ -20,7 +20,7 @@ def shades(cells):
     return {float(opacity): path for opacity, path in drawn[:-9]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 60), st.integers(0, 60), st.floats())
 def test_any_map_can_be_drawn(rows, columns, value):
     drawn = checked_svg(heat_map([[value] * columns] * rows, x_label="x" * 90, y_label="y" * 90))
@@ -48,7 +48,7 @@ def test_rows_of_a_map_are_of_one_length():
         heat_map([[1.0], [1.0, 2.0]], x_label="x", y_label="y")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(st.text(max_size=40), st.floats(), max_size=5),
     st.none() | st.tuples(st.floats(), st.floats()),
