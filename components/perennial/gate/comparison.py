@@ -242,7 +242,7 @@ def finite_contender(task: Task, scored: Scored) -> Contender:
     return Contender(task, scored)
 
 
-def incomparable(challenger: Contender, champion: Contender, metric: str) -> str:
+def explain_incomparable(challenger: Contender, champion: Contender, metric: str) -> str:
     """Say why a metric is not comparable between the models, and what to do; empty if it is."""
     task = challenger.task
     if task.kind != "statistic":
@@ -267,19 +267,19 @@ def incomparable(challenger: Contender, champion: Contender, metric: str) -> str
     )
 
 
-def figures(contender: Contender, metrics: Sequence[str]) -> dict[str, float]:
+def measure_metrics(contender: Contender, metrics: Sequence[str]) -> dict[str, float]:
     """Return a model's value of each metric."""
     return {name: contender.scored.metric(contender.task, name) for name in metrics}
 
 
-def undefined(match: Match, metrics: Sequence[str]) -> dict[str, str]:
+def find_undefined(match: Match, metrics: Sequence[str]) -> dict[str, str]:
     """Return the metrics that are undefined on the rows for either model, with the reason."""
     found = {}
     for name in metrics:
         try:
             for each in (match.challenger, match.champion):
                 if each is not None:
-                    figures(each, [name])
+                    measure_metrics(each, [name])
         except UndefinedMetricError as error:
             found[name] = f"{error.problem}: {error.evidence}"
     return found
@@ -291,16 +291,16 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
     Raises:
         UndefinedMetricError: the test rows do not define one of them.
     """
-    ours = figures(match.challenger, metrics)
+    ours = measure_metrics(match.challenger, metrics)
     if match.champion is None:
         return tuple(
             Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
             for name in metrics
         )
-    theirs = figures(match.champion, metrics)
+    theirs = measure_metrics(match.champion, metrics)
     comparisons = []
     for name in metrics:
-        if why := incomparable(match.challenger, match.champion, name):
+        if why := explain_incomparable(match.challenger, match.champion, name):
             comparisons.append(
                 Comparison(
                     metric=name,
@@ -334,7 +334,7 @@ def compare_with_anchor(
     failure, comparison = anchor.failure, None
     if anchor.contender is not None:
         rivals = replace(match, champion=anchor.contender, decisive=None)
-        failure = undefined(rivals, [metric]).get(metric, "")
+        failure = find_undefined(rivals, [metric]).get(metric, "")
         if not failure:
             comparison = compare(rivals, (metric,))[0]
             failure = comparison.incomparable
@@ -430,7 +430,7 @@ def compare_with_baselines(
         scored = Scored(unknown, predicted, rows.labels, ours.weights, ours.rows)
         baseline = Contender(part.challenger.task, scored)
         rivals = replace(part, champion=baseline, decisive=None)
-        if undefined(rivals, [metric]):
+        if find_undefined(rivals, [metric]):
             continue
         comparison = compare(rivals, (metric,))[0]
         # The task may measure differently once it is fitted to all rows.

@@ -28,9 +28,9 @@ from perennial.gate.comparison import (
     compare_with_anchor,
     compare_with_baselines,
     conditions_of,
+    find_undefined,
     finite_contender,
     searched_columns,
-    undefined,
 )
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.decision import Evidence, RareClass, judge, summarize
@@ -198,7 +198,7 @@ def _directions(gate: GateSection, match: Match) -> tuple[dict[str, Direction], 
         )
     metric = gate.metric or next(iter(task.metrics))
     asked = (metric, *gate.max_regression, *gate.required)
-    missing = undefined(match, [name for name in task.metrics if name not in asked])
+    missing = find_undefined(match, [name for name in task.metrics if name not in asked])
     names = [name for name in dict.fromkeys([metric, *task.metrics, *asked]) if name not in missing]
     reasons = (*missing.values(), *undefined_slices(match, metric, gate))
     options = {metric: "gate.metric"} | dict.fromkeys(gate.required, "gate.required")

@@ -19,10 +19,10 @@ from perennial.engine.metrics.probabilities import log_losses
 from perennial.gate.comparison import (
     Contender,
     Match,
-    figures,
+    explain_incomparable,
+    find_undefined,
     improvement_of,
-    incomparable,
-    undefined,
+    measure_metrics,
 )
 from perennial.gate.config import GateSection
 
@@ -180,10 +180,10 @@ def compare_slices(
     (1979) over all slices together: the probability of blocking a challenger that regresses on no
     slice stays below 1 - confidence, however many there are.
     """
-    if match.champion is None or incomparable(match.challenger, match.champion, metric):
+    if match.champion is None or explain_incomparable(match.challenger, match.champion, metric):
         return ()
     slices = [*_declared(match.challenger.scored.rows, gate), *_found(match, gate, searchable)]
-    slices = [each for each in slices if not undefined(match.at(each.rows), [metric])]
+    slices = [each for each in slices if not find_undefined(match.at(each.rows), [metric])]
     judged = [found for each in slices if (found := _judge_slice(match, metric, each, gate))]
     regressed = holm([probability for _, probability in judged], 1.0 - match.confidence)
     return tuple(
@@ -202,7 +202,7 @@ def undefined_slices(match: Match, metric: str, gate: GateSection) -> tuple[str,
     ]
     for each in declared:
         part = match.at(each.rows)
-        reasons = list(undefined(part, [metric]).values())
+        reasons = list(find_undefined(part, [metric]).values())
         if part.blocks.count < 2:
             reasons.append(f"its rows are in a single {part.blocks.unit}")
         title = f"the slice {each.column} = {each.value}"
@@ -266,7 +266,9 @@ def _judge_slice(
     part = match.at(each.rows)
     if part.champion is None or part.blocks.count < 2:
         return None
-    ours, theirs = (figures(model, [metric])[metric] for model in (part.challenger, part.champion))
+    ours, theirs = (
+        measure_metrics(model, [metric])[metric] for model in (part.challenger, part.champion)
+    )
     found = not each.column
     limit = gate.slice_max_regression
     if found:

@@ -30,7 +30,7 @@ READ_ROWS = 16_384
 SEED = 0  # the same rows, order and augmentation for every candidate and for the export
 
 
-def memberships(
+def choose_members(
     figures: Mapping[int, float], section: SelectionSection, direction: Direction
 ) -> list[tuple[int, ...]]:
     """Return the steps of each mean to score, without single checkpoints and duplicates."""
@@ -53,12 +53,12 @@ def mean_model(
     task, model = load_checkpoint_model(records[0].uri, result)
     mean = model.state_dict()
     for count, record in enumerate(records[1:], start=2):
-        take_in(mean, load_checkpoint_model(record.uri, result)[1].state_dict(), count)
+        add_to_mean(mean, load_checkpoint_model(record.uri, result)[1].state_dict(), count)
     return task, model
 
 
 @torch.no_grad()
-def take_in(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: int) -> None:
+def add_to_mean(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: int) -> None:
     """Make the state of a model the mean of `count` states, one more than before, in place."""
     # Tied weights have several names and one storage, which must be updated once.
     places = {(value.data_ptr(), value.shape): name for name, value in mean.items()}
@@ -101,7 +101,7 @@ def training_batches(task: Task, rows: pl.DataFrame, device: torch.device) -> It
 
 
 @torch.no_grad()
-def renew(model: nn.Module, batches: Iterable[Batch]) -> None:
+def recompute_statistics(model: nn.Module, batches: Iterable[Batch]) -> None:
     """Compute a model's running statistics again in evaluation mode; all batches count equally."""
     found = normalizations(model)
     momenta = [each.momentum for each in found]

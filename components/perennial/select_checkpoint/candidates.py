@@ -14,7 +14,7 @@ from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import Task, load_task
-from perennial.select_checkpoint.averaging import memberships, normalizations
+from perennial.select_checkpoint.averaging import choose_members, normalizations
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
 from perennial.select_checkpoint.report import write_report
@@ -60,7 +60,7 @@ def score_means(
     plain = [each for each in candidates if not each.averaged and is_finite(each, task, metric)]
     figures = {each.record.step: each.scored.metric(task, metric) for each in plain}
     records = {each.record.step: each.record for each in plain}
-    work = memberships(figures, section, direction)
+    work = choose_members(figures, section, direction)
     return [
         Candidate(records[max(members)], scored, members=members)
         for members, weights in zip(work, rescoring.scores(work), strict=True)

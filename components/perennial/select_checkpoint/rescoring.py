@@ -44,7 +44,7 @@ from perennial.engine.task import Task
 from perennial.select_checkpoint.averaging import (
     mean_model,
     normalizations,
-    renew,
+    recompute_statistics,
     sampled_rows,
     training_batches,
 )
@@ -148,7 +148,7 @@ class Machine:
         return cls(torch.cuda.device_count(), len(os.sched_getaffinity(0)), torch.get_num_threads())
 
 
-def worthwhile(machine: Machine, trained_on: int, seconds: float) -> int:
+def choose_num_processes(machine: Machine, trained_on: int, seconds: float) -> int:
     """Return the number of processes: one per GPU, or per free core up to the training's number.
 
     `trained_on` are the training's processes, since a container often sees more cores than it may
@@ -195,7 +195,7 @@ class Rescoring:
             yield _whole([self.share(left.pop(0), Share(0, 1), folder)])
             seconds = (time.perf_counter() - started) * len(left)
             if self._processes is None:
-                processes = worthwhile(Machine.here(), self.result.world_size, seconds)
+                processes = choose_num_processes(Machine.here(), self.result.world_size, seconds)
         if left:
             training, snapshot = self._inputs
             request = Request(
@@ -250,7 +250,9 @@ class Rescoring:
     def _renew(self, task: Task, model: nn.Module) -> None:
         model.to(scoring_device())
         if normalizations(model):
-            renew(model, training_batches(task, self._training_rows, scoring_device()))
+            recompute_statistics(
+                model, training_batches(task, self._training_rows, scoring_device())
+            )
 
 
 def _whole(shares: Sequence[Found]) -> list[tuple[bool, ScoredBatch]]:

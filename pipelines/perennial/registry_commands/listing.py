@@ -40,7 +40,7 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
         yield f"  version {version.version:<5} {registered}  {' '.join(own)}".rstrip()
         for line in (*_quality(catalogue, version), *decision_lines(version)):
             yield f"    {line}"
-    for run, verdict in turned_down(catalogue.home, name):
+    for run, verdict in find_rejected_runs(catalogue.home, name):
         yield f"  not registered  run {run.run_id}"
         why = f"rejected by the gate: {verdict.summary}" if verdict else UNREADABLE
         yield f"    {why}"
@@ -71,7 +71,7 @@ def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
         "versions": [_version_record(catalogue, version) for version in catalogue.versions(name)],
         "turned_down": [
             {"run_id": run.run_id, "verdict": plain(verdict)}
-            for run, verdict in turned_down(catalogue.home, name)
+            for run, verdict in find_rejected_runs(catalogue.home, name)
         ],
     }
 
@@ -148,14 +148,14 @@ def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:
     return [shown_comparison(one, verdict.champion_version) for one in verdict.comparisons]
 
 
-def turned_down(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
+def find_rejected_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
     """Runs on this machine whose challenger was not promoted; None for what cannot be read."""
-    for run, verdict in judged_runs(home, name):
+    for run, verdict in find_judged_runs(home, name):
         if verdict is None or not verdict.promote:
             yield run, verdict
 
 
-def judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
+def find_judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
     """The runs of a model on this machine that came to a verdict; None where it is unreadable."""
     for run in home.runs():
         if run.model != name:

@@ -14,7 +14,7 @@ from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks
 from perennial.gate.config import GateSection
 from perennial.gate.decision import RANKING
 from perennial.gate.power import reach_line, reach_of
-from perennial.registry_commands.listing import judged_runs
+from perennial.registry_commands.listing import find_judged_runs
 from perennial.runs import Home
 
 CLASSES = 2
@@ -84,7 +84,7 @@ def _rarer_class(labels: pl.Series, blocks: Blocks, gate: GateSection) -> Iterat
 def _latest_comparison(home: Home, contract: Contract) -> Verdict | None:
     """The newest verdict of this model that compared two models on the contract's metric."""
     metric = contract.gate.metric
-    for _, verdict in reversed(list(judged_runs(home, contract.model.name))):
+    for _, verdict in reversed(list(find_judged_runs(home, contract.model.name))):
         if verdict is None or not verdict.comparisons:
             continue
         decisive = verdict.comparisons[0]

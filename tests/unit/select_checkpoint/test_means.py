@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from perennial.select_checkpoint.averaging import take_in
+from perennial.select_checkpoint.averaging import add_to_mean
 
 
 class Tied(nn.Module):
@@ -33,7 +33,7 @@ def filled(value, batches):
 def test_each_state_counts_alike_and_tied_weights_move_once(values):
     mean = filled(values[0], 1)
     for count, value in enumerate(values[1:], start=2):
-        take_in(mean.state_dict(), filled(value, count).state_dict(), count)
+        add_to_mean(mean.state_dict(), filled(value, count).state_dict(), count)
     expected = sum(values) / len(values)
     for tensor in (mean.first.weight, mean.norm.running_mean, mean.norm.running_var):
         torch.testing.assert_close(tensor.detach(), torch.full_like(tensor, expected))
@@ -42,5 +42,5 @@ def test_each_state_counts_alike_and_tied_weights_move_once(values):
 
 def test_a_counter_is_that_of_the_newest():
     mean = filled(1.0, 10)
-    take_in(mean.state_dict(), filled(2.0, 30).state_dict(), 2)
+    add_to_mean(mean.state_dict(), filled(2.0, 30).state_dict(), 2)
     assert mean.norm.num_batches_tracked == 30

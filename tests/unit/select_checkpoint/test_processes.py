@@ -6,8 +6,8 @@ from perennial.contracts.errors import PerennialError
 from perennial.select_checkpoint.rescoring import (
     Machine,
     Request,
+    choose_num_processes,
     score_in_processes,
-    worthwhile,
 )
 
 LONG = 3600.0
@@ -27,7 +27,7 @@ MACHINES = {
 @pytest.mark.parametrize("name", MACHINES)
 def test_as_many_processes_as_save_time(name):
     machine, trained_on, seconds, expected = MACHINES[name]
-    assert worthwhile(machine, trained_on, seconds) == expected
+    assert choose_num_processes(machine, trained_on, seconds) == expected
 
 
 def test_this_machine_has_a_core():

@@ -13,7 +13,7 @@ from perennial.engine.task import load_task
 from perennial.select_checkpoint.averaging import (
     BATCH_ROWS,
     normalizations,
-    renew,
+    recompute_statistics,
     sampled_rows,
     training_batches,
 )
@@ -51,7 +51,7 @@ def batches():
 
 def test_they_are_those_that_pytorch_takes(batches):
     ours, theirs = network(), network()
-    renew(ours, batches)
+    recompute_statistics(ours, batches)
     update_bn([batch["image"] for batch in batches], theirs)
     for name, value in theirs.state_dict().items():
         assert torch.equal(ours.state_dict()[name], value), name
@@ -61,8 +61,8 @@ def test_they_are_those_that_pytorch_takes(batches):
 
 def test_dropout_stays_off(batches):
     plain, dropping = network(), network(dropout=0.5)
-    renew(plain, batches)
-    renew(dropping, batches)
+    recompute_statistics(plain, batches)
+    recompute_statistics(dropping, batches)
     assert all(map(torch.equal, plain.buffers(), dropping.buffers()))
 
 
