@@ -44,9 +44,7 @@ class Dataset:
     def scan(self, split: Split | None = None, *, with_file: bool = False) -> pl.LazyFrame:
         """Return a query of all columns of one split, or of every row, in file order.
 
-        Args:
-            split: Which rows; None for all.
-            with_file: Add the position of each row's file in the snapshot, as `FILE_COLUMN`.
+        `with_file` adds the position of each row's file in the snapshot, as `FILE_COLUMN`.
         """
         columns = list(self.snapshot.columns)
         if with_file:
@@ -73,11 +71,7 @@ class Dataset:
     ) -> Iterator[pl.DataFrame]:
         """The rows of one split in file order, `batch_rows` at a time, the last with what is left.
 
-        Args:
-            split: Which rows.
-            rows: At most so many at a time, if whole groups allow it.
-            together: Size of the groups of neighbours that no batch divides.
-            part: Of the split's rows, from start to stop; None for all.
+        `together` neighbours stay in one batch; `part` selects rows from start to stop.
         """
         frame = self.scan(split)
         if part is not None:

@@ -197,15 +197,8 @@ class ModelRegistry:
 
         Idempotent: a version that already has the fingerprint is returned instead (`take_over`).
 
-        Args:
-            name: The registered model.
-            source: Address of the files.
-            run_id: The MLflow run.
-            fingerprint: Identifies the version, so that a retry finds it again.
-            tags: Tags of the version.
-            description: Why it was registered.
-            files: Path below `source` → SHA-256, of every file that was uploaded, to be recorded;
-                empty for files whose digests are not known.
+        `files` are path below `source` → SHA-256, of every file that was uploaded; empty for files
+        whose digests are not known.
         """
         existing = self.take_over(name, fingerprint)
         if existing is not None:

@@ -124,10 +124,7 @@ class VersionFiles:
     ) -> None:
         """Compare some files of a version with their registered digests.
 
-        Args:
-            version: The version.
-            registered: From `expected`.
-            contents: Path → content; None for a file that is not there.
+        A content is None for a file that is not there.
 
         Raises:
             DamagedModelError: one of them is missing or altered.

@@ -40,13 +40,8 @@ class ResNet(nn.Module):
 
     Shapes: B pictures of C channels, H x W pixels; K classes.
 
-    Args:
-        shape: Depths and widths.
-        channels: C.
-        initial_output: The head's bias, shape [K].
-        dropout: Before the head.
-        channels_last: Keep activations with the channels innermost, as convolutions on CPUs and
-            tensor cores prefer.
+    `initial_output` is the head's bias, shape [K]. `channels_last` keeps activations with the
+    channels innermost, as convolutions on CPUs and tensor cores prefer.
     """
 
     def __init__(

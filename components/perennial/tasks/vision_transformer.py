@@ -41,11 +41,7 @@ class VisionTransformer(nn.Module):
 
     Shapes: B pictures of C channels, H x W pixels; T tokens of width D; K classes.
 
-    Args:
-        shape: Depth and widths.
-        size: C, H and W; H and W are multiples of the patch.
-        initial_output: The head's bias, shape [K].
-        dropout: Behind attention and in the perceptrons.
+    `size` is C, H and W, multiples of the patch; `initial_output` is the head's bias, shape [K].
     """
 
     def __init__(

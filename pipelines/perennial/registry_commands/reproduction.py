@@ -155,10 +155,8 @@ def find_code(record: TrainingRecord, working_tree: Path) -> Path:
 def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Reproduction:
     """Train and select again in a home that is thrown away, on exactly the original files.
 
-    Args:
-        record: What the version carries.
-        code_folder: Where the task's module lies. No code of the version itself is executed.
-        anyway: Train though it is known before that code, packages or machine differ.
+    The task's module lies in `code_folder`: no code of the version itself is executed. `anyway`
+    trains even if code, packages or machine are known to differ.
 
     Raises:
         BadDataError: a data file is gone or has changed.
