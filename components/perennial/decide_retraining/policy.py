@@ -24,7 +24,7 @@ class Finding:
     """A trigger, and whether it fires."""
 
     trigger: TriggerName
-    holds: bool
+    fires: bool
     detail: str
     is_set: bool = True
     """Whether the contract enables this trigger."""
@@ -48,7 +48,7 @@ def decide(
     that keeps firing while challengers keep losing does not start one training after the other.
     """
     found = find_triggers(snapshot, drift, state, triggers)
-    fired = [finding for finding in found if finding.holds]
+    fired = [finding for finding in found if finding.fires]
     reasons = [f"{finding.trigger}: {finding.detail}" for finding in fired or found]
     vetoes = [
         block
@@ -156,7 +156,7 @@ def _after_last_retraining(
     Otherwise every new file would start a retraining after a challenger that lost.
     """
     windows = drift.windows
-    if not found.holds or not windows[-1].files or not state.retrainings:
+    if not found.fires or not windows[-1].files or not state.retrainings:
         return found
     last = state.retrainings[-1].decision.evidence.get("newest_window")
     seen = last.get("files") if isinstance(last, dict) else None
@@ -168,7 +168,7 @@ def _after_last_retraining(
         f"{found.detail}; the last retraining included {known[0].title}, and {newer} of "
         f"{triggers.windows_in_a_row} required windows are newer"
     )
-    return replace(found, holds=False, detail=detail)
+    return replace(found, fires=False, detail=detail)
 
 
 def _new_data(

@@ -42,8 +42,8 @@ def write_report(
     found = find_triggers(snapshot, drift, state, triggers)
     page.table(
         ["trigger", "fires", "evidence"],
-        [[f.trigger, "yes" if f.holds else "no", f.detail] for f in found],
-        outcomes=["warned" if f.holds else "neutral" for f in found],
+        [[f.trigger, "yes" if f.fires else "no", f.detail] for f in found],
+        outcomes=["warned" if f.fires else "neutral" for f in found],
     )
     page.heading("Retraining blocks")
     vetoes = find_retraining_blocks(snapshot, state, triggers)

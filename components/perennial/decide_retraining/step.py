@@ -40,27 +40,27 @@ def decide_retraining_step(
     """Decide, record a retraining before anybody starts it, and report the reason."""
     settings = MonitoringConfig.from_json(contract)
     current = Snapshot.read(Path(snapshot))
-    drifted = DriftReport.read(Path(drift))
+    drift_report = DriftReport.read(Path(drift))
     environment = Environment.read()
     store = open_store(environment.store_uri)
-    if not drifted.champion_version:
+    if not drift_report.champion_version:
         refuse_recorded_champion(store, settings.model.name)
     decided, state = decide_and_record(
         store,
         settings.model.name,
         environment.run_id,
         current,
-        lambda state: decide(current, drifted, state, settings.triggers),
+        lambda state: decide(current, drift_report, state, settings.triggers),
     )
     monitored = MonitoringRecord(
         at=datetime.now(UTC),
         run_id=environment.run_id,
-        champion_version=drifted.champion_version,
+        champion_version=drift_report.champion_version,
         data_time=current.time_max,
-        windows=len(drifted.windows),
-        drifted=drifted.drifted,
-        decayed=drifted.decayed,
-        largest_z_score=max((window.max_z_score for window in drifted.windows), default=0.0),
+        windows=len(drift_report.windows),
+        drifted=drift_report.drifted,
+        decayed=drift_report.decayed,
+        largest_z_score=max((window.max_z_score for window in drift_report.windows), default=0.0),
         retrain=decided.retrain,
         trigger=decided.trigger,
     )
@@ -71,7 +71,7 @@ def decide_retraining_step(
         Path(report),
         decided,
         snapshot=current,
-        drift=drifted,
+        drift=drift_report,
         state=state,
         triggers=settings.triggers,
     )

@@ -1,7 +1,8 @@
 """Comparison of the newest blocks of a stream with the champion's reference and loss."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from perennial.clients.object_store import ObjectStore
@@ -13,11 +14,16 @@ from perennial.contracts.validation import ValidationReport
 from perennial.data.dataset import Dataset
 from perennial.detect_drift.dependence import dependence_profile
 from perennial.detect_drift.file_windows import choose_files, performance_of, record_arrivals
-from perennial.detect_drift.performance import judge_losses, loss_limit, window_losses
-from perennial.detect_drift.reference import measure_windows, unjudged_windows
+from perennial.detect_drift.performance import (
+    MIN_LOSS_BLOCKS,
+    LossLimit,
+    judge_losses,
+    loss_limit,
+    window_losses,
+)
+from perennial.detect_drift.reference import Measured, measure_windows, unjudged_windows
 from perennial.detect_drift.report import write_report
-from perennial.detect_drift.verdict import conclude
-from perennial.detect_drift.windows import choose_blocks
+from perennial.detect_drift.windows import Chosen, choose_blocks, newest_streak
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
@@ -102,3 +108,61 @@ def compare_with_champion(
     )
     write_report(page, found, triggers, measured=measured, reference=reference, limit=limit)
     return found
+
+
+def conclude(
+    champion_version: str,
+    current: Snapshot,
+    reference: Reference,
+    *,
+    chosen: Chosen,
+    windows: tuple[WindowDrift, ...],
+    measured: Measured | None,
+    limit: LossLimit | None,
+    triggers: TriggersSection,
+) -> DriftReport:
+    """Return the report of a comparison.
+
+    Drift and decay must persist: the newest `windows_in_a_row` windows must alarm. A stream that
+    drifted and returned to the reference needs no retraining. Windows with too few labels neither
+    break nor extend a run of decayed ones.
+    """
+    unjudged = chosen.reason_to_skip(triggers)
+    new_time = timedelta(0)
+    if current.time_max is not None and reference.time_max is not None:
+        new_time = max(new_time, current.time_max - reference.time_max)
+    judged = [window.decayed for window in windows if window.loss_z_score is not None]
+    notes = [unjudged] if unjudged else []
+    notes += [*chosen.notes, *_notes(measured, windows, len(judged), reference, limit)]
+    return DriftReport(
+        champion_version=champion_version,
+        calibration="none" if unjudged else "blocks",
+        windows=windows,
+        drifted=newest_streak([w.alarmed for w in windows]) >= triggers.windows_in_a_row,
+        decayed=newest_streak(judged) >= triggers.windows_in_a_row,
+        new_rows=max(0, current.rows - reference.rows),
+        new_days=new_time / timedelta(days=1),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _notes(
+    measured: Measured | None,
+    windows: Sequence[WindowDrift],
+    num_with_loss: int,
+    reference: Reference,
+    limit: LossLimit | None,
+) -> list[str]:
+    if not windows:
+        return []
+    notes = [*measured.notes] if measured is not None else []
+    if limit is None:
+        notes.append(
+            f"performance was not judged: the champion has {len(reference.performance)} held-out "
+            f"blocks; at least {MIN_LOSS_BLOCKS} full ones are needed"
+        )
+    elif num_with_loss < len(windows):
+        notes.append(
+            f"{len(windows) - num_with_loss} of {len(windows)} windows have too few labels"
+        )
+    return notes

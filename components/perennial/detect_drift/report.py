@@ -14,7 +14,7 @@ from perennial.contracts.triggers import TriggersSection
 from perennial.detect_drift.performance import LossLimit
 from perennial.detect_drift.reference import Measured
 from perennial.detect_drift.two_sample import Profile
-from perennial.detect_drift.verdict import summary_of
+from perennial.detect_drift.windows import newest_streak
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Outcome, Page
 
@@ -30,6 +30,56 @@ STATISTICS = {
     "dependence": "change of the dependence between columns",
     "label_mean": "change of the label's mean (information)",
 }
+
+
+def scalars_of(found: DriftReport) -> dict[str, float]:
+    """Return the report's scalars for dashboards."""
+    return {
+        "drifted": float(found.drifted),
+        "decayed": float(found.decayed),
+        "windows": float(len(found.windows)),
+        "alarmed_windows": float(sum(window.alarmed for window in found.windows)),
+        "largest_z_score": max((window.max_z_score for window in found.windows), default=0.0),
+        "new_rows": float(found.new_rows),
+    }
+
+
+def summary_of(report: DriftReport, triggers: TriggersSection) -> str:
+    """Return the finding with its numbers as one sentence."""
+    if not report.champion_version:
+        return "No champion yet: there is nothing to compare with."
+    windows = report.windows
+    if report.calibration == "none":
+        drift = f"drift not judged: {report.notes[0]}"
+        if not windows:
+            return f"Not judged: {report.notes[0]}."
+    else:
+        drift = _finding("drift", [w.alarmed for w in windows], windows, report.drifted, triggers)
+    judged = [window for window in windows if window.loss_z_score is not None]
+    if not judged:
+        decay = "performance not judged"
+    else:
+        alarms = [window.decayed for window in judged]
+        decay = _finding("performance decay", alarms, judged, report.decayed, triggers)
+    return f"{drift[0].upper()}{drift[1:]}; {decay}."
+
+
+def _finding(
+    what: str,
+    alarms: Sequence[bool],
+    windows: Sequence[WindowDrift],
+    persistent: bool,
+    triggers: TriggersSection,
+) -> str:
+    streak = newest_streak(alarms)
+    if persistent:
+        return f"{what} in the newest {streak} windows, since {windows[-streak].title}"
+    if not any(alarms):
+        return f"no {what} in {len(windows)} windows"
+    return (
+        f"{what} in {sum(alarms)} of {len(windows)} windows, but not in the newest "
+        f"{triggers.windows_in_a_row} in a row"
+    )
 
 
 def write_report(

@@ -12,8 +12,7 @@ from perennial.contracts.triggers import MonitoringConfig
 from perennial.contracts.validation import ValidationReport
 from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.file_windows import record_arrivals
-from perennial.detect_drift.report import write_report
-from perennial.detect_drift.verdict import scalars_of, summary_of
+from perennial.detect_drift.report import scalars_of, summary_of, write_report
 from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.steps.decorator import StepResult, pipeline_step
 

@@ -68,22 +68,22 @@ class Evidence:
     beside_baselines: Mapping[str, Comparison] = field(default_factory=dict)
 
 
-def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
+def judge(gate: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
     """Return every condition that applies, the decisive ones first."""
-    reasons = [*_against_champion(section, evidence), *_guards(section, evidence)]
-    reasons += [*_slices(section, evidence), *_baselines(section, evidence)]
-    reasons += _required(section, evidence)
-    reasons += _serving(section, evidence.serving)
+    reasons = [*_against_champion(gate, evidence), *_guards(gate, evidence)]
+    reasons += [*_slices(gate, evidence), *_baselines(gate, evidence)]
+    reasons += _required(gate, evidence)
+    reasons += _serving(gate, evidence.serving)
     reasons += [
-        _at_least("enough test rows", evidence.test_rows, section.min_test_rows, "rows"),
+        _at_least("enough test rows", evidence.test_rows, gate.min_test_rows, "rows"),
         _at_least(
             "enough independent blocks",
             evidence.test_blocks,
-            section.min_test_blocks,
+            gate.min_test_blocks,
             f"{evidence.unit}s",
         ),
     ]
-    return (*reasons, *_enough_to_compare(section, evidence))
+    return (*reasons, *_enough_to_compare(gate, evidence))
 
 
 def summarize(reasons: Sequence[GateReason]) -> str:
@@ -95,8 +95,8 @@ def summarize(reasons: Sequence[GateReason]) -> str:
     return f"Do not promote: {broken[0].detail}{others}."
 
 
-def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReason]:
-    lenient = section.mode == "non_inferior"
+def _against_champion(gate: GateSection, evidence: Evidence) -> list[GateReason]:
+    lenient = gate.mode == "non_inferior"
     condition = "not worse than the champion" if lenient else "better than the champion"
     comparison = evidence.comparisons[0]
     if not evidence.champion_version:
@@ -107,7 +107,7 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     if comparison.incomparable:
         return [_reason(condition, False, f"against {name}, {comparison.incomparable}")]
     if comparison.champion is None:
-        return [_unscored(section, condition, name, evidence.champion_failure)]
+        return [_unscored(gate, condition, name, evidence.champion_failure)]
     figures = f"{comparison.metric} {comparison.challenger:.5g} against {comparison.champion:.5g}"
     if comparison.improvement is None:
         detail = f"{figures}, but the noise cannot be estimated from one block"
@@ -116,13 +116,13 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     span = (
         f"improvement {improvement.estimate:+.2g} [{improvement.low:+.2g}, {improvement.high:+.2g}]"
     )
-    least = section.least_improvement
+    least = gate.least_improvement
     held = improvement.low > least
     verb = "above" if held else "not above"
     detail = f"{figures} of {name}, {span}, lower bound {verb} {least:g}"
     detail += _repetition(evidence.repeats)
-    reasons = [_reason(condition, held, detail), *_anchor(section, evidence.anchor)]
-    return [*reasons, *_gains(section, evidence, name)]
+    reasons = [_reason(condition, held, detail), *_anchor(gate, evidence.anchor)]
+    return [*reasons, *_gains(gate, evidence, name)]
 
 
 def _repetition(repeats: Repeats | None) -> str:
@@ -133,10 +133,10 @@ def _repetition(repeats: Repeats | None) -> str:
     return f" at {confidence}, because {others} already tested on these days"
 
 
-def _anchor(section: GateSection, anchor: AnchorComparison | None) -> list[GateReason]:
+def _anchor(gate: GateSection, anchor: AnchorComparison | None) -> list[GateReason]:
     if anchor is None:
         return []
-    lenient, name = section.mode == "non_inferior", f"version {anchor.version}"
+    lenient, name = gate.mode == "non_inferior", f"version {anchor.version}"
     found = anchor.comparison.improvement if anchor.comparison is not None else None
     if found is None:
         why = anchor.failure or "the noise cannot be estimated from one block"
@@ -145,54 +145,54 @@ def _anchor(section: GateSection, anchor: AnchorComparison | None) -> list[GateR
             detail += "; to start without an anchor, promote by hand or set gate.anchor_days = 0"
         return [_reason("not worse than the anchor", not lenient, detail)]
     span = f"improvement {found.estimate:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
-    held = found.low > -section.margin if lenient else found.high >= 0
-    rule = f"lower bound must exceed {-section.margin:g}" if lenient else "upper bound must reach 0"
+    held = found.low > -gate.margin if lenient else found.high >= 0
+    rule = f"lower bound must exceed {-gate.margin:g}" if lenient else "upper bound must reach 0"
     detail = f"against {name}, the last champion that was shown to be better, {span}: {rule}"
     return [_reason("not worse than the anchor", held, detail)]
 
 
-def _enough_to_compare(section: GateSection, evidence: Evidence) -> list[GateReason]:
+def _enough_to_compare(gate: GateSection, evidence: Evidence) -> list[GateReason]:
     """Return the conditions of a comparison beside the numbers of rows and blocks."""
     decisive = evidence.comparisons[0]
     if decisive.improvement is None or evidence.same_weights:
         return []
     reasons = []
     if evidence.unit == "day" and decisive.effective_blocks is not None:
-        short = _dependence(section, evidence, decisive)
+        short = _dependence(gate, evidence, decisive)
         worth = f"{evidence.test_blocks:,} days count as {decisive.effective_blocks:.1f}"
-        detail = short or f"{worth} independent days, minimum {section.min_effective_days:g}"
+        detail = short or f"{worth} independent days, minimum {gate.min_effective_days:g}"
         reasons.append(_reason("enough independent days", not short, detail))
-    rare, judged = evidence.rare, (decisive.metric, *section.max_regression)
+    rare, judged = evidence.rare, (decisive.metric, *gate.max_regression)
     if rare is not None and any(metric in RANKING for metric in judged):
         unit = f"{evidence.unit}s that hold a row of the rarer class"
         reasons += [
             _at_least(
                 "enough rows of the rarer class",
                 rare.rows,
-                section.min_rare_rows,
+                gate.min_rare_rows,
                 "test rows of the rarer class",
             ),
-            _at_least(f"enough {unit}", rare.blocks, section.min_rare_blocks, unit),
+            _at_least(f"enough {unit}", rare.blocks, gate.min_rare_blocks, unit),
         ]
     return reasons
 
 
-def _dependence(section: GateSection, evidence: Evidence, comparison: Comparison) -> str:
+def _dependence(gate: GateSection, evidence: Evidence, comparison: Comparison) -> str:
     """Say why days are too dependent to judge a metric by; empty if they are not."""
     worth = comparison.effective_blocks
-    if evidence.unit != "day" or worth is None or worth >= section.min_effective_days:
+    if evidence.unit != "day" or worth is None or worth >= gate.min_effective_days:
         return ""
     return (
         f"{evidence.test_blocks:,} days count as {worth:.1f} independent days, minimum "
-        f"{section.min_effective_days:g}: the improvement in {comparison.metric} has a correlation "
+        f"{gate.min_effective_days:g}: the improvement in {comparison.metric} has a correlation "
         f"of {comparison.correlation or 0.0:.2f} from one day to the next"
     )
 
 
-def _unscored(section: GateSection, condition: str, champion: str, failure: str) -> GateReason:
+def _unscored(gate: GateSection, condition: str, champion: str, failure: str) -> GateReason:
     """Replace a champion that cannot be scored only if the contract allows it."""
     detail = f"{champion} could not be scored ({failure})"
-    if section.replace_unscored_champion:
+    if gate.replace_unscored_champion:
         detail += " and is replaced without a comparison: gate.replace_unscored_champion is set"
         return _reason(condition, True, detail)
     return _reason(
@@ -203,10 +203,10 @@ def _unscored(section: GateSection, condition: str, champion: str, failure: str)
     )
 
 
-def _gains(section: GateSection, evidence: Evidence, champion: str) -> list[GateReason]:
-    if section.mode != "non_inferior":
+def _gains(gate: GateSection, evidence: Evidence, champion: str) -> list[GateReason]:
+    if gate.mode != "non_inferior":
         return []
-    gains = {gain: evidence.gains.get(gain, False) for gain in section.also_better}
+    gains = {gain: evidence.gains.get(gain, False) for gain in gate.also_better}
     return [
         _reason(
             f"{gain} than the champion", held, f"{gain if held else f'not {gain}'} than {champion}"
@@ -215,10 +215,10 @@ def _gains(section: GateSection, evidence: Evidence, champion: str) -> list[Gate
     ]
 
 
-def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
+def _guards(gate: GateSection, evidence: Evidence) -> list[GateReason]:
     compared = {comparison.metric: comparison for comparison in evidence.comparisons}
     reasons = []
-    for metric, limit in section.max_regression.items():
+    for metric, limit in gate.max_regression.items():
         comparison = compared[metric]
         condition = f"no regression of {metric}"
         if evidence.same_weights:
@@ -229,7 +229,7 @@ def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
         if comparison.champion is None:
             continue
         improvement = comparison.improvement
-        dependent = _dependence(section, evidence, comparison)
+        dependent = _dependence(gate, evidence, comparison)
         held = improvement is not None and improvement.low >= -limit and not dependent
         shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
         detail = f"lower bound of the change in {metric} is {shown}, limit {-limit:+g}"
@@ -238,15 +238,15 @@ def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
     return reasons
 
 
-def _slices(section: GateSection, evidence: Evidence) -> list[GateReason]:
+def _slices(gate: GateSection, evidence: Evidence) -> list[GateReason]:
     if evidence.comparisons[0].champion is None or evidence.same_weights:
         return []
     reasons = []
     declared = [entry for entry in evidence.slices if not entry.found]
     found = [entry for entry in evidence.slices if entry.found]
-    if section.slices:
+    if gate.slices:
         reasons.append(_no_regression("no slice regresses", declared))
-    if section.hidden_slices == "block" and found:
+    if gate.hidden_slices == "block" and found:
         reasons.append(_no_regression("no hidden slice regresses", found))
     return reasons
 
@@ -260,12 +260,12 @@ def _no_regression(condition: str, slices: Sequence[SliceComparison]) -> GateRea
     return _reason(condition, False, f"{count} significantly worse: {named}")
 
 
-def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
+def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
     comparison = evidence.comparisons[0]
     metric = comparison.metric
     sign = sign_of(evidence.directions[metric])
     reasons = []
-    for name in section.must_beat:
+    for name in gate.must_beat:
         condition = f"beats the baseline {name}"
         score = evidence.baselines.get(name, {}).get(metric)
         if score is None:
@@ -290,10 +290,10 @@ def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
     return reasons
 
 
-def _required(section: GateSection, evidence: Evidence) -> list[GateReason]:
+def _required(gate: GateSection, evidence: Evidence) -> list[GateReason]:
     values = {comparison.metric: comparison.challenger for comparison in evidence.comparisons}
     reasons = []
-    for metric, limit in section.required.items():
+    for metric, limit in gate.required.items():
         shown, own = _worst(evidence, metric, values[metric])
         held = sign_of(evidence.directions[metric]) * (shown - limit) >= 0
         detail = f"{metric} is {values[metric]:.5g} ({own}), required {limit:g}"
@@ -311,7 +311,7 @@ def _worst(evidence: Evidence, metric: str, value: float) -> tuple[float, str]:
     return value, "no bound"
 
 
-def _serving(section: GateSection, serving: Serving | None) -> list[GateReason]:
+def _serving(gate: GateSection, serving: Serving | None) -> list[GateReason]:
     if serving is None:
         return []
     condition = "serves in a clean process"
@@ -320,8 +320,8 @@ def _serving(section: GateSection, serving: Serving | None) -> list[GateReason]:
     detail = f"its predictions of {serving.rows:,} test rows equal the evaluation's"
     reasons = [_reason(condition, True, detail)]
     measured = (
-        ("small enough", serving.megabytes, section.max_megabytes, "MB"),
-        ("fast enough", serving.milliseconds, section.max_milliseconds, "ms per row"),
+        ("small enough", serving.megabytes, gate.max_megabytes, "MB"),
+        ("fast enough", serving.milliseconds, gate.max_milliseconds, "ms per row"),
     )
     for named, value, limit, unit in measured:
         if limit is not None and value is not None:

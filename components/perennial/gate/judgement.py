@@ -239,7 +239,7 @@ def judge_challenger(
         champion = _champion(environment, section, dataset, contender, Path(scratch))
         if champion.contender is not None and champion.weights_sha256 != weights:
             test = replace(test, repeats=_claimed(environment, section, champion, weights, test))
-        decided = reach_verdict(
+        verdict = reach_verdict(
             section.gate,
             contender,
             champion,
@@ -255,9 +255,9 @@ def judge_challenger(
                 rival=champion.folder if section.gate.times_champion else None,
             ),
         )
-    write_report(page, verdict=decided, gate=section.gate, task=task, unit=test.blocks.unit)
-    _record(environment, section.model.name, decided)
-    return decided
+    write_report(page, verdict=verdict, gate=section.gate, task=task, unit=test.blocks.unit)
+    _record(environment, section.model.name, verdict)
+    return verdict
 
 
 def _champion(

@@ -7,8 +7,9 @@ from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.comparison import conclude
 from perennial.detect_drift.performance import LossLimit
-from perennial.detect_drift.verdict import conclude, summary_of
+from perennial.detect_drift.report import summary_of
 from perennial.detect_drift.windows import Chosen
 
 TRIGGERS = TriggersSection()
