@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from perennial.check_skeleton.report import EXAMPLES, build_page, preview
+from perennial.check_skeleton.report import EXAMPLES, build_page, make_preview
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.tasks.image_classification import ImageClassification
 from workshop import Workshop
@@ -40,7 +40,7 @@ RESULTS = (
 @pytest.fixture(scope="module")
 def html(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workshop")
-    seen = preview(Workshop(folder).subject(ImageClassification, "digits"))
+    seen = make_preview(Workshop(folder).subject(ImageClassification, "digits"))
     found = SkeletonReport(results=RESULTS, baselines={"constant": {"accuracy": 0.1}})
     return build_page(found, seen, ("no linear baseline: too wide",), 0.2).html()
 

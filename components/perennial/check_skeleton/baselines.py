@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -14,8 +13,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor, nn
 
-from perennial.check_skeleton.free_outputs import compute_output, probe, training_constant
-from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.free_outputs import compute_output, find_training_constant, probe
+from perennial.check_skeleton.subject import Codes, Floats, Subject, once
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.evaluation.scoring import ScoredBatch, score_in_parts
@@ -26,45 +25,26 @@ MOST_CODES = 64
 # Categories that are rarer in the sample share one weight: their own would be too noisy.
 RARE = 5
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Baselines:
-    """Baseline scores that the gate compares with.
+    """Baseline scores that the gate compares with."""
 
-    Attributes:
-        scores: Baseline → metrics on the test rows.
-        notes: Why a baseline is missing.
-        rows: The predictions behind the scores.
-    """
-
+    # Baseline → metrics on the test rows.
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    # Why a baseline is missing.
     notes: tuple[str, ...] = ("not measured: the task failed its checks",)
-    rows: BaselineRows = field(default_factory=BaselineRows)
-
-
-@dataclass(frozen=True)
-class Control:
-    """Losses on the validation sample, shape [N]: of a linear model and of the best constant."""
-
-    linear: Floats
-    constant: Floats
+    rows: BaselineRows = field(default_factory=BaselineRows)  # the predictions behind the scores
 
 
 def measure_baselines(
-    subject: Subject,
-    test_rows: pl.DataFrame,
-    time: str | None = None,
-    positions: NDArray[np.int64] | None = None,
-) -> Baselines:
-    """Score each baseline on rows of the test split.
+    subject: Subject, test_rows: pl.DataFrame, time: str | None = None,
+    positions: Codes | None = None,
+) -> Baselines:  # fmt: skip
+    """Score each baseline, learned from the training sample, on rows of the test split.
 
-    Args:
-        subject: The baselines learn from its training sample.
-        test_rows: The baselines are scored on these rows.
-        time: The column with the rows' time, where they have one.
-        positions: Positions of those rows in the split; by default its first rows.
+    `time` names the column with the rows' time, where they have one; `positions` are those of the
+    rows in the split, by default its first rows.
 
     Raises:
         BadTaskError: the task's own baseline has another shape than its predictions, or the human
@@ -74,7 +54,7 @@ def measure_baselines(
     constant = _score_constant(subject, batch)
     labels = constant.labels
     predicted, notes = {"constant": constant.predictions}, []
-    linear = subject.once(fit_linear_model)
+    linear = fit_linear_model(subject)
     if isinstance(linear, str):
         notes.append(f"no linear baseline: {linear}")
     else:
@@ -101,16 +81,23 @@ def measure_baselines(
     return Baselines(scores, tuple(notes), BaselineRows(positions, labels, predicted))
 
 
-def compute_control_losses(subject: Subject) -> Control | None:
-    """Return losses of a linear model and of the constant; None where none can be fitted."""
-    linear = subject.once(fit_linear_model)
+def compute_control_losses(subject: Subject) -> tuple[Floats, Floats] | None:
+    """Return log losses or squared errors [N] of a linear model and of the constant, if it fits."""
+    linear = fit_linear_model(subject)
     if isinstance(linear, str):
         return None
     labels = subject.validation[LABEL].double().numpy()
     pair = linear(subject.validation), _score_constant(subject, subject.validation).predictions
-    return Control(*(_compute_plain_losses(subject.task, predicted, labels) for predicted in pair))
+    if subject.task.kind == "regression":
+        return (pair[0] - labels) ** 2, (pair[1] - labels) ** 2
+    codes, is_binary = labels.astype(int), subject.task.kind == "binary"
+    chances = (np.stack([1 - each, each], axis=1) if is_binary else each for each in pair)
+    own = (np.clip(each[np.arange(len(codes)), codes], 1e-7, 1.0) for each in chances)
+    linear, constant = (-np.log(each) for each in own)
+    return linear, constant
 
 
+@once
 def fit_linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
     """Return the predictions of a linear model of the encoded inputs, or why there is none."""
     inputs = inputs_of(subject.train)
@@ -121,15 +108,11 @@ def fit_linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
         return refusal
     table = _make_table(inputs)
     numbers = sum(t[0].numel() for t in inputs.values() if t.is_floating_point())
-    codes = table.shape[1] - numbers
+    one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE)
     columns = ColumnTransformer(
         [
             ("numbers", StandardScaler(), list(range(numbers))),
-            (
-                "codes",
-                OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE),
-                list(range(numbers, numbers + codes)),
-            ),
+            ("codes", one_hot, list(range(numbers, table.shape[1]))),
         ]
     )
     classifies = subject.task.kind != "regression"
@@ -202,7 +185,7 @@ def _make_table(inputs: Batch) -> Floats:
 
 def _score_constant(subject: Subject, batch: Batch) -> ScoredBatch:
     """Score the training sample's best constant: class shares, the mean, token frequencies."""
-    best, _ = training_constant(subject)
+    best, _ = find_training_constant(subject)
     return score_in_parts(subject.task, _Constant(best), batch)
 
 
@@ -216,14 +199,3 @@ class _Constant(nn.Module):
     def forward(self, **inputs: Tensor) -> Tensor:
         rows = len(next(iter(inputs.values())))
         return self.output.expand(rows, *self.output.shape[1:])
-
-
-def _compute_plain_losses(task: Task, predicted: Floats, labels: Floats) -> Floats:
-    """Return the log loss or squared error of each prediction."""
-    if task.kind == "regression":
-        return np.asarray((predicted - labels) ** 2)
-    if task.kind == "binary":
-        own = np.where(labels > 0.5, predicted, 1 - predicted)
-    else:
-        own = predicted[np.arange(len(labels)), labels.astype(int)]
-    return np.asarray(-np.log(np.clip(own, 1e-7, 1.0)))

@@ -37,11 +37,7 @@ class SkeletonSection(Section):
     """Updates spent on memorising it; raise it for deep models."""
     learning_rates: Advanced[
         Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Field(min_length=1)]
-    ] = (
-        1e-3,
-        1e-2,
-        1e-4,
-    )
+    ] = (1e-3, 1e-2, 1e-4)
     """Adam's learning rates, constant; later ones are tried only when the first fails, so that a
     bad choice is not mistaken for a bug. Put the one that suits your model first."""
     significance: Advanced[Annotated[float, Field(ge=2.0)]] = 3.0
@@ -66,8 +62,7 @@ class SkeletonSection(Section):
     @model_validator(mode="after")
     def _only_checks_are_named(self) -> Self:
         for field, names in (("severities", self.severities), ("waivers", self.waivers)):
-            unknown = sorted(set(names) - set(check_names() if names else ()))
-            if unknown:
+            if unknown := sorted(set(names) - set(check_names() if names else ())):
                 raise ValueError(
                     f"{field} has unknown checks: {', '.join(unknown)}; "
                     f"the checks are: {', '.join(check_names())}"

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
-
 from perennial.check_skeleton.baselines import Baselines, measure_baselines
 from perennial.check_skeleton.config import (
     INITIAL_LOSS_TOLERANCE,
@@ -24,7 +20,7 @@ from perennial.check_skeleton.made_up_inputs import (
     is_label_unread,
 )
 from perennial.check_skeleton.registry import FOUNDATION, Check, Judge, load_checks
-from perennial.check_skeleton.report import build_page, preview
+from perennial.check_skeleton.report import build_page, make_preview
 from perennial.check_skeleton.subject import Subject, read_rows_at, sample_positions, seeded
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
@@ -55,23 +51,15 @@ class Examination:
 
 
 def examine(
-    settings: CheckSkeletonConfig,
-    dataset: Dataset,
-    *,
-    only: Sequence[str] = (),
+    settings: CheckSkeletonConfig, dataset: Dataset, *, only: Sequence[str] = (),
     show: Callable[[CheckResult], None] = lambda result: None,
-) -> Examination:
-    """Run the checks on a dataset; if none blocks, measure the baselines.
+) -> Examination:  # fmt: skip
+    """Run the checks, all or only some, on a dataset; if none blocks, measure the baselines.
 
-    Args:
-        settings: The model to examine, and the settings of the checks.
-        dataset: The data.
-        only: Names of the checks to run; empty for all.
-        show: Called with each result as soon as it is known.
+    `show` is called with each result as soon as it is known.
     """
-    make_task = partial(
-        load_task, settings.model.task, settings.model.options, dataset.snapshot.task_columns
-    )
+    model, snapshot = settings.model, dataset.snapshot
+    make_task = partial(load_task, model.task, model.options, snapshot.task_columns)
     subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training)
     most = settings.skeleton.baseline_rows
     positions = sample_positions(dataset, Split.TEST, most, subject.seed)
@@ -81,41 +69,30 @@ def examine(
     if only and len(results) < len(load_checks()):
         baselines = Baselines(notes=("not measured: only some checks were requested",))
     elif not any(result.blocks for result in results):
-        baselines = _measure_baselines(subject, test_rows, dataset.snapshot.data.time, positions)
+        try:
+            with user_code("the measurement of baselines"):
+                baselines = measure_baselines(subject, test_rows, snapshot.data.time, positions)
+        except Exception as error:  # user code may raise anything; verdicts must still be written
+            logging.getLogger(__name__).exception("baselines failed")
+            baselines = Baselines(notes=(f"not measured: {type(error).__name__}: {error}",))
     found = SkeletonReport(results=results, baselines=baselines.scores)
-    page = build_page(found, preview(subject), baselines.notes, INITIAL_LOSS_TOLERANCE)
+    page = build_page(found, make_preview(subject), baselines.notes, INITIAL_LOSS_TOLERANCE)
     return Examination(found, page, baselines.rows)
 
 
-def _measure_baselines(
-    subject: Subject, test_rows: pl.DataFrame, time_column: str | None, positions: NDArray[np.int64]
-) -> Baselines:
-    try:
-        with user_code("the measurement of baselines"):
-            return measure_baselines(subject, test_rows, time_column, positions)
-    except Exception as error:  # user code may raise anything; the verdicts must still be written
-        logging.getLogger(__name__).exception("baselines failed")
-        return Baselines(notes=(f"not measured: {type(error).__name__}: {error}",))
-
-
 def run_checks(
-    subject: Subject,
-    only: Sequence[str] = (),
+    subject: Subject, only: Sequence[str] = (),
     show: Callable[[CheckResult], None] = lambda result: None,
-) -> tuple[CheckResult, ...]:
-    """Run the checks; their results include the contract's severities and waivers.
+) -> tuple[CheckResult, ...]:  # fmt: skip
+    """Run the checks, all or only some; results include the contract's severities and waivers.
 
-    Args:
-        subject: The task and the data to examine.
-        only: Names of the checks to run; empty for all.
-        show: Called with each result as soon as it is known.
+    `show` is called with each result as soon as it is known.
     """
-    results: list[CheckResult] = []
-    has_losses = True
+    results, has_losses = list[CheckResult](), True
     for check in load_checks():
         if only and check.name not in only:
             continue
-        result = _result(check, subject, has_losses=has_losses)
+        result = _perform_or_skip(check, subject, has_losses=has_losses)
         if result.check == FOUNDATION:
             # Whatever its severity: the checks that depend on it cannot run.
             has_losses = result.outcome != "failed"
@@ -124,16 +101,17 @@ def run_checks(
     return tuple(results)
 
 
-def _result(check: Check, subject: Subject, *, has_losses: bool) -> CheckResult:
+def _perform_or_skip(check: Check, subject: Subject, *, has_losses: bool) -> CheckResult:
+    reason = ""
     if subject.settings.severities.get(check.name) == "off":
-        return _skipped(check, SWITCHED_OFF)
-    if check.needs_losses and not has_losses:
-        return _skipped(check, f"needs {FOUNDATION} to pass first")
-    if check.needs_labels and subject.task.scored_together > 1:
-        return _skipped(check, COMPARES)
-    if check.needs_labels and subject.once(is_label_unread):
-        return _skipped(check, UNREAD)
-    return run_check(check, subject)
+        reason = SWITCHED_OFF
+    elif check.needs_losses and not has_losses:
+        reason = f"needs {FOUNDATION} to pass first"
+    elif check.needs_labels and subject.task.scored_together > 1:
+        reason = COMPARES
+    elif check.needs_labels and is_label_unread(subject):
+        reason = UNREAD
+    return Judge(check.name).skipped(reason) if reason else run_check(check, subject)
 
 
 def run_check(check: Check, subject: Subject) -> CheckResult:
@@ -151,7 +129,7 @@ def run_check(check: Check, subject: Subject) -> CheckResult:
 def _judge_exception(check: Check, subject: Subject, error: Exception) -> CheckResult:
     """Return a failure where the task raises on real rows; made-up inputs it may reject."""
     judge = Judge(check.name, "no exception", "the task's protocol")
-    problem = subject.once(find_failure_on_real_rows)
+    problem = find_failure_on_real_rows(subject)
     if isinstance(error, PerennialError):
         problem = str(error)
     if problem:
@@ -163,10 +141,6 @@ def _judge_exception(check: Check, subject: Subject, error: Exception) -> CheckR
         hint="the task does not raise on rows of the data, so this may not be a bug: see which "
         "rows or tensors the check passes, and whether a training or a request could pass them",
     )
-
-
-def _skipped(check: Check, reason: str) -> CheckResult:
-    return Judge(check.name).skipped(reason)
 
 
 def _apply_contract(result: CheckResult, settings: SkeletonSection) -> CheckResult:

@@ -10,7 +10,7 @@ cross-entropy allows is known: the frequencies of the tokens are its best consta
 puts one scale on every right token, whatever the label smoothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,15 +22,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from perennial.check_skeleton.made_up_inputs import made_up
-from perennial.check_skeleton.subject import (
-    Subject,
+from perennial.check_skeleton.models import (
+    Losses,
     build_noisy_model,
     compute_mean_loss,
     evaluated,
-    select_head,
-    select_rows,
+    measure_loss,
+    run_model,
+    watch_modules,
 )
-from perennial.engine.task import LABEL, Batch, Task, inputs_of
+from perennial.check_skeleton.subject import Subject, once, select_head, select_rows
+from perennial.engine.task import LABEL, Batch, Task
 
 PROBED_ROWS = 256
 # Losses of densities fall without end where the deviation does: outputs then stay this near to the
@@ -42,8 +44,6 @@ STILL_FALLING = 0.02
 LEFT_BY_CONSTANTS = 1e-3
 KINK_STEPS = 100
 IN_PLACE = "outputs in place of the model's"
-Losses = Callable[[Tensor, Batch], Tensor]
-"""A task's `losses` or `training_losses`."""
 DOMAIN_ROWS = 32
 # The last layer is scaled by this, with both signs: outputs that stay within bounds are bounded by
 # a function behind it.
@@ -57,18 +57,14 @@ UNSEEN = 0.5
 
 @dataclass(frozen=True)
 class OutputDomain:
-    """The outputs that a model can have.
+    """The outputs that a model can have."""
 
-    Attributes:
-        kind: Of the last function: probabilities and their logarithms are bounded together,
-            other outputs each by itself.
-        low: Least value of each column of the last dimension, minus infinity where there is none.
-        high: Largest value of each column, infinity where there is none.
-    """
-
+    # Of the last function: probabilities and their logarithms are bounded together, other outputs
+    # each by itself.
     kind: Literal["free", "probabilities", "log_probabilities", "bounded"] = "free"
+    # Least value of each column of the last dimension, minus infinity where there is none.
     low: Tensor | None = None
-    high: Tensor | None = None
+    high: Tensor | None = None  # largest value of each column, infinity where there is none
 
     def outputs(self, free: Tensor) -> Tensor:
         """Map any numbers to outputs that the model can have."""
@@ -98,7 +94,7 @@ class OutputDomain:
         return torch.where(has_high & has_low, share.logit(), chosen)
 
     def _finite(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Bounds, zero where there is none, and whether there is; infinite ones make NaN."""
+        """Return bounds, zero where there is none, and whether there is; infinite ones make NaN."""
         none = torch.zeros(1)
         low, high = (none if each is None else each for each in (self.low, self.high))
         finite = [each.nan_to_num(0.0, 0.0, 0.0).to(dtype) for each in (low, high)]
@@ -120,21 +116,13 @@ FREE = OutputDomain()
 
 @dataclass(frozen=True)
 class FreeOutputs:
-    """The best outputs for one batch.
+    """The best outputs for one batch."""
 
-    Attributes:
-        constant: The best output that is the same for every example, shape [1, …].
-        ideal: The best output for each example, shape [B, …].
-        constant_loss: Mean loss of `constant`.
-        floor: Mean loss of `ideal`.
-        model_loss: Mean loss of the untrained model's outputs.
-    """
-
-    constant: Tensor
-    ideal: Tensor
-    constant_loss: float
-    floor: float
-    model_loss: float
+    constant: Tensor  # the best output that is the same for every example, shape [1, …]
+    ideal: Tensor  # the best output for each example, shape [B, …]
+    constant_loss: float  # mean loss of `constant`
+    floor: float  # mean loss of `ideal`
+    model_loss: float  # mean loss of the untrained model's outputs
 
     @property
     def is_bound(self) -> bool:
@@ -147,34 +135,18 @@ class FreeOutputs:
         return left > LEFT_BY_CONSTANTS * (self.model_loss - self.floor)
 
 
-@dataclass(frozen=True)
-class _Minimum:
-    """The minimum of a loss over the outputs of a domain."""
-
-    outputs: Tensor
-    loss: float
-    is_falling: bool = False
-
-
 def find_free_outputs(subject: Subject, output: Tensor, batch: Batch) -> FreeOutputs:
-    """Minimise the loss over the outputs themselves.
-
-    Args:
-        subject: Defines the loss and the bounds of the model's outputs.
-        output: The model's output for the batch, for its shape.
-        batch: Holds the labels.
-    """
+    """Minimise the loss over outputs of the same shape as the model's output for the batch."""
     task = subject.task
     constant, constant_loss = find_best_constant(subject, output, batch)
     if is_per_token(output, batch[LABEL]):
         with made_up(IN_PLACE):
-            ideal, floor = find_right_tokens(task, output, batch, subject.once(choose_domain))
+            ideal, floor = find_right_tokens(task, output, batch, choose_domain(subject))
     else:
         # Examples that are compared get no gradient where all outputs are alike.
         start = output if task.scored_together > 1 else constant.expand_as(output)
         ideal, floor = minimise(subject, task.losses, (start.clone(),), batch)
-    with torch.no_grad():
-        model_loss = float(compute_mean_loss(task.losses(output, batch), batch))
+    model_loss = measure_loss(task.losses, output, batch)
     return FreeOutputs(constant, ideal, constant_loss, floor, model_loss)
 
 
@@ -182,20 +154,21 @@ def find_best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[
     """Return the best output that is equal for all examples, shape [1, …], and its mean loss."""
     task = subject.task
     if is_per_token(output, batch[LABEL]):
+        # The logarithms of the tokens' shares, at every position.
+        length, codes = output.shape[1:]
+        labels = batch[LABEL].flatten().long()
+        counts = torch.bincount(labels[(labels >= 0) & (labels < codes)], minlength=codes) + UNSEEN
+        shares = (counts / counts.sum()).log().to(output.dtype).expand(1, length, codes)
         with made_up(IN_PLACE):
-            constant = subject.once(choose_domain).outputs(count_frequencies(output, batch))
-            return constant, float(
-                compute_mean_loss(compute_constant_losses(task, constant, batch), batch)
-            )
+            constant = choose_domain(subject).outputs(shares)
+            losses = compute_constant_losses(task, constant, batch)
+            return constant, float(compute_mean_loss(losses, batch))
     return minimise(subject, task.losses, _make_starts(output), batch)
 
 
-def training_constant(subject: Subject) -> tuple[Tensor, float]:
+@once
+def find_training_constant(subject: Subject) -> tuple[Tensor, float]:
     """Return the best constant output for the training sample, shape [1, …], and its mean loss."""
-    return subject.once(_training_constant)
-
-
-def _training_constant(subject: Subject) -> tuple[Tensor, float]:
     return find_best_constant(subject, compute_output(subject, probe(subject)), subject.train)
 
 
@@ -210,12 +183,9 @@ def compute_constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tenso
     return torch.cat(parts)
 
 
+@once
 def find_best_outputs(subject: Subject) -> FreeOutputs:
     """Return the free outputs for the probed examples."""
-    return subject.once(_compute_best_outputs)
-
-
-def _compute_best_outputs(subject: Subject) -> FreeOutputs:
     batch = probe(subject)
     return find_free_outputs(subject, compute_output(subject, batch), batch)
 
@@ -234,9 +204,7 @@ def probe(subject: Subject) -> Batch:
 
 def compute_output(subject: Subject, batch: Batch) -> Tensor:
     """Return the untrained model's output in evaluation mode."""
-    with torch.no_grad():
-        output: Tensor = evaluated(subject.build_model())(**inputs_of(batch))
-    return output
+    return run_model(evaluated(subject.build_model()), batch)
 
 
 def minimise(
@@ -244,63 +212,47 @@ def minimise(
 ) -> tuple[Tensor, float]:
     """Return the outputs, broadcast over the batch, of the smallest mean loss found, and that loss.
 
-    Args:
-        subject: Defines the bounds of the model's outputs.
-        losses: The loss to minimise.
-        starts: Where to begin; the later ones are tried where the first leads nowhere.
-        batch: Holds the labels.
+    Later starts are tried where the first leads nowhere.
     """
     with made_up(IN_PLACE):
-        best = _find_minimum(losses, starts, batch, subject.once(choose_domain))
-    return best.outputs, best.loss
+        return _find_minimum(losses, starts, batch, choose_domain(subject))[:2]
 
 
+@once
 def choose_domain(subject: Subject) -> OutputDomain:
     """Return where to search: anywhere, unless the loss rejects or exploits impossible outputs.
 
     A loss of probabilities raises beyond 0 and 1, or falls without end where they need not sum to
     one. But a softmax in front of a loss that has its own must not hide behind its bounds.
     """
-    domain = subject.once(find_output_domain)
+    domain = find_output_domain(subject)
     if domain.kind in ("free", "log_probabilities") or subject.task.scored_together > 1:
         return domain if domain.kind == "log_probabilities" else FREE
     batch = probe(subject)
     output = compute_output(subject, batch)
     if is_per_token(output, batch[LABEL]):
-        return _choose_domain_of_tokens(subject, domain, output, batch)
+        try:
+            _, floor = find_right_tokens(subject.task, output, batch)
+        except Exception:  # losses of probabilities reject all other numbers
+            return domain
+        return domain if not np.isfinite(floor) or floor < 0 else FREE
     starts = _make_starts(output)
-    pairs: list[tuple[_Minimum, _Minimum] | None] = []
+    ideals, rooms = [], []
     for each in (FREE, domain):
         try:
-            constant = _find_minimum(subject.task.losses, starts, batch, each)
-            start = constant.outputs.expand_as(output)
-            pairs.append((constant, _find_minimum(subject.task.losses, (start,), batch, each)))
+            constant, loss, _ = _find_minimum(subject.task.losses, starts, batch, each)
+            start = constant.expand_as(output)
+            ideals.append(_find_minimum(subject.task.losses, (start,), batch, each))
         except Exception:  # losses of probabilities reject all other numbers
-            pairs.append(None)
-    anywhere, within = pairs
-    if anywhere is None or within is None:
-        return domain if anywhere is None else FREE
-    (constant, ideal), (own_constant, own_ideal) = anywhere, within
-    room, own_room = (a.loss - b.loss for a, b in ((constant, ideal), (own_constant, own_ideal)))
-    if not np.isfinite(own_room):
-        return FREE
-    if not np.isfinite(room) or ideal.loss < 0:
-        return domain
+            return domain if each is FREE else FREE
+        rooms.append(loss - ideals[-1][1])
+    ((ideal, least, _), (_, own_least, _)), (room, own_room) = ideals, rooms
+    is_unbounded = not np.isfinite(room) or least < 0
     # Where one output suits all labels, the loss tells them apart only in its own domain.
-    is_senseless = room <= 1e-3 * own_room and not domain.holds(ideal.outputs)
-    is_stuck = own_ideal.loss < ideal.loss - 1e-3 * abs(ideal.loss) - 1e-9
-    return domain if is_senseless or is_stuck else FREE
-
-
-def _choose_domain_of_tokens(
-    subject: Subject, domain: OutputDomain, output: Tensor, batch: Batch
-) -> OutputDomain:
-    """Return the domain for per-token outputs: a loss of probabilities takes nothing else."""
-    try:
-        _, floor = find_right_tokens(subject.task, output, batch)
-    except Exception:  # losses of probabilities reject all other numbers
-        return domain
-    return domain if not np.isfinite(floor) or floor < 0 else FREE
+    is_senseless = room <= 1e-3 * own_room and not domain.holds(ideal)
+    is_stuck = own_least < least - 1e-3 * abs(least) - 1e-9
+    is_needed = is_unbounded or is_senseless or is_stuck
+    return domain if np.isfinite(own_room) and is_needed else FREE
 
 
 def _make_starts(output: Tensor) -> tuple[Tensor, Tensor]:
@@ -309,23 +261,22 @@ def _make_starts(output: Tensor) -> tuple[Tensor, Tensor]:
 
 def _find_minimum(
     losses: Losses, starts: Sequence[Tensor], batch: Batch, domain: OutputDomain
-) -> _Minimum:
+) -> tuple[Tensor, float, bool]:
+    """Return the best outputs, their mean loss, and whether it is still falling."""
     best = _descend(losses, starts[0], batch, domain)
     for start in starts[1:]:
-        with torch.no_grad():
-            here = float(compute_mean_loss(losses(_broadcast(start, batch), batch), batch))
         # A start without gradient, as a rate of zero, leads nowhere.
-        if not best.loss <= here:
+        if not best[1] <= measure_loss(losses, _broadcast(start, batch), batch):
             other = _descend(losses, start, batch, domain)
-            best = min(best, other, key=lambda each: np.nan_to_num(each.loss, nan=np.inf))
-    if best.is_falling and best.loss < 0:
+            best = min(best, other, key=lambda each: np.nan_to_num(each[1], nan=np.inf))
+    if best[2] and best[1] < 0:
         best = _descend(losses, starts[-1], batch, domain, DENSITY_REACH)
     return best
 
 
 def _descend(
     losses: Losses, start: Tensor, batch: Batch, domain: OutputDomain, reach: float = np.inf
-) -> _Minimum:
+) -> tuple[Tensor, float, bool]:
     free = domain.free(start)
     middle = free.double().flatten().numpy()
     most = reach * np.maximum(np.abs(middle), 1.0)
@@ -350,7 +301,7 @@ def _descend(
     is_falling = left > STILL_FALLING * scale[1]
     if is_falling and np.isinf(reach) and found.fun >= 0:
         values, found.fun = _descend_to_kinks(losses, values, float(found.fun), batch, domain)
-    return _Minimum(domain.outputs(values), float(found.fun), is_falling)
+    return domain.outputs(values), float(found.fun), is_falling
 
 
 def _descend_to_kinks(
@@ -377,7 +328,7 @@ def reach_loss_by_steps(
     subject: Subject, start: Tensor, batch: Batch, steps: int, rate: float
 ) -> float:
     """Return the least mean loss that Adam reaches in so many steps on the outputs themselves."""
-    domain, least = subject.once(choose_domain), np.inf
+    domain, least = choose_domain(subject), np.inf
     values = domain.free(start.detach()).clone().requires_grad_()
     optimizer = torch.optim.Adam([values], lr=rate)
     for _ in range(steps):
@@ -393,6 +344,7 @@ def _broadcast(outputs: Tensor, batch: Batch) -> Tensor:
     return outputs.expand(len(batch[LABEL]), *outputs.shape[1:])
 
 
+@once
 def find_output_domain(subject: Subject) -> OutputDomain:
     """Return the bounds of the model's outputs; free where none are found."""
     together = subject.task.scored_together
@@ -408,7 +360,8 @@ def find_output_domain(subject: Subject) -> OutputDomain:
         is_positive = bool((outputs >= 0).all())
         if is_positive and torch.allclose(outputs.sum(dim=-1), ones, atol=ROUNDING):
             return OutputDomain("probabilities")
-    return _find_bounds([_columns(each) for each in pushed])
+    width = 1 if outputs.ndim == 1 else outputs.shape[-1]
+    return _find_bounds([each.reshape(-1, width) for each in pushed])
 
 
 def push_outputs(
@@ -420,7 +373,7 @@ def push_outputs(
     one that does. None if no layer is found that changes any.
     """
     model = build_noisy_model(subject)
-    before = _of(model, batch)
+    before = run_model(model, batch)
     pushed = [before, *(torch.cat([before, before]) for _ in factors)]
     for layer in reversed(_layers_in_order(model, batch)):
         untouched = _is_untouched(before, pushed[1])
@@ -436,10 +389,7 @@ def push_outputs(
 def _turn_up(
     model: nn.Module, layer: nn.Module, batch: Batch, factors: tuple[float, ...]
 ) -> list[Tensor]:
-    """Return outputs under each factor on the layer's weights, then under its negative.
-
-    The layer is restored.
-    """
+    """Return outputs under each factor on the layer's weights, which are restored, both signs."""
     kept = [parameter.detach().clone() for parameter in layer.parameters()]
     turned = []
     with torch.no_grad():
@@ -448,7 +398,7 @@ def _turn_up(
             for sign in (factor, -factor):
                 for parameter, own in zip(layer.parameters(), kept, strict=True):
                     parameter.copy_(sign * own)
-                both.append(_of(model, batch))
+                both.append(run_model(model, batch))
             turned.append(torch.cat(both))
         for parameter, own in zip(layer.parameters(), kept, strict=True):
             parameter.copy_(own)
@@ -479,10 +429,6 @@ def _kept(some: Tensor, more: Tensor, otherwise: float) -> Tensor:
     return torch.where(is_same, more, otherwise)
 
 
-def _columns(outputs: Tensor) -> Tensor:
-    return outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs.reshape(-1, outputs.shape[-1])
-
-
 def _inverse_softplus(values: Tensor) -> Tensor:
     values = values.clamp_min(INSIDE)
     return values + (-(-values).expm1()).log()
@@ -491,21 +437,10 @@ def _inverse_softplus(values: Tensor) -> Tensor:
 def _layers_in_order(model: nn.Module, batch: Batch) -> list[nn.Module]:
     """Modules without submodules that have parameters, in the order of the forward pass."""
     order: list[nn.Module] = []
-    hooks = [
-        module.register_forward_hook(lambda module, args, output: order.append(module))
-        for module in model.modules()
-        if not list(module.children()) and list(module.parameters())
-    ]
-    _of(model, batch)
-    for hook in hooks:
-        hook.remove()
-    return list(dict.fromkeys(order))
-
-
-def _of(model: nn.Module, batch: Batch) -> Tensor:
-    with torch.no_grad():
-        output: Tensor = model(**inputs_of(batch))
-    return output
+    with watch_modules(model, lambda name, module, *_: order.append(module)):
+        run_model(model, batch)
+    leaves = (each for each in order if not list(each.children()) and list(each.parameters()))
+    return list(dict.fromkeys(leaves))
 
 
 def has_row_per_label(output: Tensor, labels: Tensor) -> bool:
@@ -519,16 +454,7 @@ def is_per_token(output: Tensor, labels: Tensor) -> bool:
     Quantiles, or a mean and a deviation, of the numbers of a forecast have the same form.
     """
     is_code = not labels.is_floating_point() and labels.dtype != torch.bool
-    is_formed = has_row_per_label(output, labels) and is_code
-    return is_formed and int(labels.max()) < output.shape[-1]
-
-
-def count_frequencies(output: Tensor, batch: Batch) -> Tensor:
-    """Return the logarithms of the tokens' shares at every position, shape [1, T, V]."""
-    length, codes = output.shape[1:]
-    labels = batch[LABEL].flatten().long()
-    counts = torch.bincount(labels[(labels >= 0) & (labels < codes)], minlength=codes) + UNSEEN
-    return (counts / counts.sum()).log().to(output.dtype).expand(1, length, codes)
+    return has_row_per_label(output, labels) and is_code and int(labels.max()) < output.shape[-1]
 
 
 def find_right_tokens(
@@ -541,7 +467,7 @@ def find_right_tokens(
     right = torch.zeros_like(output).scatter_(-1, codes, is_code.to(output.dtype))
 
     def loss(scale: float) -> float:
-        return float(compute_mean_loss(task.losses(domain.outputs(right * scale), batch), batch))
+        return measure_loss(task.losses, domain.outputs(right * scale), batch)
 
     found = minimize_scalar(loss, bounds=(0.0, LARGEST_SCALE), method="bounded")
     scale = min((float(found.x), LARGEST_SCALE), key=loss)

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import polars as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from perennial.check_skeleton.subject import Subject, evaluated, seeded, select_head, select_rows
+from perennial.check_skeleton.models import evaluated, run_model
+from perennial.check_skeleton.subject import (
+    Subject,
+    are_equal,
+    once,
+    seeded,
+    select_head,
+    select_rows,
+)
 from perennial.contracts.user_code import user_code
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -19,18 +27,12 @@ PROBED_ROWS = 64
 
 
 class RefusedInputsError(Exception):
-    """The task raises on inputs that a check made up.
-
-    Args:
-        inputs: Their description.
-        error: The exception that the task raised.
-    """
+    """The task raises on inputs that a check made up."""
 
     def __init__(self, inputs: str, error: Exception) -> None:
         super().__init__(
             f"{find_method(error)} raises {type(error).__name__} on {inputs}, which this check "
-            "makes "
-            f"up: {' '.join(str(error).split())[:200]}"
+            f"makes up: {' '.join(str(error).split())[:200]}"
         )
 
 
@@ -60,6 +62,7 @@ def find_method(error: Exception) -> str:
     return next((name for name in frames if name in methods), "the task")
 
 
+@once
 def find_failure_on_real_rows(subject: Subject) -> str:
     """Return the error that the task raises on rows of the data; empty where it raises none.
 
@@ -85,8 +88,15 @@ def _use_on_real_rows(subject: Subject) -> None:
     batch = restored.encode(rows)
     train = select_rows(subject.train, slice(size))
     model = evaluated(subject.build_model())
-    for some in (train, batch):
-        _score(task, model, some)
+    with torch.no_grad():
+        for some in (train, batch):
+            output, right = run_model(model, some), some[LABEL]
+            losses = task.losses(output, some)
+            if task.kind == "statistic":
+                found, right = task.statistic(output, some), torch.ones_like(losses)
+            else:
+                found = task.predict(output)
+            task.score(found.double().numpy(), right.double().numpy())
     generator = torch.Generator().manual_seed(subject.seed)
     changed = task.augment({name: each.clone() for name, each in train.items()}, generator)
     model.train()
@@ -97,17 +107,7 @@ def _use_on_real_rows(subject: Subject) -> None:
     task.expected_initial_loss()
 
 
-def _score(task: Task, model: nn.Module, batch: Batch) -> None:
-    with torch.no_grad():
-        output = model(**inputs_of(batch))
-        losses = task.losses(output, batch)
-        if task.kind == "statistic":
-            found, right = task.statistic(output, batch), torch.ones_like(losses)
-        else:
-            found, right = task.predict(output), batch[LABEL]
-    task.score(found.double().numpy(), right.double().numpy())
-
-
+@once
 def is_label_unread(subject: Subject) -> bool:
     """Whether the label column reaches the loss among the inputs, and the encoded label is unused.
 
@@ -124,9 +124,8 @@ def is_label_unread(subject: Subject) -> bool:
         replaced = [{**batch, LABEL: other} for other in _make_other_labels(batch[LABEL])]
         values = rows[label]
         exchanged = task.encode(rows.with_columns(pl.concat([values[1:], values[:1]])))
-        return all(_are_equal(own, _measure(subject, each)) for each in replaced) and not (
-            _are_equal(own[:1], _measure(subject, exchanged)[:1])
-        )
+        is_unread = all(all(map(are_equal, own, _measure(subject, each))) for each in replaced)
+        return is_unread and not are_equal(own[0], _measure(subject, exchanged)[0])
     except Exception:  # inputs that the task rejects prove nothing
         return False
 
@@ -135,17 +134,11 @@ def _measure(subject: Subject, batch: Batch) -> list[Tensor]:
     """Return losses, training losses and statistics, with the same random numbers each time."""
     task = subject.task
     with torch.no_grad(), seeded(subject.seed):
-        output = evaluated(subject.build_model())(**inputs_of(batch))
-        return [method(output, batch) for method in (task.losses, task.training_losses)] + [
-            task.statistic(output, batch)
-        ]
+        output = run_model(evaluated(subject.build_model()), batch)
+        return [each(output, batch) for each in (task.losses, task.training_losses, task.statistic)]
 
 
 def _make_other_labels(label: Tensor) -> list[Tensor]:
     if label.dtype == torch.bool:
         return [~label]
     return [label + 1, label * 0 + 7, torch.arange(label.numel()).view(label.shape).to(label.dtype)]
-
-
-def _are_equal(first: list[Tensor], second: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

@@ -23,21 +23,13 @@ _declared: dict[str, "Check"] = {}
 
 @dataclass(frozen=True)
 class Judge:
-    """Builds the results of one check.
+    """Builds the results of one check."""
 
-    Attributes:
-        check: The check's name.
-        expected: What a healthy task shows.
-        source: Where the check and its threshold come from.
-        tolerance: How far from `expected` is still healthy, where that is a number.
-        severity: `warn` if the check never fails.
-    """
-
-    check: str
-    expected: str = ""
-    source: str = ""
-    tolerance: str = ""
-    severity: Literal["fail", "warn"] = "fail"
+    check: str  # the check's name
+    expected: str = ""  # what a healthy task shows
+    source: str = ""  # where the check and its threshold come from
+    tolerance: str = ""  # how far from `expected` is still healthy, where that is a number
+    severity: Literal["fail", "warn"] = "fail"  # `warn` if the check never fails
 
     def passed(self, measured: str, /, **evidence: object) -> CheckResult:
         """Return a passed result: the task is as expected."""
@@ -80,26 +72,19 @@ class Judge:
 
 @dataclass(frozen=True)
 class Check:
-    """A sanity check: call it with a subject.
+    """A sanity check: call it with a subject."""
 
-    Attributes:
-        name: Its name in contracts and reports.
-        expects: What a healthy task shows, or a function that returns it for a subject.
-        source: Where the check and its thresholds come from.
-        perform: Examines the subject and returns the result.
-        tolerance: How far from that is still healthy, where that is a number.
-        severity: `fail` if its findings may stop a run, `warn` if it only ever warns.
-        needs_losses: Whether it is skipped when the loss of single examples is broken.
-        needs_labels: Whether it is skipped for tasks that compare examples or read no label.
-    """
-
-    name: str
+    name: str  # its name in contracts and reports
+    # What a healthy task shows, or a function that returns it for a subject.
     expects: "str | Callable[[Subject], str]"
-    source: str
+    source: str  # where the check and its thresholds come from
+    # Examines the subject and returns the result.
     perform: "Callable[[Subject, Judge], CheckResult]"
-    tolerance: str = ""
+    tolerance: str = ""  # how far from that is still healthy, where that is a number
+    # `fail` if its findings may stop a run, `warn` if it only ever warns.
     severity: Literal["fail", "warn"] = "fail"
-    needs_losses: bool = True
+    needs_losses: bool = True  # whether it is skipped when the loss of single examples is broken
+    # Whether it is skipped for tasks that compare examples or read no label.
     needs_labels: bool = False
 
     def __call__(self, subject: "Subject") -> CheckResult:
@@ -157,6 +142,12 @@ def select_names(only: Sequence[str]) -> tuple[str, ...]:
     if chosen and names.index(chosen[-1]) > names.index(FOUNDATION):
         chosen = [name for name in names if name in (*chosen, FOUNDATION)]
     return tuple(chosen) or names
+
+
+def join_names(names: Sequence[str], most: int = 4) -> str:
+    """Join names, abbreviated after the first few."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _storable(value: object) -> object:

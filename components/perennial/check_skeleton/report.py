@@ -2,8 +2,6 @@
 
 import base64
 import math
-import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from torch import Tensor
 
-from perennial.check_skeleton.checks.data.augmentation import augment_copy, is_augmenting
+from perennial.check_skeleton.checks.data.augmentation import is_augmenting
+from perennial.check_skeleton.checks.data.mixing import augment_copy
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.verdict import (
     CURVES,
@@ -26,6 +24,7 @@ from perennial.check_skeleton.verdict import (
     list_contract_changes,
 )
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.data.pictures import encode_png
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 from perennial.reports.charts import gauge_chart, line_chart
 from perennial.reports.heat_map import heat_map
@@ -48,59 +47,49 @@ PICTURE_PIXELS = 96
 
 @dataclass(frozen=True)
 class Preview:
-    """The examples that the report shows.
+    """The examples that the report shows."""
 
-    Attributes:
-        header: `describe`'s keys.
-        rows: One example each.
-        tensors: Name, type, shape, smallest, mean and largest value of each tensor.
-        pictures: An inline SVG of the task's pictures, or of an input that looks like them; else
-            empty.
-        augmented_rows: The same examples once augmented; empty for tasks that do not augment.
-        augmented_pictures: Their pictures.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: tuple[str, ...]  # `describe`'s keys
+    rows: tuple[tuple[str, ...], ...]  # one example each
+    # Name, type, shape, smallest, mean and largest value of each tensor.
     tensors: tuple[tuple[str, ...], ...]
+    # An inline SVG of the task's pictures, or of an input that looks like them; else empty.
     pictures: str = ""
+    # The same examples once augmented; empty for tasks that do not augment.
     augmented_rows: tuple[tuple[str, ...], ...] = ()
-    augmented_pictures: str = ""
+    augmented_pictures: str = ""  # their pictures
 
 
 def build_page(
     report: SkeletonReport, preview: Preview, notes: Sequence[str], tolerance: float
 ) -> Page:
-    """Build the page.
+    """Build the page of the results, the examples right before the model and the baselines.
 
-    Args:
-        report: The results.
-        preview: The examples right before the model.
-        notes: About the baselines.
-        tolerance: How far from theory the first loss may lie, as a share of it.
+    The first loss may lie this far from theory, as a share of it.
     """
-    results = sorted(report.results, key=lambda r: _WORST_FIRST.index(_weight(r)))
-    page = Page("Sanity checks", outcome=_weight_of_all(report), summary=format_verdict(report))
+    results = sorted(report.results, key=lambda r: _WORST_FIRST.index(_choose_outcome(r)))
+    worst = _choose_outcome(results[0]) if results else "passed"
+    outcome: Outcome = "passed" if worst == "neutral" else worst
+    page = Page("Sanity checks", outcome=outcome, summary=format_verdict(report))
     _show_findings(page, results)
-    _show_agreements(page, results)
+    rows = [(result.check, each) for result in results for each in list_contract_changes(result)]
+    if rows:
+        page.table(("check", "set by the contract"), rows, caption="Waivers and severities")
     _show_examples(page, preview)
     _show_first_loss(page, results, tolerance)
-    _show_figures(page, results)
+    if figures := [figure for result in results for figure in _draw_figures(result)]:
+        page.heading("Figures of the checks")
+        for drawing, caption in figures:
+            page.figure(drawing, caption)
     _show_baselines(page, report, notes)
     page.heading("Passed and skipped checks")
     passed = [r for r in results if r.outcome == "passed"]
-    page.folded_table(
-        f"Passed checks ({len(passed)})",
-        ("check", "measured", "expected", "seconds"),
-        [(r.check, r.measured, _expectation(r), f"{r.seconds:.2f}") for r in passed],
-    )
-    skipped = [r for r in results if r.outcome == "skipped" and not r.is_unmeasured]
-    if skipped:
-        page.folded_table(
-            f"Skipped checks ({len(skipped)})",
-            ("check", "why"),
-            [(r.check, r.hint) for r in skipped],
-        )
+    details = [(r.check, r.measured, _format_expectation(r), f"{r.seconds:.2f}") for r in passed]
+    header = ("check", "measured", "expected", "seconds")
+    page.folded_table(f"Passed checks ({len(passed)})", header, details)
+    if skipped := [r for r in results if r.outcome == "skipped" and not r.is_unmeasured]:
+        reasons = [(r.check, r.hint) for r in skipped]
+        page.folded_table(f"Skipped checks ({len(skipped)})", ("check", "why"), reasons)
     sources = [(r.check, r.source) for r in report.results if r.source]
     page.folded_table("Sources of the checks", ("check", "source"), sources)
     return page
@@ -117,17 +106,14 @@ def _show_findings(page: Page, results: Sequence[CheckResult]) -> None:
         ("check", "what to look at"),
         # One cell of three lines: side by side they would not fit a narrow screen.
         [
-            (r.check, f"{r.hint}\nmeasured: {r.measured or NOTHING}\nexpected: {_expectation(r)}")
+            (
+                r.check,
+                f"{r.hint}\nmeasured: {r.measured or NOTHING}\nexpected: {_format_expectation(r)}",
+            )
             for r in findings
         ],
-        outcomes=[_weight(result) for result in findings],
+        outcomes=[_choose_outcome(result) for result in findings],
     )
-
-
-def _show_agreements(page: Page, results: Sequence[CheckResult]) -> None:
-    rows = [(result.check, each) for result in results for each in list_contract_changes(result)]
-    if rows:
-        page.table(("check", "set by the contract"), rows, caption="Waivers and severities")
 
 
 def _show_examples(page: Page, preview: Preview) -> None:
@@ -147,7 +133,7 @@ def _show_examples(page: Page, preview: Preview) -> None:
 def _show_first_loss(page: Page, results: Sequence[CheckResult], tolerance: float) -> None:
     """Show the first loss between theory and the best loss of a constant output."""
     evidence = {key: value for result in results for key, value in result.evidence.items()}
-    values = {name: _number(evidence[key]) for key, name in GAUGED.items() if key in evidence}
+    values = {name: _read_number(evidence[key]) for key, name in GAUGED.items() if key in evidence}
     if "measured" not in values:
         return
     theory = values.get("theory", math.nan)
@@ -159,32 +145,24 @@ def _show_first_loss(page: Page, results: Sequence[CheckResult], tolerance: floa
     )
 
 
-def _show_figures(page: Page, results: Sequence[CheckResult]) -> None:
-    figures = [figure for result in results for figure in _figures(result)]
-    if figures:
-        page.heading("Figures of the checks")
-    for drawing, caption in figures:
-        page.figure(drawing, caption)
-
-
-def _figures(result: CheckResult) -> Iterator[tuple[str, str]]:
+def _draw_figures(result: CheckResult) -> Iterator[tuple[str, str]]:
     caption = f"{result.check}: {result.measured}"
     for key, label in ((CURVES, "loss"), (PREDICTION_PATHS, "prediction")):
         if key in result.evidence:
             curves = cast("Mapping[str, Rows]", result.evidence[key])
             lines = {
-                name: [(_number(x), _number(y)) for x, y in points]
+                name: [(_read_number(x), _read_number(y)) for x, y in points]
                 for name, points in curves.items()
             }
             yield line_chart(lines, x_label="step", y_label=label), caption
     if DEPENDENCIES in result.evidence:
         rows = cast("Rows", result.evidence[DEPENDENCIES])
-        cells = [[_number(value) for value in row] for row in rows]
+        cells = [[_read_number(value) for value in row] for row in rows]
         unit = "example" if result.check == COMPARES_EXAMPLES else "position"
         yield heat_map(cells, x_label=f"input {unit}", y_label=f"output {unit}"), caption
 
 
-def _number(value: JsonValue) -> float:
+def _read_number(value: JsonValue) -> float:
     """Return a number of the evidence; null, which stands for a non-finite one, becomes NaN."""
     return float(value) if isinstance(value, int | float) else math.nan
 
@@ -205,107 +183,89 @@ def _show_baselines(page: Page, report: SkeletonReport, notes: Sequence[str]) ->
         page.text(note)
 
 
-def _expectation(result: CheckResult) -> str:
+def _format_expectation(result: CheckResult) -> str:
     return f"{result.expected} ({result.tolerance})" if result.tolerance else result.expected
 
 
-def _weight(result: CheckResult) -> Outcome:
+def _choose_outcome(result: CheckResult) -> Outcome:
     if result.outcome == "skipped":
         return "warned" if result.is_unmeasured else "neutral"
     return "warned" if result.outcome == "failed" and result.waived else result.outcome
 
 
-def _weight_of_all(report: SkeletonReport) -> Outcome:
-    weights = {_weight(result) for result in report.results}
-    return next((each for each in ("failed", "warned") if each in weights), "passed")
-
-
-def preview(subject: Subject) -> Preview:
+def make_preview(subject: Subject) -> Preview:
     """Decode the examples of the overfitting check: different inputs, alternating labels."""
-    batch = subject.balanced(EXAMPLES)
-    examples = _decoded(subject.task, batch)
+    task, batch = subject.task, subject.balanced(EXAMPLES)
+    changed = _augment(subject, batch)
+    plain, augmented = _describe(task, batch), _describe(task, changed)
     # The label first: wide tables hide their last columns.
-    keys = dict.fromkeys(key for example in examples for key in example)
-    header = tuple(sorted(keys, key=lambda key: key not in (LABEL, subject.task.columns.label)))
-    changed = _augmented(subject, batch)
-    return Preview(
-        header,
-        _rows(examples, header),
-        _tensor_table(subject.train),
-        _pictures(subject.task, batch, "Images as the model receives them, with labels"),
-        _rows(_decoded(subject.task, changed), header) if changed else (),
-        _pictures(subject.task, changed, "The same images augmented, with labels"),
+    keys = dict.fromkeys(key for example in plain for key in example)
+    header = tuple(sorted(keys, key=lambda key: key not in (LABEL, task.columns.label)))
+    rows, augmented_rows = (
+        tuple(tuple(each.get(key, "")[:60] for key in header) for each in examples)
+        for examples in (plain, augmented)
     )
+    tensors = []
+    for name, tensor in subject.train.items():
+        form = (name, str(tensor.dtype).removeprefix("torch."), str(list(tensor.shape)))
+        values = tensor.double()
+        numbers = (values.min(), values.mean(), values.max()) if values.numel() else ()
+        tensors.append(form + (tuple(f"{float(n):.4g}" for n in numbers) or ("", "", "")))
+    pictures = _draw_pictures(task, batch, "Images as the model receives them, with labels")
+    changed_pictures = _draw_pictures(task, changed, "The same images augmented, with labels")
+    return Preview(header, rows, tuple(tensors), pictures, augmented_rows, changed_pictures)
 
 
-def _augmented(subject: Subject, batch: Batch) -> Batch:
+def _describe(task: Task, batch: Batch) -> list[dict[str, str]]:
+    """Return what the task shows of each example; of an empty batch nothing."""
+    described = []
+    for index in range(len(batch[LABEL]) if batch else 0):
+        try:
+            described.append(task.describe(batch, index))
+        except Exception as error:  # user code may raise anything, and the report must be written
+            described.append({"describe failed": f"{type(error).__name__}: {error}"})
+    return described
+
+
+def _augment(subject: Subject, batch: Batch) -> Batch:
     """Return the examples after augmentation; empty where there is nothing to show."""
     if not is_augmenting(subject.task):
         return {}
     try:
         changed = augment_copy(subject.task, batch, subject.seed)
-        is_usable = {len(tensor) for tensor in changed.values()} == {_count(batch)}
+        is_usable = {len(tensor) for tensor in changed.values()} == {len(batch[LABEL])}
     except Exception:  # user code may raise anything, and the report must be written
         return {}
     is_same = all(name in batch and torch.equal(t, batch[name]) for name, t in changed.items())
     return changed if is_usable and LABEL in changed and not is_same else {}
 
 
-def _count(batch: Batch) -> int:
-    return len(batch[LABEL])
-
-
-def _decoded(task: Task, batch: Batch) -> list[dict[str, str]]:
-    return [_described(task, batch, index) for index in range(_count(batch))]
-
-
-def _rows(examples: Sequence[dict[str, str]], header: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(example.get(key, "")[:60] for key in header) for example in examples)
-
-
-def _described(task: Task, batch: Batch, index: int) -> dict[str, str]:
-    try:
-        return task.describe(batch, index)
-    except Exception as error:  # user code may raise anything, and the report must be written
-        return {"describe failed": f"{type(error).__name__}: {error}"}
-
-
-def _tensor_table(batch: Batch) -> tuple[tuple[str, ...], ...]:
-    table = []
-    for name, tensor in batch.items():
-        form = (name, str(tensor.dtype).removeprefix("torch."), str(list(tensor.shape)))
-        values = tensor.double()
-        numbers = (values.min(), values.mean(), values.max()) if values.numel() else ()
-        table.append(form + (tuple(f"{float(n):.4g}" for n in numbers) or ("", "", "")))
-    return tuple(table)
-
-
-def _pixels(task: Task, batch: Batch) -> list[NDArray[np.uint8] | None]:
+def _collect_pixels(task: Task, batch: Batch) -> list[NDArray[np.uint8] | None]:
     """Return the task's own pictures of the examples, or any input that looks like pictures."""
     try:
-        own = [task.picture(batch, index) for index in range(_count(batch))]
+        own = [task.picture(batch, index) for index in range(len(batch[LABEL]))]
     except Exception:  # user code may raise anything, and the report must be written
         own = []
     if any(picture is not None for picture in own):
         return own
-    images = next((t for t in inputs_of(batch).values() if _looks_like_images(t)), None)
-    if images is None:
-        return []
-    pixels = images.float()
-    pixels = pixels.unsqueeze(1) if pixels.ndim == 3 else pixels
-    low, high = float(pixels.min()), float(pixels.max())
-    shown = ((pixels - low) / max(high - low, 1e-12) * 255).byte().permute(0, 2, 3, 1)
-    return list(shown.numpy())
+    for images in inputs_of(batch).values():
+        pixels = images.unsqueeze(1) if images.ndim == 3 else images
+        is_picture = pixels.ndim == 4 and pixels.shape[1] in (1, 3) and min(pixels.shape[2:]) >= 4
+        if is_picture and pixels.is_floating_point():
+            low, high = float(pixels.min()), float(pixels.max())
+            shown = ((pixels.float() - low) / max(high - low, 1e-12) * 255).byte()
+            return list(shown.permute(0, 2, 3, 1).numpy())
+    return []
 
 
-def _pictures(task: Task, batch: Batch, title: str) -> str:
+def _draw_pictures(task: Task, batch: Batch, title: str) -> str:
     """Return the examples' pictures with labels as SVG; missing pictures leave a gap."""
-    shown = _pixels(task, batch) if batch else []
+    shown = _collect_pixels(task, batch) if batch else []
     if not shown:
         return ""
     labels = batch[LABEL]
     parts = [
-        _picture(image, f"{labels[column].item():.6g}" if labels.ndim == 1 else "", column)
+        _draw_picture(image, f"{labels[column].item():.6g}" if labels.ndim == 1 else "", column)
         for column, image in enumerate(shown)
         if image is not None
     ]
@@ -316,40 +276,18 @@ def _pictures(task: Task, batch: Batch, title: str) -> str:
     )
 
 
-def _looks_like_images(tensor: Tensor) -> bool:
-    channels_first = tensor.ndim == 4 and tensor.shape[1] in (1, 3)
-    grey = tensor.ndim == 3
-    return tensor.is_floating_point() and (channels_first or grey) and min(tensor.shape[-2:]) >= 4
-
-
-def _picture(image: NDArray[np.uint8], caption: str, column: int) -> str:
+def _draw_picture(image: NDArray[np.uint8], caption: str, column: int) -> str:
     left = column * (PICTURE_PIXELS + 8)
     # Repeated pixels stay sharp; a browser would blur an image of 8 by 8. Large ones are thinned.
-    image = image if image.ndim == 3 else image[:, :, None]
     step = -(-max(image.shape[:2]) // (2 * PICTURE_PIXELS))
     image = image[::step, ::step]
     factor = max(PICTURE_PIXELS // max(image.shape[:2]), 1)
-    content = base64.b64encode(png(image.repeat(factor, axis=0).repeat(factor, axis=1))).decode()
+    image = image.repeat(factor, axis=0).repeat(factor, axis=1)
+    is_grey = image.ndim == 3 and image.shape[2] == 1
+    content = base64.b64encode(encode_png(image[:, :, 0] if is_grey else image)).decode()
     return (
         f'<image x="{left}" y="0" width="{PICTURE_PIXELS}" height="{PICTURE_PIXELS}" '
         f'href="data:image/png;base64,{content}"/>'
         f'<text x="{left + PICTURE_PIXELS / 2}" y="{PICTURE_PIXELS + 16}" font-size="13" '
         f'text-anchor="middle" fill="currentColor">{escape(caption)}</text>'
     )
-
-
-def png(image: NDArray[np.uint8]) -> bytes:
-    """Encode an image [H, W, 1] or [H, W, 3] as PNG, without an imaging library."""
-    height, width, channels = image.shape
-    lines = b"".join(b"\0" + line.tobytes() for line in image)
-    colour = 0 if channels == 1 else 2
-    parts = {
-        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0),
-        b"IDAT": zlib.compress(lines),
-        b"IEND": b"",
-    }
-    chunks = (
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in parts.items()
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -19,51 +19,41 @@ from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
 T = TypeVar("T")
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 READ_ROWS = 65_536
 SEQUENCE_LENGTH = 16
 FEWEST_ROWS = 16
+ROUNDING = 1e-5
 # Columns of codes have equal ends in many rows, but not runs of several lengths.
 FEWEST_LENGTHS = 4
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The task and the data that the checks examine.
+    """The task and the data that the checks examine."""
 
-    Attributes:
-        make_task: A new, unfitted task.
-        task: The task, fitted on the whole training split.
-        train_rows: A sample of the training split.
-        validation_rows: A sample of the validation split.
-        settings: Sample sizes, budgets, tolerances.
-        training: Settings of the training: seed, optimizer, schedule, batch size.
-        train_split_rows: Rows of the whole training split, of which `train_rows` is a sample.
-        data: Source of the rows and meaning of their columns, if known.
-    """
-
-    make_task: Callable[[], Task]
-    task: Task
-    train_rows: pl.DataFrame
-    validation_rows: pl.DataFrame
-    settings: SkeletonSection
-    training: TrainingSection
-    train_split_rows: int
-    data: DataSection | None = None
+    make_task: Callable[[], Task]  # A new, unfitted task
+    task: Task  # the task, fitted on the whole training split
+    train_rows: pl.DataFrame  # A sample of the training split
+    validation_rows: pl.DataFrame  # A sample of the validation split
+    settings: SkeletonSection  # sample sizes, budgets, tolerances
+    training: TrainingSection  # settings of the training: seed, optimizer, schedule, batch size
+    train_split_rows: int  # rows of the whole training split, of which `train_rows` is a sample
+    data: DataSection | None = None  # source of the rows and meaning of their columns, if known
     _made: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     @classmethod
     def prepare(
-        cls,
-        make_task: Callable[[], Task],
-        dataset: Dataset,
-        settings: SkeletonSection,
+        cls, make_task: Callable[[], Task], dataset: Dataset, settings: SkeletonSection,
         training: TrainingSection,
-    ) -> "Subject":
+    ) -> "Subject":  # fmt: skip
         """Fit the task and sample its data.
 
         Raises:
@@ -76,16 +66,8 @@ class Subject:
         )
         task = make_task()
         split_rows = dataset.snapshot.split_rows[Split.TRAIN]
-        subject = cls(
-            make_task,
-            task,
-            train,
-            validation,
-            settings,
-            training,
-            split_rows,
-            dataset.snapshot.data,
-        )
+        data = dataset.snapshot.data
+        subject = cls(make_task, task, train, validation, settings, training, split_rows, data)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         with _naming("encode(rows)"):
@@ -137,15 +119,21 @@ class Subject:
         with seeded(self.seed):
             return self.task.build_model()
 
-    def once(self, make: Callable[["Subject"], T]) -> T:
-        """Return a value that several checks use, computed for the first of them."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        return cast("T", self._made[make])
-
     def num_rows(self) -> int:
         """Return the number of rows in the training sample."""
         return int(self.train_rows.height)
+
+
+def once(make: Callable[[Subject], T]) -> Callable[[Subject], T]:
+    """Let several checks share one value: the decorated function runs for the first of them."""
+
+    @wraps(make)
+    def get(subject: Subject) -> T:
+        if get not in subject._made:
+            subject._made[get] = make(subject)
+        return cast("T", subject._made[get])
+
+    return get
 
 
 def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.DataFrame:
@@ -176,12 +164,12 @@ def sample_positions(dataset: Dataset, split: Split, size: int, seed: int) -> ND
     """
     total = dataset.snapshot.split_rows[split]
     if total < FEWEST_ROWS:
-        raise _describe_too_few(dataset, split)
+        raise _make_too_few_error(dataset, split)
     drawn = np.random.default_rng(seed).choice(total, size=min(size, total), replace=False)
     return np.sort(drawn).astype(np.int64)
 
 
-def _describe_too_few(dataset: Dataset, split: Split) -> BadDataError:
+def _make_too_few_error(dataset: Dataset, split: Split) -> BadDataError:
     rows = dataset.snapshot.split_rows
     total = sum(rows.values())
     advice = "wait for more data"
@@ -202,7 +190,7 @@ def select_rows(batch: Batch, index: Tensor | slice) -> Batch:
 
 def select_head(batch: Batch, rows: int) -> Batch:
     """Return the first examples."""
-    return {name: tensor[:rows] for name, tensor in batch.items()}
+    return select_rows(batch, slice(rows))
 
 
 def is_sequence(name: str, batch: Batch) -> bool:
@@ -214,39 +202,21 @@ def is_sequence(name: str, batch: Batch) -> bool:
     return is_long and not tensor.is_floating_point() and find_padding(tensor) is not None
 
 
-def build_noisy_model(subject: Subject) -> nn.Module:
-    """Return an evaluation-mode model with noise on its weights: zeros hide no connection."""
-    model = evaluated(subject.build_model())
-    generator = torch.Generator().manual_seed(subject.seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                noise = torch.randn(parameter.shape, generator=generator)
-                # In wide layers many small changes add up, and outputs that are exponentials of
-                # theirs would leave the range of numbers.
-                fan_in = parameter.numel() / len(parameter) if parameter.ndim > 1 else 1.0
-                parameter.add_(min(0.05, 0.5 / math.sqrt(max(fan_in, 1.0))) * noise)
-    return model
+def are_equal(first: Tensor, second: Tensor, rounding: float = 0.0) -> bool:
+    """Whether two tensors have the same form and numbers; NaN is equal to NaN."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if not first.is_floating_point():
+        return torch.equal(first, second)
+    return torch.allclose(first, second, rtol=rounding, atol=rounding / 10, equal_nan=True)
 
 
-def evaluated(model: nn.Module) -> nn.Module:
-    """Return the model in evaluation mode, whatever its own train() returns."""
-    model.eval()
-    return model
-
-
-@torch.no_grad()
-def run_model(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the model's output for the inputs of a batch, without gradients."""
-    output: Tensor = model(**inputs_of(batch))
-    return output
-
-
-def compute_mean_loss(losses: Tensor, batch: Batch) -> Tensor:
-    """Return the mean as the engine takes it: by weight where the batch has one."""
-    if WEIGHT not in batch:
-        return losses.mean()
-    return (losses * batch[WEIGHT]).sum() / batch[WEIGHT].sum()
+def find_differences(first: Batch, second: Batch) -> list[str]:
+    """Return the names of the tensors that differ by more than rounding, or are not in both."""
+    both = first.keys() & second.keys()
+    # Vectorised and single arithmetic may round differently.
+    equal = {name for name in both if are_equal(first[name], second[name], ROUNDING)}
+    return sorted({*first, *second} - equal)
 
 
 def find_distinct_examples(inputs: Batch) -> Tensor:
@@ -278,7 +248,7 @@ def generator_states() -> tuple[object, ...]:
     """Return the states of the global generators of PyTorch, Python and NumPy."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     torch_state = torch.get_rng_state().numpy().tobytes()
-    return torch_state, random.getstate(), kind, np.asarray(keys).tobytes(), *rest
+    return torch_state, random.getstate(), (kind, np.asarray(keys).tobytes(), *rest)
 
 
 @contextmanager
@@ -312,17 +282,11 @@ def _naming(part: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Padding:
-    """The token that fills sequences to one length.
+    """The token that fills sequences to one length."""
 
-    Attributes:
-        code: The token.
-        content: Number of other tokens of each example, [B].
-        is_left: Whether padding comes first.
-    """
-
-    code: int
-    content: Tensor
-    is_left: bool
+    code: int  # the token
+    content: Tensor  # number of other tokens of each example, [B]
+    is_left: bool  # whether padding comes first
 
     def covers(self, length: int) -> Tensor:
         """Return whether each position of examples of a length is padding, [B, T]."""

@@ -19,52 +19,44 @@ def summarise(report: SkeletonReport) -> str:
     if report.failures:
         names = ", ".join(result.check for result in report.failures)
         return f"{len(report.failures)} of {len(report.results)} checks failed: {names}"
-    exceptions = {
+    groups = _group_results(report)
+    named = [
+        f"{word}: {', '.join(groups[word])}"
+        for word in ("warned", "waived", "switched off", "not measured")
+        if groups[word]
+    ]
+    skipped = len(groups["not applicable"])
+    counts = f"{len(groups['passed'])} passed" + (f", {skipped} not applicable" if skipped else "")
+    return "; ".join([counts, *named])
+
+
+def _group_results(report: SkeletonReport) -> dict[str, list[str]]:
+    """Return word → checks; the contract may have changed a check's severity."""
+    skipped = [r for r in report.results if r.outcome == "skipped" and not r.is_unmeasured]
+    return {
+        "passed": [r.check for r in report.results if r.outcome == "passed"],
         "warned": [r.check for r in report.results if r.outcome == "warned"],
-        "waived": [r.check for r in report.results if r.outcome == "failed"],
+        "not applicable": [r.check for r in skipped if r.severity != "off"],
         "switched off": [r.check for r in report.results if r.severity == "off"],
         "not measured": [r.check for r in report.unmeasured],
+        "waived": [r.check for r in report.results if r.outcome == "failed" and r.waived],
     }
-    named = [f"{word}: {', '.join(checks)}" for word, checks in exceptions.items() if checks]
-    passed = sum(result.outcome == "passed" for result in report.results)
-    counts = [f"{passed} passed"]
-    if skipped := _count_inapplicable(report):
-        counts.append(f"{skipped} not applicable")
-    return "; ".join([", ".join(counts), *named])
-
-
-def _count_inapplicable(report: SkeletonReport) -> int:
-    """Count the skipped checks that could have run and were not switched off."""
-    return sum(
-        result.outcome == "skipped" and not result.is_unmeasured and result.severity != "off"
-        for result in report.results
-    )
 
 
 def format_verdict(report: SkeletonReport) -> str:
     """Return whether the training may start, with counts, in one sentence."""
-    outcomes = [result.outcome for result in report.results]
-    unmeasured = [result.check for result in report.unmeasured]
-    numbers = {
-        "passed": outcomes.count("passed"),
-        "warned": outcomes.count("warned"),
-        "skipped" if report.failures else "not applicable": _count_inapplicable(report),
-        "switched off": sum(result.severity == "off" for result in report.results),
-        "not measured": len(unmeasured),
-    }
-    counts = [f"{count} {word}" for word, count in numbers.items() if count]
-    waived = sum(r.outcome == "failed" and bool(r.waived) for r in report.results)
-    counts += [f"{waived} waived"] if waived else []
-    failed = len(report.failures)
-    if failed:
+    groups, total = _group_results(report), len(report.results)
+    unmeasured = groups["not measured"]
+    counts = [f"{len(checks)} {word}" for word, checks in groups.items() if checks]
+    if report.failures:
+        counts = [each.replace("not applicable", "skipped") for each in counts]
         names = ", ".join(result.check for result in report.failures)
-        verdict = f"Training would waste its budget: {failed} of {len(outcomes)} checks failed "
-        verdict += f"({names})"
+        verdict = "Training would waste its budget: "
+        verdict += f"{len(report.failures)} of {total} checks failed ({names})"
     else:
-        doubtful = waived or "warned" in outcomes or unmeasured
+        doubtful = groups["waived"] or groups["warned"] or unmeasured
         verdict = f"{'Training may start' if doubtful else 'Ready to train'}: "
-        made = len(outcomes) - len(unmeasured)
-        verdict += f"none of {made} checks blocks training"
+        verdict += f"none of {total - len(unmeasured)} checks blocks training"
         if unmeasured:
             verdict += f", but {', '.join(unmeasured)} could not run"
     seconds = sum(result.seconds for result in report.results)

@@ -68,11 +68,11 @@ def test_linear_baseline_knows_every_kind(task_type, kind, metric, better, datas
     assert scores["linear"][metric] < scores["constant"][metric] + better
 
 
-def test_rule_of_thumb_of_the_task_is_scored(datasets):
+def test_own_baseline_of_the_task_is_scored(datasets):
     assert baselines_of(RuleOfThumb, datasets("binary")).scores["task"]["roc_auc"] > 0.6
 
 
-def test_rule_of_thumb_of_another_shape_is_refused(datasets):
+def test_own_baseline_of_another_shape_is_rejected(datasets):
     with pytest.raises(BadTaskError, match="another shape"):
         baselines_of(WrongShape, datasets("binary"))
 
@@ -88,9 +88,9 @@ def test_sequences_have_no_linear_baseline_and_the_page_says_why(datasets):
 
 def test_control_compares_a_linear_model_with_the_constant(datasets):
     subject = prepared(TabularClassification, datasets("binary"))
-    control = compute_control_losses(subject)
-    assert control.linear.shape == control.constant.shape == subject.validation[LABEL].shape
-    assert control.linear.mean() < control.constant.mean()
+    linear, constant = compute_control_losses(subject)
+    assert linear.shape == constant.shape == subject.validation[LABEL].shape
+    assert linear.mean() < constant.mean()
 
 
 def with_time(dataset, *, repeating: bool) -> pl.DataFrame:
@@ -138,7 +138,7 @@ def test_human_figure_stands_beside_the_measured_ones(datasets):
     assert measure_baselines(subject, rows).scores["human"] == {"roc_auc": 0.9}
 
 
-def test_human_figure_of_an_unknown_metric_is_refused(datasets):
+def test_human_figure_of_an_unknown_metric_is_rejected(datasets):
     settings = SETTINGS.model_copy(update={"human": {"accuracy": 0.9}})
     subject = prepared(TabularClassification, datasets("binary"), settings=settings)
     rows = sample_rows(datasets("binary"), Split.TEST, 2000, seed=1)

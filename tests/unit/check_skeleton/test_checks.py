@@ -73,14 +73,12 @@ def doubted(results):
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_unusual_but_honest_tasks_are_told_from_broken_ones(
-    task_type, kind, options, expected, examine
-):
+def test_unusual_but_correct_tasks_pass(task_type, kind, options, expected, examine):
     results = examine(task_type, kind, options=options)
     assert doubted(results) == expected, {c: results[c] for c in doubted(results)}
 
 
-def test_model_too_small_for_a_batch_is_a_question_of_capacity(examine):
+def test_model_too_small_for_a_batch_warns_about_capacity(examine):
     results = examine(
         TabularClassification, "binary", options={"hidden": []}, only="overfit_one_batch"
     )
@@ -122,7 +120,7 @@ def test_checks_after_a_broken_foundation_are_skipped_by_name(datasets):
     assert all("per_example_losses" in r.hint for r in after)
 
 
-def test_waiver_keeps_the_failure_on_record_and_lets_it_pass(datasets):
+def test_waived_failure_is_kept_in_the_report_and_does_not_block(datasets):
     settings = SETTINGS.model_copy(update={"waivers": {"metric_direction": "scored elsewhere"}})
     (result,) = run_checks(
         prepared(Raising, datasets("binary"), settings=settings), ["metric_direction"]

@@ -23,9 +23,15 @@ from perennial.check_skeleton.checks.training.distributed import (
     measure_difference,
 )
 from perennial.check_skeleton.trials import supervisor
-from perennial.check_skeleton.trials.plan import Trial, make_contracted_training, plan_stages
+from perennial.check_skeleton.trials.plan import (
+    RankRecord,
+    StepRecord,
+    Trial,
+    compute_digests,
+    make_contracted_training,
+    plan_stages,
+)
 from perennial.check_skeleton.trials.rank import find_randomness_switch
-from perennial.check_skeleton.trials.records import RankRecord, StepRecord, compute_digests
 from perennial.check_skeleton.trials.supervisor import Outcome, make_environment, make_trials
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure
@@ -61,13 +67,13 @@ def test_rows_of_all_ranks_are_cut_into_epochs():
         ((1.0, 2.0), float("nan"), 0, True),
     ],
 )
-def test_rounding_is_told_from_a_difference(losses, weight, first_step, is_large):
+def test_rounding_is_not_a_difference(losses, weight, first_step, is_large):
     rows = [[0, 1], [2, 3]]
     found = measure_difference(recorded(rows), recorded(rows, losses, weight))
     assert (found.first_step, found.is_large) == (first_step, is_large)
 
 
-def test_weights_that_one_trial_does_not_have_are_a_difference():
+def test_weights_missing_from_one_trial_are_a_difference():
     one, other = recorded([[0], [1]]), recorded([[0], [1]])
     other.weights["late"] = torch.zeros(1)
     found = measure_difference(one, other)
@@ -99,7 +105,7 @@ def test_an_exception_is_traced_to_its_likely_cause(message, cause):
     assert cause in explain_failure(outcome(message))
 
 
-def test_standing_still_is_told_with_how_far_each_rank_came():
+def test_hang_reports_the_steps_of_each_rank():
     hung = outcome("", is_hung=True, steps=(2, 1), seconds=20.0)
     assert "rank 0: 2, rank 1: 1" in hung.problem
     assert "only some ranks call" in explain_failure(hung)
@@ -114,7 +120,7 @@ def test_standing_still_is_told_with_how_far_each_rank_came():
         ("ddp", ["alone", "passes", "ddp", "fsdp", "straight", "killed", "resumed"], ("ddp",)),
     ],
 )  # fmt: skip
-def test_what_the_contract_may_run_is_tried(strategy, tried, wanted, datasets):
+def test_strategies_that_the_contract_may_run_are_tried(strategy, tried, wanted, datasets):
     training = TrainingSection(strategy=strategy, seed=3)
     subject = prepared(TabularClassification, datasets("binary"), training=training)
     stages = plan_stages(subject, 32, "dropout", has_batch_norm=False)
@@ -142,7 +148,7 @@ def test_the_resumed_training_is_the_contract_s_own():
         (rank_bound_tasks.MixesUp, "noise"),
     ],
 )
-def test_no_more_is_switched_off_than_it_takes(task_type, randomness_off, datasets):
+def test_only_necessary_randomness_is_switched_off(task_type, randomness_off, datasets):
     subject = prepared(task_type, datasets("binary"), options={"dropout": 0.5})
     assert find_randomness_switch(subject) == randomness_off
 
@@ -166,7 +172,7 @@ def test_a_task_that_no_other_process_can_make_is_skipped_with_the_reason(datase
         ({}, ""),
     ],
 )
-def test_what_the_machine_lacks_is_no_fault_of_the_task(values, reason):
+def test_missing_machine_resources_do_not_fail_the_task(values, reason):
     found = replace(outcome("whatever"), **values).obstacle
     assert reason in found
     assert bool(found) == bool(reason)
@@ -236,7 +242,7 @@ make_trials(pickle.load(open(sys.argv[1], "rb")))
 """
 
 
-def test_ranks_end_and_delete_their_files_when_whoever_wants_them_is_killed(datasets, tmp_path):
+def test_ranks_end_and_delete_their_files_when_their_parent_is_killed(datasets, tmp_path):
     pid_file, stored = tmp_path / "pid", tmp_path / "subject"
     folder = tmp_path / ("longer than the path of a socket may be " * 3)
     subject = prepared(TabularClassification, datasets("binary"))

@@ -1,4 +1,4 @@
-"""Known metrics: what a name means, and that several honest meanings are told from wrong ones."""
+"""Known metrics: what a name means, and that several valid meanings are distinguished from wrong ones."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ HONEST = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_every_honest_meaning_of_a_name_passes(name, examine):
+def test_every_valid_meaning_of_a_name_passes(name, examine):
     task_type = scoring(TabularClassification, **HONEST[name])
     results = examine(task_type, "binary", only="metric_values")
     assert results["metric_values"].outcome == "passed"

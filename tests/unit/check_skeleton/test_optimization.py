@@ -1,4 +1,4 @@
-"""Optimizer, schedule and first updates: what is said of contracts that are right, or nearly."""
+"""Optimizer, schedule and first updates: results for contracts that are right, or nearly."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ class SharedLayer(TabularClassification):
 
 
 class FrozenEmbedding(TabularClassification):
-    """Keeps one layer as it is, and says so."""
+    """Keeps one layer as it is, and declares it frozen."""
 
     def build_model(self):
         model = super().build_model()
@@ -52,7 +52,7 @@ def subject_of(datasets, task_type=TabularClassification, kind="binary", **train
 
 
 @pytest.mark.parametrize("task_type", [SharedLayer, FrozenEmbedding])
-def test_ties_and_declared_freezing_are_no_gaps_in_the_optimizer(task_type, datasets):
+def test_tied_and_frozen_weights_are_not_missing_from_the_optimizer(task_type, datasets):
     result = check_optimizer_coverage(subject_of(datasets, task_type))
     assert result.outcome == "passed", result.measured
 
@@ -64,7 +64,7 @@ def test_every_optimizer_moves_every_parameter(name, datasets):
 
 
 @pytest.mark.parametrize("check", [check_optimizer_coverage, check_first_steps])
-def test_what_has_nothing_to_train_is_left_to_the_gradients(check, datasets):
+def test_task_without_trainable_parameters_is_skipped(check, datasets):
     result = check(subject_of(datasets, Frozen))
     assert (result.outcome, "parameter_gradients" in result.hint) == ("skipped", True)
 
@@ -74,7 +74,7 @@ def test_a_loss_without_gradient_is_left_to_the_gradients(datasets):
     assert (result.outcome, "no gradient" in result.hint) == ("skipped", True)
 
 
-def test_an_optimizer_that_cannot_be_built_is_left_to_its_own_check(datasets):
+def test_optimizer_that_cannot_be_built_is_skipped(datasets):
     result = check_first_steps(subject_of(datasets, optimizer={"no_decay": ("other.*",)}))
     assert (result.outcome, "matches no parameter" in result.hint) == ("skipped", True)
 

@@ -111,6 +111,6 @@ def outcome_of(task_type, dataset, name):
         (PoissonCounts, "regression", "loss_floor", "passed"),
     ],
 )
-def test_what_is_rare_but_right_stops_no_training(task_type, kind, check, outcome, datasets):
+def test_rare_but_correct_tasks_are_not_blocked(task_type, kind, check, outcome, datasets):
     found, measured = outcome_of(task_type, datasets(kind), check)
     assert found == outcome, measured

@@ -1,11 +1,11 @@
-"""The page: the verdict in a sentence, advice worst first, the contract's say, what was seen."""
+"""The page: the verdict in a sentence, advice worst first, waivers and severities, examples."""
 
 import math
 
 import pytest
 
 from perennial.check_skeleton.registry import Judge
-from perennial.check_skeleton.report import Preview, build_page, preview
+from perennial.check_skeleton.report import Preview, build_page, make_preview
 from perennial.check_skeleton.verdict import format_verdict, list_contract_changes, summarise
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.tasks.image_classification import ImageClassification
@@ -37,7 +37,7 @@ class Breaking(TabularClassification):
 
 def result(check, outcome="passed", **fields):
     measured = "" if outcome == "skipped" else f"{check} measured"
-    hint = f"mend {check}" if outcome in ("failed", "warned") else ""
+    hint = f"fix {check}" if outcome in ("failed", "warned") else ""
     values = {"measured": measured, "expected": "health", "hint": hint, "source": "a guide"}
     return CheckResult(check=check, outcome=outcome, **values | fields)
 
@@ -53,7 +53,7 @@ def page(*results):
 def test_advice_stands_worst_first_and_what_passed_is_folded():
     html = page(result("encoding"), result("labels", "warned"), result("loss_floor", "failed"))
     html = html.html()
-    places = [html.index(f"<td>{text}\nmeasured: ") for text in ("mend loss_floor", "mend labels")]
+    places = [html.index(f"<td>{text}\nmeasured: ") for text in ("fix loss_floor", "fix labels")]
     folded = html.index("<summary>Passed checks (1)")
     assert places == sorted(places)
     assert (
@@ -64,7 +64,7 @@ def test_advice_stands_worst_first_and_what_passed_is_folded():
     )
 
 
-def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
+def test_unmeasured_checks_are_listed_in_the_verdict():
     unmeasured = result("rank_data", "skipped").model_copy(update={"is_unmeasured": True})
     found = SkeletonReport(
         results=(result("labels", "passed"), unmeasured, result("augmentation", "skipped")),
@@ -106,7 +106,7 @@ def test_the_verdict_is_one_sentence_with_counts(results, outcome, verdict):
 
 
 @pytest.mark.parametrize(
-    ("one", "said"),
+    ("one", "expected"),
     [
         (result("labels"), []),
         (result("labels", "failed", waived="noisy"), ["waived: noisy"]),
@@ -122,19 +122,19 @@ def test_the_verdict_is_one_sentence_with_counts(results, outcome, verdict):
         (result("labels", "skipped", waived="old"), ["waived: old"]),
     ],
 )
-def test_what_the_contract_decided_is_on_the_page(one, said):
+def test_page_lists_waivers_and_severities(one, expected):
     found = list(list_contract_changes(one))
-    assert len(found) == len(said)
-    assert all(each.startswith(start) for each, start in zip(found, said, strict=True))
+    assert len(found) == len(expected)
+    assert all(each.startswith(start) for each, start in zip(found, expected, strict=True))
     html = page(one).html()
-    assert ("Waivers and severities" in html) == bool(said)
+    assert ("Waivers and severities" in html) == bool(expected)
 
 
 def test_the_console_names_what_is_waived_and_switched_off():
     results = [result("labels", "failed", waived="noisy"), result("encoding", waived="old")]
     off = result("augmentation", "skipped", severity="off")
-    said = summarise(report(*results, off))
-    assert said == "1 passed; waived: labels; switched off: augmentation"
+    summary = summarise(report(*results, off))
+    assert summary == "1 passed; waived: labels; switched off: augmentation"
 
 
 def test_evidence_is_drawn_and_the_first_loss_stands_on_a_scale():
@@ -174,10 +174,10 @@ def drawn(shown):
     return build_page(report(result("labels")), shown, (), 0.2).html()
 
 
-def test_pictures_are_drawn_again_after_augmentation_and_those_that_are_none_leave_a_gap(tmp_path):
+def test_augmented_pictures_are_drawn_and_missing_ones_leave_a_gap(tmp_path):
     options = {"augmentation": {"shift": 2}}
     subject = Workshop(tmp_path).subject(EverySecondShown, "digits", options=options)
-    shown = preview(subject)
+    shown = make_preview(subject)
     assert shown.pictures.count("<image") == shown.augmented_pictures.count("<image") == 4
     assert shown.pictures != shown.augmented_pictures
     html = drawn(shown)
@@ -188,7 +188,7 @@ def test_pictures_are_drawn_again_after_augmentation_and_those_that_are_none_lea
     ("task_type", "is_shown"), [(TabularClassification, False), (Shifted, True), (Breaking, False)]
 )
 def test_rows_are_decoded_again_after_augmentation(task_type, is_shown, datasets):
-    shown = preview(prepared(task_type, datasets("binary")))
+    shown = make_preview(prepared(task_type, datasets("binary")))
     assert bool(shown.augmented_rows) == is_shown
     assert shown.rows != shown.augmented_rows
     assert ("The same after augmentation" in drawn(shown)) == is_shown

@@ -28,12 +28,12 @@ def test_sample_is_drawn_from_the_whole_split_once_per_row(datasets):
     assert sample_rows(dataset, Split.TRAIN, 10**6, seed=1)["row"].to_list() == every
 
 
-def test_split_with_too_few_rows_is_refused(datasets):
+def test_split_with_too_few_rows_is_rejected(datasets):
     with pytest.raises(BadDataError, match="need 16"):
         sample_rows(datasets("binary", rows=60), Split.VALIDATION, 500, seed=1)
 
 
-def test_labels_take_turns_in_a_balanced_batch(datasets):
+def test_labels_alternate_in_a_balanced_batch(datasets):
     subject = prepared(TabularClassification, datasets("binary", positive=0.04))
     assert subject.balanced(2)[LABEL].tolist() == [0, 1]
     assert subject.balanced(16)[LABEL].sum() == 8
@@ -44,7 +44,7 @@ def test_equal_inputs_count_once():
     assert find_distinct_examples(inputs).tolist() == [0, 1, 3]
 
 
-def test_seeded_puts_every_global_generator_back():
+def test_seeded_restores_every_global_generator():
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     draws = []
     for _ in range(2):
@@ -64,7 +64,7 @@ def test_seeded_puts_every_global_generator_back():
     ],
     ids=["no label", "no inputs", "unequal lengths"],
 )
-def test_batch_that_pairs_no_inputs_with_labels_is_refused(change, datasets):
+def test_batch_without_inputs_or_labels_is_rejected(change, datasets):
     class Unpaired(TabularClassification):
         def encode(self, rows):
             return change(super().encode(rows))

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
-from perennial.check_skeleton.report import _pictures, _pixels
+from perennial.check_skeleton.report import _draw_pictures, _collect_pixels
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.section import canonical_json
@@ -334,7 +334,7 @@ def test_the_report_shows_the_pictures():
     rows = pictures(8, 8, 3)
     task = make(rows)
     batch = task.encode(rows.head(2))
-    shown = _pixels(task, batch)
+    shown = _collect_pixels(task, batch)
     assert [picture.shape for picture in shown] == [(8, 8, 3)] * 2
     assert np.array_equal(shown[1], pixels(8, 8, 3, seed=1))
-    assert "data:image/png;base64" in _pictures(task, batch, "Images")
+    assert "data:image/png;base64" in _draw_pictures(task, batch, "Images")

@@ -1,12 +1,14 @@
-"""Plan: the short trainings of a task that must give equal results, and their files."""
+"""Plan: the short trainings of a task that must give equal results, their files and records."""
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
+import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.data import ModelSection
@@ -20,7 +22,9 @@ from perennial.engine.config.training import (
     TrainingSection,
     Watchdog,
 )
+from perennial.engine.data.batching import Indices
 from perennial.engine.job import TrainingJob
+from perennial.engine.task import Batch, inputs_of
 
 STEPS = 6
 SAVED_AFTER = 3
@@ -37,52 +41,28 @@ neither does."""
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of `STEPS` updates, or a part of it.
+    """One training of `STEPS` updates, or a part of it."""
 
-    Attributes:
-        name: Name of the trial.
-        training: Settings for the engine.
-        processes: Number of processes that train together.
-        job: Trials of one job resume each other.
-        is_exact: Without anything random, so that any number of processes computes the same.
-        is_killed: All its processes kill themselves as soon as their checkpoint is committed.
-        is_needed: Whether later trials are useless when this one fails.
-    """
-
-    name: str
-    training: TrainingSection
-    processes: int
-    job: str
+    name: str  # name of the trial
+    training: TrainingSection  # settings for the engine
+    processes: int  # number of processes that train together
+    job: str  # trials of one job resume each other
+    # Without anything random, so that any number of processes computes the same.
     is_exact: bool = False
+    # All its processes kill themselves as soon as their checkpoint is committed.
     is_killed: bool = False
-    is_needed: bool = False
+    is_needed: bool = False  # whether later trials are useless when this one fails
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings that all trials of a task have in common.
+    """Settings that all trials of a task have in common."""
 
-    Attributes:
-        folder: Folder of their files.
-        task: The pickled function that creates the task, and the state of the fitted task.
-        randomness_off: How randomness is kept out of exact trials.
-        most_seconds: Time limit of a trial.
-        environment: Environment variables of every rank.
-    """
-
-    folder: Path
-    task: bytes
-    randomness_off: RandomnessOff
-    most_seconds: float
-    environment: Mapping[str, str]
-
-
-def choose_batch_sizes(subject: Subject) -> tuple[int, int]:
-    """Return the rows of a global batch, and the rows of the trials' data set."""
-    most = min(subject.settings.batch_rows, subject.training.global_batch_size)
-    rows = subject.num_rows()
-    size = max(2 * PROCESSES, min(most, int(rows / EPOCH_BATCHES)) // 4 * 4)
-    return size, min(rows, int(EPOCH_BATCHES * size))
+    folder: Path  # folder of their files
+    task: bytes  # the pickled function that creates the task, and the state of the fitted task
+    randomness_off: RandomnessOff  # how randomness is kept out of exact trials
+    most_seconds: float  # time limit of a trial
+    environment: Mapping[str, str]  # environment variables of every rank
 
 
 def plan_stages(
@@ -90,21 +70,17 @@ def plan_stages(
 ) -> tuple[tuple[Trial, ...], ...]:
     """Return the trials in stages, in order."""
     exact = make_exact_training(subject.training, size, has_batch_norm=has_batch_norm)
-    half = exact.model_copy(update={"micro_batch_size": size // PROCESSES})
 
-    def exactly(name: str, strategy: Strategy, training: TrainingSection, processes: int) -> Trial:
-        section = training.model_copy(update={"strategy": strategy})
+    def exactly(name: str, strategy: Strategy, passes: int, processes: int = 1) -> Trial:
+        changes = {"strategy": strategy, "micro_batch_size": size // passes}
+        section = exact.model_copy(update=changes)
         return Trial(name, section, processes, name, is_exact=True, is_needed=name == "alone")
 
-    alone = exactly("alone", "single", exact, 1)
-    stages: list[tuple[Trial, ...]] = []
-    if subject.training.strategy == "single" or randomness_off == "noise":
-        stages = [(alone,)]
-    else:
-        passes = exactly("passes", "single", half, 1)
-        is_divisible = not subject.task.needs_whole_batch
-        stages = [(alone, passes) if is_divisible else (alone,)]
-        stages += [(exactly(name, name, half, PROCESSES),) for name in ("ddp", "fsdp")]
+    stages: list[tuple[Trial, ...]] = [(exactly("alone", "single", 1),)]
+    if subject.training.strategy != "single" and randomness_off != "noise":
+        if not subject.task.needs_whole_batch:
+            stages = [(*stages[0], exactly("passes", "single", PROCESSES))]
+        stages += [(exactly(name, name, PROCESSES, PROCESSES),) for name in ("ddp", "fsdp")]
     section = make_contracted_training(subject.training, size)
     processes = 1 if section.strategy == "single" else PROCESSES
     straight = Trial("straight", section, processes, "straight", is_needed=True)
@@ -158,23 +134,109 @@ def make_job(folder: Path, trial: Trial) -> TrainingJob:
     )  # fmt: skip
 
 
-def find_trial_folder(folder: Path, trial: Trial) -> Path:
-    """Return the folder of the records of a trial."""
-    return folder / f"trial-{trial.name}"
+def find_record_file(folder: Path, trial: Trial, rank: int, kind: str = "record") -> Path:
+    """Return the file with a rank's record, or (`step`) with the number of its updates."""
+    return folder / f"trial-{trial.name}" / f"rank-{rank}.{kind}"
 
 
-def find_record_file(folder: Path, trial: Trial, rank: int) -> Path:
-    """Return the file with a rank's record."""
-    return find_trial_folder(folder, trial) / f"rank-{rank}.record"
+@dataclass(frozen=True)
+class StepRecord:
+    """One update of one rank."""
+
+    step: int  # counted from 1
+    loss: float  # loss of the global batch
+    rows: Indices  # rows of this rank
+    # A digest of the inputs of each of its examples, as the model received them.
+    examples: tuple[str, ...]
+    is_seed_kept: bool  # whether the global seed is still the engine's own after the update
 
 
-def find_step_file(folder: Path, trial: Trial, rank: int) -> Path:
-    """Return the file with the number of updates that a rank has finished."""
-    return find_trial_folder(folder, trial) / f"rank-{rank}.step"
+@dataclass(frozen=True)
+class Probe:
+    """Random draws of one rank on the same rows as every other rank."""
+
+    losses: Tensor  # loss of each example, in training mode
+    # Whether the pass drew from a global generator, with any effect: where a row is left out once
+    # in a thousand draws, none may be.
+    is_random: bool
+    augmented: str  # A digest of the augmented rows; empty where `augment` changes nothing
 
 
-def write_rows(folder: Path, batch: Mapping[str, Tensor]) -> None:
-    """Store encoded examples as the engine reads them."""
-    (folder / ROWS).mkdir()
-    for name, tensor in batch.items():
-        np.save(folder / ROWS / f"{name}.npy", tensor.numpy())
+@dataclass
+class RankRecord:
+    """The record of one rank of a trial."""
+
+    initial: str = ""  # A digest of the weights before the model was divided
+    steps: list[StepRecord] = field(default_factory=list)  # the updates
+    # The initial weights; only on the first rank of the reference trial.
+    start: dict[str, Tensor] = field(default_factory=dict)
+    # The final weights of the whole model; only on the first rank of exact trials.
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    # A digest of each final weight, on every rank.
+    final: dict[str, str] = field(default_factory=dict)
+    parameters: frozenset[str] = frozenset()  # names of the weights that are parameters
+    # Attributes of model and task that changed in training and are not in a checkpoint.
+    drifting: tuple[str, ...] = ()
+    probe: Probe | None = None  # none in exact trials
+    twins: int = 0  # stored examples whose inputs repeat another one's
+
+
+def write_record(file: Path, record: RankRecord) -> None:
+    """Store a rank's record as tensors and plain values: reading them runs no code."""
+
+    def make_plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: each.detach().as_subclass(Tensor) for name, each in tensors.items()}
+
+    plain = {
+        **vars(record),
+        "start": make_plain(record.start),
+        "weights": make_plain(record.weights),
+        "steps": [{**vars(each), "rows": torch.from_numpy(each.rows)} for each in record.steps],
+        "parameters": sorted(record.parameters),
+        "probe": {**vars(record.probe), **make_plain({"losses": record.probe.losses})}
+        if record.probe
+        else None,
+    }
+    torch.save(plain, file)
+
+
+def read_record(file: Path) -> RankRecord:
+    """Read a rank's record.
+
+    Raises:
+        Exception: the file is damaged or contains anything but tensors and plain values.
+    """
+    plain = torch.load(file, weights_only=True)
+    plain["steps"] = [
+        StepRecord(**{**each, "rows": each["rows"].numpy()}) for each in plain["steps"]
+    ]
+    plain["parameters"] = frozenset(plain["parameters"])
+    plain["probe"] = Probe(**plain["probe"]) if plain["probe"] else None
+    return RankRecord(**plain)
+
+
+def compute_digest(tensors: Batch) -> str:
+    """Return a digest of names, shapes and every bit."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        if is_lazy(tensor):
+            continue  # has no content before the first forward pass
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(_read_bytes(tensor))
+    return digest.hexdigest()
+
+
+def compute_digests(batch: Batch) -> list[str]:
+    """Return a digest of the inputs of each example."""
+    inputs = sorted(inputs_of(batch).items())
+    rows = len(inputs[0][1])
+    return [
+        hashlib.sha256(b"".join(_read_bytes(tensor[row]) for _, tensor in inputs)).hexdigest()
+        for row in range(rows)
+    ]
+
+
+def _read_bytes(tensor: Tensor) -> bytes:
+    if not tensor.numel():
+        return b""  # tensors without columns, as of a table without categories, have no bytes
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parameter import is_lazy
 
-from perennial.check_skeleton.short_training import DROPOUTS, simplify
+from perennial.check_skeleton.models import DROPOUTS, run_model, simplify
 from perennial.check_skeleton.subject import Subject, generator_states, select_rows
 from perennial.check_skeleton.trials.plan import (
     PROBLEM,
@@ -26,18 +26,15 @@ from perennial.check_skeleton.trials.plan import (
     SAVED_AFTER,
     STEPS,
     Plan,
-    RandomnessOff,
-    Trial,
-    find_record_file,
-    find_step_file,
-    make_job,
-)
-from perennial.check_skeleton.trials.records import (
     Probe,
+    RandomnessOff,
     RankRecord,
     StepRecord,
+    Trial,
     compute_digest,
     compute_digests,
+    find_record_file,
+    make_job,
     write_record,
 )
 from perennial.contracts.user_code import user_code
@@ -82,7 +79,7 @@ def run_rank(plan: Plan, trial: Trial, rank: int) -> None:
         write_record(find_record_file(plan.folder, trial, rank), record)
         code = 0
     except BaseException as error:  # any error must be reported
-        step = find_step_file(plan.folder, trial, rank)
+        step = find_record_file(plan.folder, trial, rank, "step")
         steps = int(step.read_text() or 0) if step.exists() else 0
         record_failure(make_job(plan.folder, trial), rank, steps, error)
     # Tearing down process groups and their threads may abort a process that has finished.
@@ -121,8 +118,7 @@ def _enter(plan: Plan, variables: Mapping[str, str]) -> None:
 
 def _end_with_parent(folder: Path) -> None:
     """End this process, and delete the trials' files, when the process that wants them is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    if parent := multiprocessing.parent_process():
         parent.join()
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
@@ -132,8 +128,8 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
     folder = plan.folder
     job, data = make_job(folder, trial), EncodedSplit(folder / ROWS)
     job.logs.mkdir(parents=True, exist_ok=True)
-    if trial.is_exact:
-        task = switch_augmentation_off(task)
+    if trial.is_exact and type(task).augment is not Task.augment:
+        task.__class__ = type(type(task).__name__, (type(task),), {"augment": Task.augment})
     dist.init_process_group(
         "gloo", init_method=f"file://{find_record_file(folder, trial, 0).with_name('rendezvous')}",
         rank=rank, world_size=trial.processes, timeout=timedelta(seconds=2 * plan.most_seconds),
@@ -144,9 +140,8 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
     record.initial = compute_digest(start.state_dict())
     record.parameters = frozenset(name for name, _ in start.named_parameters())
     if rank == 0 and trial.is_exact and trial.is_needed:
-        record.start = {
-            name: each.clone() for name, each in start.state_dict().items() if not is_lazy(each)
-        }
+        whole = start.state_dict().items()
+        record.start = {name: each.clone() for name, each in whole if not is_lazy(each)}
     del start
     training = assemble(job, world, StopSignal(), task, data=data, validation=data)
     training.loader = recorded = RecordingLoader(training.loader)
@@ -159,7 +154,10 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
     _train(folder, trial, training, recorded, record)
     after = digest_attributes(training)
     record.drifting = tuple(name for name in after if before.get(name) != after[name])
-    weights = _collect_weights(training.model)
+    # Of the unsharded model; all ranks collect them together.
+    options = StateDictOptions(full_state_dict=True)
+    collected = get_model_state_dict(training.model, options=options)
+    weights = {name: value for name, value in collected.items() if isinstance(value, Tensor)}
     record.final = {name: compute_digest({name: value}) for name, value in weights.items()}
     if rank == 0 and trial.is_exact:
         record.weights = weights
@@ -184,7 +182,7 @@ def _train(
         loss = training.telemetry.progress(training.step).history[-1].loss
         rows, examples = loader.latest
         record.steps.append(StepRecord(training.step, loss, rows, examples, is_kept))
-        find_step_file(folder, trial, rank).write_text(str(training.step))
+        find_record_file(folder, trial, rank, "step").write_text(str(training.step))
         if training.step == SAVED_AFTER and not trial.is_exact:
             save(training, is_evaluated=False)
             training.checkpointer.wait()
@@ -193,11 +191,7 @@ def _train(
 
 
 class RecordingLoader(Loader):
-    """The engine's loader, which records its latest batch.
-
-    Args:
-        loader: Provides the batches.
-    """
+    """The engine's loader, which records its latest batch."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -209,12 +203,6 @@ class RecordingLoader(Loader):
         examples = [each for part in found.micro_batches for each in compute_digests(part)]
         self.latest = (found.rows, tuple(examples))
         return found
-
-
-def _collect_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of the unsharded model; all ranks call it together."""
-    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    return {name: value for name, value in weights.items() if isinstance(value, Tensor)}
 
 
 def _probe(training: Training, data: EncodedSplit) -> Probe:
@@ -238,13 +226,6 @@ def _probe(training: Training, data: EncodedSplit) -> Probe:
     )  # fmt: skip
 
 
-def switch_augmentation_off(task: Task) -> Task:
-    """Return the task with augmentation switched off."""
-    if type(task).augment is not Task.augment:
-        task.__class__ = type(type(task).__name__, (type(task),), {"augment": Task.augment})
-    return task
-
-
 def digest_attributes(training: Training) -> dict[str, str]:
     """Return digests of attributes of model and task that no checkpoint contains, by name."""
     owners: dict[str, object] = {"task": training.task}
@@ -266,33 +247,26 @@ def digest_attributes(training: Training) -> dict[str, str]:
 def _digest_value(value: object) -> str:
     if isinstance(value, Tensor):
         return compute_digest({"": value.detach().float()})
-    if isinstance(value, np.ndarray):
-        return hashlib.sha256(value.tobytes()).hexdigest()
-    return hashlib.sha256(repr(value).encode()).hexdigest()
-
-
-def switch_dropout_off(model: nn.Module) -> nn.Module:
-    """Switch the dropout layers of a model off; all else stays as in training."""
-    for module in model.modules():
-        if isinstance(module, DROPOUTS):
-            module.p = 0.0
-    return model
+    content = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def find_randomness_switch(subject: Subject) -> RandomnessOff:
     """Find the smallest change that keeps a pass from drawing random numbers."""
-    model = subject.build_model()
+    model, batch = subject.build_model(), select_rows(subject.train, slice(SWITCHED_ROWS))
     model.train()
     switch_dropout_off(model)
-    if not _is_drawing(subject, model):
-        return "dropout"
-    return "noise" if _is_drawing(subject, simplify(model)) else "evaluation"
+    for way in ("dropout", "evaluation"):
+        before = generator_states()
+        subject.task.training_losses(run_model(model, batch), batch)
+        if generator_states() == before:
+            return way
+        simplify(model)
+    return "noise"
 
 
-def _is_drawing(subject: Subject, model: nn.Module) -> bool:
-    """Whether a pass draws from the global generators."""
-    batch = select_rows(subject.train, slice(SWITCHED_ROWS))
-    before = generator_states()
-    with torch.no_grad():
-        subject.task.training_losses(model(**inputs_of(batch)), batch)
-    return generator_states() != before
+def switch_dropout_off(model: nn.Module) -> None:
+    """Switch the dropout layers of a model off; all else stays as in training."""
+    for module in model.modules():
+        if isinstance(module, DROPOUTS):
+            module.p = 0.0

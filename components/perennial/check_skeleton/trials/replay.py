@@ -40,21 +40,14 @@ LONGEST = 10_000
 
 @dataclass
 class Answer:
-    """The result of a replay.
+    """The result of a replay."""
 
-    Attributes:
-        batches: Batch by way of encoding.
-        files: Files opened while the task was loaded, encoded and fitted.
-        changed: Global settings and generators that the import of the module changed.
-        remembers: Names in the task and its module that encoding changed.
-        problem: Why there is no result.
-    """
-
-    batches: dict[str, Batch] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
+    batches: dict[str, Batch] = field(default_factory=dict)  # batch by way of encoding
+    files: tuple[str, ...] = ()  # files opened while the task was loaded, encoded and fitted
+    # Global settings and generators that the import of the module changed.
     changed: list[str] = field(default_factory=list)
-    remembers: tuple[str, ...] = ()
-    problem: str = ""
+    remembers: tuple[str, ...] = ()  # names in the task and its module that encoding changed
+    problem: str = ""  # why there is no result
 
 
 AHEAD = [datetime.timedelta()]
@@ -68,7 +61,7 @@ class _OfReal(type):
         return isinstance(instance, cls.__bases__[0])
 
 
-def _moved(real: type, *names: str) -> type:
+def _make_movable(real: type, *names: str) -> type:
     """Return a subclass of a date class whose current time is moved."""
 
     def now(name: str) -> Callable[..., object]:
@@ -80,8 +73,8 @@ def _moved(real: type, *names: str) -> type:
 def _install_clock(module: ModuleType) -> None:
     """Install a movable clock in a module and the modules of its folder."""
     seconds = time.time
-    date = _moved(datetime.date, "today")
-    moment = _moved(datetime.datetime, "now", "today", "utcnow")
+    date = _make_movable(datetime.date, "today")
+    moment = _make_movable(datetime.datetime, "now", "today", "utcnow")
     dates, clock = ModuleType("datetime"), ModuleType("time")
     vars(dates).update({**vars(datetime), "date": date, "datetime": moment})
 
@@ -90,17 +83,14 @@ def _install_clock(module: ModuleType) -> None:
 
     vars(clock).update({**vars(time), "time": now})
     for_real: list[tuple[object, object]] = [
-        (datetime.date, date),
-        (datetime.datetime, moment),
-        (datetime, dates),
-    ]
-    for_real += [(time, clock), (time.time, now)]
+        (datetime.date, date), (datetime.datetime, moment), (datetime, dates), (time, clock),
+        (time.time, now),
+    ]  # fmt: skip
     folder = Path(module.__file__ or "").parent
     for each in list(sys.modules.values()):
         if each is module or Path(getattr(each, "__file__", None) or "/").parent == folder:
             for name, value in list(vars(each).items()):
-                mine = [mine for real, mine in for_real if value is real]
-                if mine:
+                if mine := [mine for real, mine in for_real if value is real]:
                     setattr(each, name, mine[0])
 
 
@@ -145,19 +135,10 @@ def _find_changes_by_import(name: str, file: str) -> list[str]:
     torch.manual_seed(739391)
     seeded = generator_states()
     _load(name, file)
-    drawn = [
-        source
-        for source, one, other in zip(
-            ("torch's global generator", "random's generator", "numpy's global generator"),
-            _split_states(seeded), _split_states(generator_states()), strict=True,
-        )
-        if one != other
-    ]  # fmt: skip
+    sources = ("torch's global generator", "random's generator", "numpy's global generator")
+    pairs = zip(sources, seeded, generator_states(), strict=True)
+    drawn = [source for source, one, other in pairs if one != other]
     return [*drawn, *(key for key in before if after[key] != before[key])]
-
-
-def _split_states(states: tuple[object, ...]) -> tuple[object, object, tuple[object, ...]]:
-    return states[0], states[1], states[2:]
 
 
 def _read_defaults() -> dict[str, object]:

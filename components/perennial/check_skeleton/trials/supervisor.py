@@ -22,23 +22,25 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 from torch.nn.parameter import is_lazy
 
-from perennial.check_skeleton.subject import Subject, seeded, select_head
+from perennial.check_skeleton.subject import Subject, once, seeded, select_head
 from perennial.check_skeleton.trials.plan import (
+    EPOCH_BATCHES,
     PROBLEM,
     PROCESSES,
+    ROWS,
     STEPS,
     Plan,
     RandomnessOff,
+    RankRecord,
     Trial,
-    choose_batch_sizes,
+    compute_digest,
     find_record_file,
-    find_step_file,
-    find_trial_folder,
     make_job,
     plan_stages,
-    write_rows,
+    read_record,
 )
 from perennial.check_skeleton.trials.rank import (
     RENDEZVOUS_SECONDS,
@@ -46,7 +48,6 @@ from perennial.check_skeleton.trials.rank import (
     join_rendezvous,
     run_rank,
 )
-from perennial.check_skeleton.trials.records import RankRecord, compute_digest, read_record
 from perennial.contracts.environment import LEASE, RUN_FOLDER
 from perennial.engine.job import RankFailure
 from perennial.engine.parallelism.normalization import BATCH_NORMS
@@ -64,27 +65,17 @@ STARVED = r"MemoryError|allocate memory|No space left|quota exceeded|PytorchStre
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one trial.
+    """The outcome of one trial."""
 
-    Attributes:
-        trial: The trial.
-        ranks: Records by rank, where one was written.
-        codes: Exit codes; empty when the trial did not run.
-        failure: The first exception of a rank.
-        is_hung: Whether it was stopped because it took far longer than one process.
-        is_slow: Whether it was stopped because it took longer than the contract allows.
-        steps: Updates that each rank finished.
-        seconds: Duration.
-    """
-
-    trial: Trial
+    trial: Trial  # the trial
+    # Records by rank, where one was written.
     ranks: dict[int, RankRecord] = field(default_factory=dict)
-    codes: tuple[int, ...] = ()
-    failure: RankFailure | None = None
-    is_hung: bool = False
-    is_slow: bool = False
-    steps: tuple[int, ...] = ()
-    seconds: float = 0.0
+    codes: tuple[int, ...] = ()  # exit codes; empty when the trial did not run
+    failure: RankFailure | None = None  # the first exception of a rank
+    is_hung: bool = False  # whether it was stopped because it took far longer than one process
+    is_slow: bool = False  # whether it was stopped because it took longer than the contract allows
+    steps: tuple[int, ...] = ()  # updates that each rank finished
+    seconds: float = 0.0  # duration
 
     @property
     def is_complete(self) -> bool:
@@ -135,44 +126,40 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trials:
-    """The outcomes of all trials.
+    """The outcomes of all trials."""
 
-    Attributes:
-        reason: Why no trial ran; empty when they ran.
-        outcomes: Outcome by the trial's name.
-        rows: Number of training examples.
-        randomness_off: How randomness was kept out of exact trials.
-        has_batch_norm: Whether batch norm used statistics of all processes in exact trials.
-        initial: A digest of the weights that this process starts with.
-    """
-
-    reason: str = ""
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    rows: int = 0
-    randomness_off: RandomnessOff = "dropout"
+    reason: str = ""  # why no trial ran; empty when they ran
+    outcomes: dict[str, Outcome] = field(default_factory=dict)  # outcome by the trial's name
+    rows: int = 0  # number of training examples
+    randomness_off: RandomnessOff = "dropout"  # how randomness was kept out of exact trials
+    # Whether batch norm used statistics of all processes in exact trials.
     has_batch_norm: bool = False
-    initial: str = ""
+    initial: str = ""  # A digest of the weights that this process starts with
 
     def __getitem__(self, name: str) -> Outcome:
         return self.outcomes[name]
 
 
+@once
 def make_trials(subject: Subject) -> Trials:
     """Run the trials; all processes and files are removed when this returns or raises."""
     with seeded(subject.seed):
         model = seeded_model(subject.task, subject.seed)
     initial = compute_digest(model.state_dict())
-    size = sum(each.numel() for each in model.parameters() if not is_lazy(each))
+    numbers = sum(each.numel() for each in model.parameters() if not is_lazy(each))
     has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in model.modules())
     del model
-    if size > MOST_PARAMETERS:
+    if numbers > MOST_PARAMETERS:
         return Trials(
-            f"the model has {size / 1e6:,.0f} million parameters; trials in several processes on "
-            f"a CPU allow at most {MOST_PARAMETERS / 1e6:.0f} million: shrink it by its options"
+            f"the model has {numbers / 1e6:,.0f} million parameters; trials in several processes "
+            f"on a CPU allow at most {MOST_PARAMETERS / 1e6:.0f} million: shrink it by its options"
         )
     randomness_off = find_randomness_switch(subject)
-    sizes = choose_batch_sizes(subject)
-    stages = plan_stages(subject, sizes[0], randomness_off, has_batch_norm=has_batch_norm)
+    # Of a global batch, and of the trials' data set.
+    most = min(subject.settings.batch_rows, subject.training.global_batch_size)
+    size = max(2 * PROCESSES, min(most, int(subject.num_rows() / EPOCH_BATCHES)) // 4 * 4)
+    rows = min(subject.num_rows(), int(EPOCH_BATCHES * size))
+    stages = plan_stages(subject, size, randomness_off, has_batch_norm=has_batch_norm)
     try:
         task = pickle.dumps((subject.make_task, subject.task.state()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -181,14 +168,16 @@ def make_trials(subject: Subject) -> Trials:
         with tempfile.TemporaryDirectory(prefix="perennial-trials-") as name:
             folder, most_seconds = Path(name), subject.settings.trial_seconds
             plan = Plan(folder, task, randomness_off, most_seconds, make_environment())
-            write_rows(folder, select_head(subject.train, sizes[1]))
+            (folder / ROWS).mkdir()
+            for tensor_name, tensor in select_head(subject.train, rows).items():
+                np.save(folder / ROWS / f"{tensor_name}.npy", tensor.numpy())
             _check_rendezvous(plan)
             outcomes = {} if (folder / PROBLEM).exists() else _run_stages(plan, stages)
             if (folder / PROBLEM).exists():
                 return Trials((folder / PROBLEM).read_text())
     except OSError as error:  # no folder, no room in it, no more processes
         return Trials(f"the trials cannot run on this machine: {error}")
-    return Trials("", outcomes, sizes[1], randomness_off, has_batch_norm, initial)
+    return Trials("", outcomes, rows, randomness_off, has_batch_norm, initial)
 
 
 def _check_rendezvous(plan: Plan) -> None:
@@ -223,7 +212,7 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
     with ExitStack() as stack:
         running: dict[Trial, list[ForkServerProcess]] = {}
         for trial in stage:
-            find_trial_folder(plan.folder, trial).mkdir()
+            find_record_file(plan.folder, trial, 0).parent.mkdir()
             make_job(plan.folder, trial).root.mkdir(exist_ok=True)
             ranks = [(plan, trial, rank) for rank in range(trial.processes)]
             running[trial] = stack.enter_context(_start_processes(run_rank, ranks))
@@ -235,34 +224,24 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
         late = {trial for trial, ranks in running.items() if any(each in alive for each in ranks)}
         for rank in alive:
             _kill(rank)
-        codes = {trial: tuple(rank.exitcode or 0 for rank in ranks)
-                 for trial, ranks in running.items()}  # fmt: skip
-    return [
-        _read_outcome(
-            plan.folder, trial, codes[trial], seconds,
-            is_hung=trial in late and seconds > patience,
-            is_slow=trial in late and seconds <= patience,
+        codes = {trial: tuple(r.exitcode or 0 for r in ranks) for trial, ranks in running.items()}
+    outcomes = []
+    for trial in stage:
+        files = {r: find_record_file(plan.folder, trial, r) for r in range(trial.processes)}
+        steps = [find_record_file(plan.folder, trial, rank, "step") for rank in files]
+        outcomes.append(
+            Outcome(
+                trial,
+                ranks={rank: read_record(file) for rank, file in files.items() if file.exists()},
+                codes=codes[trial],
+                failure=RankFailure.first_of(make_job(plan.folder, trial).errors),
+                is_hung=trial in late and seconds > patience,
+                is_slow=trial in late and seconds <= patience,
+                steps=tuple(int(file.read_text()) if file.exists() else 0 for file in steps),
+                seconds=seconds,
+            )
         )
-        for trial in stage
-    ]  # fmt: skip
-
-
-def _read_outcome(
-    folder: Path, trial: Trial, codes: tuple[int, ...], seconds: float,
-    *, is_hung: bool, is_slow: bool,
-) -> Outcome:  # fmt: skip
-    files = {rank: find_record_file(folder, trial, rank) for rank in range(trial.processes)}
-    steps = [find_step_file(folder, trial, rank) for rank in files]
-    return Outcome(
-        trial,
-        {rank: read_record(file) for rank, file in files.items() if file.exists()},
-        codes,
-        RankFailure.first_of(make_job(folder, trial).errors),
-        is_hung,
-        is_slow,
-        tuple(int(file.read_text()) if file.exists() else 0 for file in steps),
-        seconds,
-    )
+    return outcomes
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 
-from perennial.check_skeleton.trials.records import RankRecord, read_record, write_record
+from perennial.check_skeleton.trials.plan import RankRecord, read_record, write_record
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import (

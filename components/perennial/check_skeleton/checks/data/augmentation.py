@@ -7,20 +7,31 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
-from perennial.check_skeleton.baselines import MOST_NUMBERS, Floats
-from perennial.check_skeleton.checks.data.encoding import find_differences
-from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchange_rows, judge_mixing
-from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
+from perennial.check_skeleton.baselines import MOST_NUMBERS
+from perennial.check_skeleton.checks.data.mixing import (
+    TRACED_ROWS,
+    augment_copy,
+    exchange_rows,
+    judge_mixing,
+)
+from perennial.check_skeleton.checks.training.learning import POWER_MARGIN, z_score
 from perennial.check_skeleton.made_up_inputs import made_up
-from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffle_batches, simplify, updates
-from perennial.check_skeleton.subject import (
-    Subject,
+from perennial.check_skeleton.models import (
     build_noisy_model,
+    run_model,
+    shuffle_batches,
+    simplify,
+    train_model,
+)
+from perennial.check_skeleton.registry import Judge, check
+from perennial.check_skeleton.subject import (
+    Codes,
+    Floats,
+    Subject,
+    find_differences,
     generator_states,
     select_head,
 )
@@ -58,8 +69,7 @@ SCALED = 4.0
 LOST_SHARE = 0.5
 UNSEEN_CHANGE = 0.1
 NO_AUGMENTATION = "the task does not augment"
-
-Codes = NDArray[np.int64]
+FOLLOWED = f"{TRACED_ROWS} rows exchanged in turn, each example follows its own"
 
 
 @check(
@@ -93,10 +103,9 @@ def check_augmentation(subject: Subject, judge: Judge) -> CheckResult:
 
 def _judge_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> CheckResult:
     if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
-        return judge.failed(
-            "augment returns values that are not finite", hint="guard its arithmetic"
-        )
-    changed = _find_form_changes(batch, first)
+        return judge.failed("augment returns values that are not finite", "guard its arithmetic")
+    before, after = ({(n, t.shape, t.dtype) for n, t in some.items()} for some in (batch, first))
+    changed = sorted({name for name, *_ in before ^ after})
     if changed and not _is_learnable(subject, first):
         return judge.failed(
             f"augment changed names, shapes or types of {', '.join(changed)}",
@@ -136,16 +145,6 @@ def _judge_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
     return judge.passed(f"changes {', '.join(dict.fromkeys(changed)) or 'nothing'}")
 
 
-def _find_form_changes(batch: Batch, changed: Batch) -> list[str]:
-    return [
-        name
-        for name in sorted({*batch, *changed})
-        if name not in batch
-        or name not in changed
-        or (batch[name].shape, batch[name].dtype) != (changed[name].shape, changed[name].dtype)
-    ]
-
-
 def _is_learnable(subject: Subject, batch: Batch) -> bool:
     """Whether model and loss accept a batch of another form, such as crops or soft labels."""
     model = subject.build_model()
@@ -168,14 +167,23 @@ def _find_shared_noise(task: Task, batch: Batch) -> str:
     for name, tensor in inputs_of(batch).items():
         if tensor[0].numel() != label[0].numel():
             continue
-        even = {each: torch.full_like(batch[each], batch[each].flatten().median().item())
-                for each in (name, LABEL)}  # fmt: skip
+        pair = {name: tensor, LABEL: label}
+        even = {
+            k: torch.full_like(each, each.flatten().median().item()) for k, each in pair.items()
+        }
         try:
             after = task.augment({**batch, **even}, torch.Generator().manual_seed(0))
             moved, given = (after[each].double() - even[each].double() for each in (LABEL, name))
         except Exception:  # augmentation may refuse even examples, or change their form
             return ""
-        if _is_noise(moved) and _correlate_rows(moved.flatten(1), given.flatten(1)) > SAME_NOISE:
+        # Noise varies along each dimension; shifts of a channel do not.
+        axes = [axis for axis in range(1, moved.ndim) if moved.shape[axis] > 1]
+        varies = [moved.std(dim=axis).reshape(len(moved), -1).amax(dim=1) > 0 for axis in axes]
+        if float(torch.stack(varies).all(dim=0).double().mean()) <= 0.5:
+            continue
+        flat = (each.flatten(1) for each in (moved, given))
+        one, other = (each - each.mean(dim=1, keepdim=True) for each in flat)
+        if float((one * other).sum() / (one.norm() * other.norm()).clamp_min(1e-12)) > SAME_NOISE:
             return name
     return ""
 
@@ -206,89 +214,58 @@ def _is_wrapped_around(before: Tensor, after: Tensor) -> bool:
         return False  # no mapping of single values: pictures were turned or mixed
     rises, span = made.diff(), made.max() - made.min()
     falls = rises < 0
-    return bool(
-        falls.any()
-        and int(falls.sum()) * 4 <= len(rises)
-        and (rises[falls] < -span / 2).all()
-        and int((rises > 0).sum()) * 2 >= len(rises)
-    )
-
-
-def _is_noise(moved: Tensor) -> bool:
-    """Whether examples vary along each of their dimensions; shifts of a channel do not."""
-    sizes = [axis for axis in range(1, moved.ndim) if moved.shape[axis] > 1]
-    varies = [moved.std(dim=axis).reshape(len(moved), -1).amax(dim=1) > 0 for axis in sizes]
-    return float(torch.stack(varies).all(dim=0).double().mean()) > 0.5
-
-
-def _correlate_rows(first: Tensor, second: Tensor) -> float:
-    """Return the correlation of two tensors [B, N] within their rows."""
-    one, other = (each - each.mean(dim=1, keepdim=True) for each in (first, second))
-    return float((one * other).sum() / (one.norm() * other.norm()).clamp_min(1e-12))
+    is_mostly_rising = 4 * falls.sum() <= len(rises) <= 2 * (rises > 0).sum()
+    return bool(falls.any() and (rises[falls] < -span / 2).all() and is_mostly_rising)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The rows of a batch that each augmented example was made from.
+    """The rows of a batch that each augmented example was made from."""
 
-    Attributes:
-        influence: Tensor, the label included → how far each augmented example [B] moves when one
-            row [B] is exchanged in that tensor, as a share of its largest move. NaN where the row
-            and its replacement are the same.
-    """
-
+    # Tensor, the label included → how far each augmented example [B] moves when one row [B] is
+    # exchanged in that tensor, as a share of its largest move. NaN where the row and its
+    # replacement are the same.
     influence: dict[str, Tensor]
 
     def find_parted(self) -> list[str]:
         """Describe examples of which two tensors come from different rows."""
-        found = []
+        found = dict[int, str]()
+        can_follow = {name: each.isnan() | (each > 0) for name, each in self.influence.items()}
         for row in range(self.rows):
             followed = self._find_followed(row)
-            apart = [
-                f"example {row} has the {one} of row {int(followed[one].argmax())} and the {other} "
-                f"of row {int(followed[other].argmax())}"
-                for one, other in combinations(followed, 2)
-                if not bool((self._can_follow(one, row) & self._can_follow(other, row)).any())
-            ]
-            found += apart[:1]
-        return found
+            for one, other in combinations(followed, 2):
+                if not bool((can_follow[one][row] & can_follow[other][row]).any()):
+                    rows = [int(followed[each].argmax()) for each in (one, other)]
+                    shown = f"the {one} of row {rows[0]} and the {other} of row {rows[1]}"
+                    found.setdefault(row, f"example {row} has {shown}")
+        return list(found.values())
 
     def find_mixed(self) -> list[int]:
         """Return examples made of several rows whose label, or other tensors, are of one row."""
         found = []
         for row in range(self.rows):
             followed = self._find_followed(row)
-            counts = {name: int((moves > MIXED_SHARE).sum()) for name, moves in followed.items()}
-            label = min(counts.values(), default=0)
-            if LABEL in followed:
-                label = int((followed[LABEL] > 0).sum())
-            if label == 1 and max(counts.values()) > 1:
+            counts = [int((moves > MIXED_SHARE).sum()) for moves in followed.values()]
+            own = int((followed[LABEL] > 0).sum()) if LABEL in followed else min(counts, default=0)
+            if own == 1 and max(counts) > 1:
                 found.append(row)
         return found
 
     @property
     def is_any_mixed(self) -> bool:
         """Whether any tensor mixes several rows, even slightly."""
-        return any(
-            bool(((moves.nan_to_num(0.0) > 0).sum(dim=1) > 1).any())
-            for moves in self.influence.values()
-        )
+        every = torch.stack(list(self.influence.values())).nan_to_num(0.0)
+        return bool(((every > 0).sum(dim=2) > 1).any())
 
     def find_unlabelled(self) -> list[int]:
         """Return examples whose label does not follow any row's label."""
-        moves = self.influence[LABEL]
-        if bool(moves.isnan().any()):
-            return []
-        return [row for row in range(self.rows) if float(moves[row].max()) == 0]
+        largest = self.influence[LABEL].amax(dim=1)  # NaN where a row has no other label
+        return [] if largest.isnan().any() else (largest == 0).nonzero().flatten().tolist()
 
     @property
     def rows(self) -> int:
         """Examples in the batch."""
         return len(self.influence[LABEL])
-
-    def _can_follow(self, name: str, row: int) -> Tensor:
-        moves = self.influence[name][row]
-        return moves.isnan() | (moves > 0)
 
     def _find_followed(self, row: int) -> dict[str, Tensor]:
         """Return tensor → influence on one example, where there is any."""
@@ -298,10 +275,8 @@ class Sources:
 
 @check(
     "augmentation_keeps_labels",
-    expects=(
-        "inputs and label of an augmented example from one row; a model trained without "
-        "augmentation neither confuses two classes nor falls to chance on augmented examples"
-    ),
+    expects="inputs and label of an augmented example from one row; a model trained without "
+    "augmentation neither confuses two classes nor falls to chance on augmented examples",
     source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
     "short training predicts augmented examples",
 )
@@ -325,6 +300,8 @@ def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResu
             f"{len(unlabelled)} of {sources.rows} augmented labels do not follow the row's label",
             hint="augment replaces labels: correct only if it changes the inputs to match",
         )
+    if subject.task.kind not in ("binary", "multiclass"):
+        return judge.passed(f"{FOLLOWED}; contents not compared: the task has no classes")
     return _judge_answers(judge, subject)
 
 
@@ -368,7 +345,7 @@ def _trace(subject: Subject) -> Sources:
     batch, other = exchange_rows(subject)
     rows = len(batch[LABEL])
     generator = torch.Generator()
-    first = subject.task.augment(_copy_batch(batch), generator.manual_seed(subject.seed))
+    first = augment_copy(subject.task, batch, subject.seed, generator)
     drawn = generator.get_state()
     influence = {}
     for name in (LABEL, *inputs_of(batch)):
@@ -378,46 +355,31 @@ def _trace(subject: Subject) -> Sources:
                 continue
             tensor = batch[name].clone()
             tensor[row] = other[name][row]
-            exchanged = _copy_batch({**batch, name: tensor})
-            moved = subject.task.augment(exchanged, generator.manual_seed(subject.seed))
+            moved = augment_copy(subject.task, {**batch, name: tensor}, subject.seed, generator)
             # If the row changes how many numbers are drawn, the others move because of those.
             if not torch.equal(generator.get_state(), drawn):
                 continue
-            moves[:, row] = _measure_distance(moved[name], first[name])
+            after, before = (each[name].double().reshape(rows, -1) for each in (moved, first))
+            far = (after - before).norm(dim=1)
+            is_far = far > ROUNDING * (1 + after.norm(dim=1))
+            moves[:, row] = torch.where(is_far, far, 0.0).float()
         largest = moves.nan_to_num(0.0).amax(dim=1, keepdim=True).clamp_min(1e-12)
         influence[name] = moves / largest
     return Sources(influence)
 
 
-def augment_copy(task: Task, batch: Batch, seed: int) -> Batch:
-    """Return the augmented batch; the given one stays unchanged."""
-    return task.augment(_copy_batch(batch), torch.Generator().manual_seed(seed))
-
-
-def _copy_batch(batch: Batch) -> Batch:
-    return {name: tensor.clone() for name, tensor in batch.items()}
-
-
-def _measure_distance(first: Tensor, second: Tensor) -> Tensor:
-    """Return each example's distance from its counterpart, [B]; 0 where it is rounding."""
-    flat, other = (each.double().reshape(len(each), -1) for each in (first, second))
-    far, size = (flat - other).norm(dim=1), 1 + flat.norm(dim=1)
-    return torch.where(far > ROUNDING * size, far, 0.0).float()
-
-
 def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
     """Judge how a model trained without augmentation classifies augmented examples."""
-    rows = f"{TRACED_ROWS} rows exchanged in turn, each example follows its own"
-    if subject.task.kind not in ("binary", "multiclass"):
-        return judge.passed(f"{rows}; contents not compared: the task has no classes")
     answers = _train_classifier(subject)
     plain = select_head(subject.validation, min(PREDICTED_ROWS, subject.task.scoring_rows))
     before, labels = answers(plain), _read_codes(plain)
     changed = [augment_copy(subject.task, plain, subject.seed + draw) for draw in range(DRAWS)]
     # Soft labels, as mixing makes them, do not name one class.
-    whole = torch.cat([_is_whole(draw[LABEL]) for draw in changed]).numpy()
+    given_labels = torch.cat([draw[LABEL] for draw in changed])
+    is_whole = given_labels == given_labels.round()
+    whole = is_whole.reshape(len(is_whole), -1).all(dim=1).numpy()
     if not whole.any():
-        return judge.passed(f"{rows}; contents not compared: labels are mixed")
+        return judge.passed(f"{FOLLOWED}; contents not compared: labels are mixed")
     after = np.concatenate([answers(draw) for draw in changed])[whole]
     given = np.concatenate([_read_codes(draw) for draw in changed])[whole]
     chance = np.bincount(labels).max() / len(labels)
@@ -426,35 +388,22 @@ def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
     clear = subject.settings.significance + POWER_MARGIN
     if z_score((before == labels) - chance) < clear:
         return judge.passed(
-            f"{rows}; contents not compared: a model trained without augmentation is too "
+            f"{FOLLOWED}; contents not compared: a model trained without augmentation is too "
             f"inaccurate ({shown})"
         )
     is_lost = (kept - chance) < LOST_SHARE * (right - chance)
-    return (
-        (_judge_scale(judge, subject, plain, shown) if is_lost else None)
-        or _judge_turns(judge, _find_turned_classes((labels, before), (given, after)), shown)
-        or (
-            judge.passed(f"{rows}; {shown}")
-            if kept > chance
-            else _warn_of_lost_contents(judge, shown)
+    if is_lost and (found := _judge_scale(judge, subject, plain, shown)):
+        return found
+    if pairs := _find_turned_classes((labels, before), (given, after)):
+        named = ", ".join(f"class {one} is classified as {other}" for one, other in pairs)
+        return judge.warned(
+            f"{shown}; {named}",
+            hint="a flip, rotation or sign change makes one class look like the other, or noise "
+            "hides the difference: leave it out, or change the label with it",
+            turned=[list(pair) for pair in pairs],
         )
-    )
-
-
-def _judge_turns(judge: Judge, pairs: list[tuple[int, int]], shown: str) -> CheckResult | None:
-    """Warn if one class is classified as another; None if none is."""
-    if not pairs:
-        return None
-    named = ", ".join(f"class {one} is classified as {other}" for one, other in pairs)
-    return judge.warned(
-        f"{shown}; {named}",
-        hint="a flip, rotation or sign change makes one class look like the other, or noise "
-        "hides the difference: leave it out, or change the label with it",
-        turned=[list(pair) for pair in pairs],
-    )
-
-
-def _warn_of_lost_contents(judge: Judge, shown: str) -> CheckResult:
+    if kept > chance:
+        return judge.passed(f"{FOLLOWED}; {shown}")
     return judge.warned(
         shown,
         hint="augmented inputs no longer resemble encoded ones: does augment use another scale, "
@@ -474,10 +423,13 @@ def _train_classifier(subject: Subject) -> Callable[[Batch], Codes]:
         neighbours = KNeighborsClassifier(NEIGHBOURS).fit(_read_numbers(known), _read_codes(known))
         return lambda batch: np.asarray(neighbours.predict(_read_numbers(batch)), dtype=np.int64)
     settings, model = subject.settings, simplify(subject.build_model())
-    batches = shuffle_batches(subject, subject.train, settings.training_steps)
-    for _ in updates(subject.task, model, batches, settings.learning_rates[0]):
-        pass
-    return lambda batch: _choose_classes(score_batch(subject.task, model, batch).predictions)
+    train_model(subject, model, shuffle_batches(subject, subject.train, settings.training_steps))
+
+    def classify(batch: Batch) -> Codes:
+        chances = score_batch(subject.task, model, batch).predictions
+        return (chances > 0.5).astype(np.int64) if chances.ndim == 1 else chances.argmax(axis=1)
+
+    return classify
 
 
 def _read_numbers(batch: Batch) -> Floats:
@@ -486,19 +438,9 @@ def _read_numbers(batch: Batch) -> Floats:
     return torch.cat(numbers, dim=1).double().numpy()
 
 
-def _choose_classes(chances: Floats) -> Codes:
-    found: Codes = (chances > 0.5).astype(np.int64)
-    return found if chances.ndim == 1 else chances.argmax(axis=1)
-
-
 def _read_codes(batch: Batch) -> Codes:
     labels = batch[LABEL]
     return (labels.argmax(dim=1) if labels.ndim > 1 else labels).numpy().astype(np.int64)
-
-
-def _is_whole(labels: Tensor) -> Tensor:
-    """Return which labels name one class; they are codes [B] or shares of classes [B, C]."""
-    return (labels == labels.round()).reshape(len(labels), -1).all(dim=1)
 
 
 def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> CheckResult | None:
@@ -517,8 +459,7 @@ def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> Ch
     if 1 / SCALED < scale < SCALED:
         return None
     model = build_noisy_model(subject)
-    with torch.no_grad():
-        outputs, others = (model(**inputs_of(each)).double() for each in (batch, changed))
+    outputs, others = (run_model(model, each).double() for each in (batch, changed))
     moved = (others - outputs).abs().mean() / outputs.std(dim=0).mean().clamp_min(1e-12)
     if float(moved) <= UNSEEN_CHANGE:
         return None
@@ -533,12 +474,7 @@ def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> Ch
 def _find_turned_classes(
     plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]
 ) -> list[tuple[int, int]]:
-    """Return pairs of classes of which the first is classified as the second once augmented.
-
-    Args:
-        plain: Labels and predictions before.
-        augmented: Labels and predictions after.
-    """
+    """Return pairs of classes of which the first is classified as the second once augmented."""
     classes = int(max(each.max() for each in (*plain, *augmented))) + 1
     counts = []
     for labels, answers in (plain, augmented):

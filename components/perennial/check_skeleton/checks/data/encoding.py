@@ -5,20 +5,30 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.input_order import describe_torn_input, find_misreading
+from perennial.check_skeleton.checks.data.input_order import (
+    VIEWED,
+    describe_torn_input,
+    find_misreading,
+)
+from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, build_noisy_model, generator_states
+from perennial.check_skeleton.subject import (
+    ROUNDING,
+    Subject,
+    find_differences,
+    generator_states,
+    select_rows,
+)
 from perennial.check_skeleton.trials.replay import find_changes, read_memory
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
-PROBED_ROWS = 64
 REBUILT = "the labels are made from the inputs: the task sets reconstructs_inputs"
 RECONSTRUCTS = "if the task is an autoencoder or denoiser, set reconstructs_inputs = True"
 # Codes may be clipped, so that some do not follow.
 FOLLOWING_SHARE = 0.9
-ROUNDING = 1e-5
 
 
 @check(
@@ -31,7 +41,7 @@ def check_encoding(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each example is made from its own row alone, the same every time."""
     rows = spread_rows(subject.train_rows)
     before = generator_states()
-    kept = read_memory(subject.task)
+    memory = read_memory(subject.task)
     whole = subject.task.encode(rows)
     if generator_states() != before:
         return judge.failed(
@@ -44,23 +54,19 @@ def check_encoding(subject: Subject, judge: Judge) -> CheckResult:
             f"{rows.height} rows became {lengths} examples",
             hint="return one example per row, in the rows' order",
         )
-    changed = find_differences(whole, subject.task.encode(rows))
-    if changed:
+    if changed := find_differences(whole, subject.task.encode(rows)):
         return judge.failed(
             f"encoding the same rows twice gives different {', '.join(changed)}",
             hint=f"encode changes {remembered}, and its next result depends on it: learn it in "
             "fit(train) and keep it in state()"
-            if (remembered := ", ".join(find_changes(kept, read_memory(subject.task))[:3]))
+            if (remembered := ", ".join(find_changes(memory, read_memory(subject.task))[:3]))
             else "encode must be deterministic; look for random numbers from a generator of its "
             "own, sets and clocks",
         )
     for index in range(0, rows.height, 8):
         with made_up("a single row"):
             alone = subject.task.encode(rows.slice(index, 1))
-        changed = find_differences(
-            {name: tensor[index : index + 1] for name, tensor in whole.items()}, alone
-        )
-        if changed:
+        if changed := find_differences(select_rows(whole, slice(index, index + 1)), alone):
             return judge.failed(
                 f"row {index} encodes differently alone and among others: {', '.join(changed)}",
                 hint="rows or labels are shifted or shuffled, or statistics come from the batch; "
@@ -82,10 +88,11 @@ def _judge_pictures(
     found = find_misreading(subject, rows, batch)
     if found is None:
         return judge.passed(f"{rows.height} rows are encoded the same together, alone and again")
-    if found.is_scrambled:
-        return judge.failed(str(found), hint=hint)
+    order, shown = found
+    if order == VIEWED:  # neighbours are apart, which is worse than a mirror image
+        return judge.failed(shown, hint=hint)
     return judge.warned(
-        str(found),
+        shown,
         hint="look for a permute that is missing or doubled, a picture read upside down, or BGR "
         "for RGB: pretrained weights and augmentation expect the original orientation",
     )
@@ -119,8 +126,7 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
             hint="the label or an id leaks into the inputs, or encode returns a `label` without "
             f"the label column; {RECONSTRUCTS}",
         )
-    is_feature = columns.label in columns.features and not subject.task.reconstructs_inputs
-    if is_feature and (leaked := _describe_leaked_label(subject, rows, whole)):
+    if leaked := _describe_leaked_label(subject, rows, whole):
         return judge.failed(
             f"these change without the label column: {leaked}",
             hint="the label leaks into the prediction from the other features: a picture's own "
@@ -131,18 +137,19 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
 
 def _describe_leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
     """Name what changes without a label that is one of the features; empty if nothing does."""
-    if len(subject.task.columns.features) == 1:
+    columns = subject.task.columns
+    is_feature = columns.label in columns.features and len(columns.features) > 1
+    if not is_feature or subject.task.reconstructs_inputs:
         return ""
     model = build_noisy_model(subject)
     try:
-        alone = inputs_of(subject.task.encode(rows.drop(subject.task.columns.label)))
-        with torch.no_grad():
-            outputs = [subject.task.predict(model(**each)) for each in (alone, whole)]
+        alone = inputs_of(subject.task.encode(rows.drop(columns.label)))
+        outputs = [subject.task.predict(run_model(model, each)) for each in (alone, whole)]
     except Exception:  # a task may need its label when it is served: then nothing leaks
         return ""
     both = alone.keys() & whole.keys()
     changed = find_differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
-    return ", ".join(changed + ([] if _are_equal(*outputs) else ["predictions"]))
+    return ", ".join(changed + find_differences(*({"predictions": each} for each in outputs)))
 
 
 @check(
@@ -157,8 +164,7 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
     if subject.task.reconstructs_inputs:
         return judge.skipped(REBUILT)
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
-    is_measured = subject.task.kind == "statistic"
-    if is_measured and encoded.ndim > 1:
+    if subject.task.kind == "statistic" and encoded.ndim > 1:
         return _judge_sequences(judge, subject, raw, encoded)
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
@@ -167,11 +173,8 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
         )
     pairs = pl.DataFrame({"raw": raw, "code": encoded.double().numpy()}).unique()
     twofold = pairs.group_by("raw").len().filter(pl.col("len") > 1)
-    is_relative = (
-        bool(twofold.height)
-        and subject.task.kind != "multiclass"
-        and are_relative(subject, spread_rows(subject.train_rows))
-    )
+    may_be_relative = bool(twofold.height) and subject.task.kind != "multiclass"
+    is_relative = may_be_relative and are_relative(subject, spread_rows(subject.train_rows))
     if twofold.height and not is_relative:
         value = twofold["raw"][0]
         some = sorted(pairs.filter(pl.col("raw") == value)["code"])[:5]
@@ -207,8 +210,7 @@ def _judge_codes(
             f"{codes.min():.4g} to {codes.max():.4g}"
         )
     if subject.task.kind != "regression" and (exchanged := _find_exchanged(pairs)):
-        report = judge.failed if subject.task.kind == "binary" else judge.warned
-        return report(
+        return (judge.failed if subject.task.kind == "binary" else judge.warned)(
             f"{len(exchanged)} of {pairs.height} classes have the code of another class: "
             f"{exchanged}",
             hint="off by one, or counted in another order: do predict, the classes' names and the "
@@ -259,9 +261,8 @@ def _judge_sequences(
     sequences = [codes.tobytes() for codes in encoded.numpy()]
     pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
     twofold = pairs["raw"].len() - pairs["raw"].n_unique()
-    if twofold and not (
-        _is_following_one(raw, encoded) or are_relative(subject, spread_rows(subject.train_rows))
-    ):
+    few = spread_rows(subject.train_rows)
+    if twofold and not (_is_following_one(raw, encoded) or are_relative(subject, few)):
         return judge.failed(
             f"{twofold} label values have several sequences of codes",
             hint="the labels are shuffled, shifted or drawn at random relative to the rows; "
@@ -278,37 +279,11 @@ def _judge_sequences(
 
 def _is_following_one(raw: pl.Series, encoded: Tensor) -> bool:
     """Whether the label column determines some of the labels; others may use more columns."""
-    parts = encoded.reshape(len(encoded), -1).double()
-    for column in range(parts.shape[1]):
-        codes = parts[:, column]
-        pairs = pl.DataFrame({"raw": raw, "code": codes.numpy()}).unique()
+    for codes in encoded.reshape(len(encoded), -1).double().T.numpy():
+        pairs = pl.DataFrame({"raw": raw, "code": codes}).unique()
         if pairs["raw"].n_unique() == pairs.height and pairs["code"].n_unique() > 1:
             return True
     return False
-
-
-def spread_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return a few rows from the whole sample: neighbours in time are too similar."""
-    return rows.gather_every(max(rows.height // PROBED_ROWS, 1)).head(PROBED_ROWS)
-
-
-def find_differences(first: Batch, second: Batch) -> list[str]:
-    """Return the names of the tensors that are not equal; NaN is equal to NaN."""
-    names = sorted({*first, *second})
-    return [
-        name
-        for name in names
-        if name not in first or name not in second or not _are_equal(first[name], second[name])
-    ]
-
-
-def _are_equal(first: Tensor, second: Tensor) -> bool:
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    if not first.is_floating_point():
-        return torch.equal(first, second)
-    # Vectorised and single arithmetic may round differently.
-    return torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
@@ -316,38 +291,27 @@ def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
 
     The label's values are raised and lowered, in all rows and in every other row: codes that are
     shuffled, shifted, random or another column's do not change, or change with other rows.
-
-    Args:
-        subject: The subject, whose labels have several codes for one value.
-        rows: A few rows of the training sample.
     """
     values = rows[subject.task.columns.label]
-    if not _holds_numbers(values):
+    if not getattr(values.dtype, "inner", values.dtype).is_numeric():
         return False
     reach = _measure_range(values)
     ids = [name for name in (subject.data.ids if subject.data else ()) if name in rows.columns]
     try:
-        own, high, low = (
-            _encode_labels(subject, rows, _move_values(values, distance))
-            for distance in (0.0, reach, -reach)
+        own, high, low, half = (
+            _encode_labels(subject, rows, _move_values(values, *move))
+            for move in ((0.0,), (reach,), (-reach,), (reach, 2))
         )
-        half = _encode_labels(subject, rows, _move_values(values, reach, every=2))
         other_ids = rows.with_columns(rows[name].reverse() for name in ids)
         unnamed = _encode_labels(subject, other_ids, values)
     except Exception:  # user code may refuse values that the data does not hold
         return False
     if not low.isfinite().all():  # a logarithm, for example
         low = own
-    return (
-        _are_close(own, unnamed)
-        and _are_close(half[::2], high[::2])
-        and _are_close(half[1::2], own[1::2])
-        and _is_following(low, high)
-    )
-
-
-def _is_following(low: Tensor, high: Tensor) -> bool:
-    """Whether higher values have higher codes in nearly every row, or lower codes in all."""
+    pairs = ((own, unnamed), (half[::2], high[::2]), (half[1::2], own[1::2]))
+    if not all(torch.allclose(*pair, ROUNDING, ROUNDING, equal_nan=True) for pair in pairs):
+        return False
+    # Higher values have higher codes in nearly every row, or lower codes in all.
     change = (high - low).flatten(1)
     change[change.abs() <= ROUNDING * (1 + low.flatten(1).abs())] = 0.0
     is_one_way = bool((change >= 0).all() or (change <= 0).all())
@@ -357,15 +321,6 @@ def _is_following(low: Tensor, high: Tensor) -> bool:
 def _encode_labels(subject: Subject, rows: pl.DataFrame, values: pl.Series) -> Tensor:
     codes = subject.task.encode(rows.with_columns(values))[LABEL].double()
     return codes.unsqueeze(1) if codes.ndim == 1 else codes
-
-
-def _are_close(first: Tensor, second: Tensor) -> bool:
-    return torch.allclose(first, second, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
-
-
-def _holds_numbers(values: pl.Series) -> bool:
-    inner = getattr(values.dtype, "inner", values.dtype)
-    return bool(inner.is_numeric())
 
 
 def _measure_range(values: pl.Series) -> float:

@@ -1,22 +1,37 @@
-"""Check preprocessing statistics: learned from exactly the rows given to `fit`, and saved."""
+"""Check fitting, and the task in a fresh interpreter: state that is complete, no side effects."""
 
 import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import polars as pl
 import polars.selectors as cs
-import torch
 from pydantic import JsonValue
-from torch import Tensor
 
+from perennial.check_skeleton.checks.data.signals import spread_rows
+from perennial.check_skeleton.models import evaluated, run_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, evaluated, select_head
+from perennial.check_skeleton.subject import Subject, are_equal, find_differences
+from perennial.check_skeleton.trials.replay import ANSWER, REQUEST, ROWS, TASK, Answer
+from perennial.check_skeleton.trials.supervisor import make_environment
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import inputs_of
 
 State = dict[str, JsonValue]
+TIMEOUT_SECONDS = 120.0
+REPLAY = "perennial.check_skeleton.trials.replay"
+
+TABLES = (
+    ".parquet", ".csv", ".tsv", ".feather", ".arrow", ".ipc", ".npy", ".npz", ".pkl", ".pickle",
+    ".jsonl", ".ndjson", ".h5", ".hdf5", ".pt",
+)  # fmt: skip
 
 
 @check(
@@ -37,26 +52,27 @@ def check_statistics_scope(subject: Subject, judge: Judge) -> CheckResult:
         )
     if not first:
         return judge.passed("the task fits nothing")
-    others = {name: _try_to_fit(subject, rows) for name, rows in _make_variants(subject).items()}
-    follows = [
-        n for n, state in others.items() if state is None or not _is_same_state(state, first)
-    ]
+    others, follows, leaves = _make_variants(subject), list[str](), list[Mapping[str, JsonValue]]()
+    for name, rows in others.items():
+        try:
+            state = _fit(subject, rows)
+            leaves.append(_list_leaves(state))
+            is_same = canonical_json(state) == canonical_json(first)
+        except Exception:  # `fit` rejects the rows, which shows that it read them, or returns NaN
+            is_same = False
+        follows += [] if is_same else [name]
     if not follows:
         return judge.failed(
             f"the state is the same for train, {', '.join(others)}",
             hint="fit ignores its argument: it reads the data elsewhere, validation and test "
             "included. Constants belong in the code, not in the state",
         )
-    leaves = [_list_leaves(state) for state in others.values() if state is not None]
-    fixed = [
+    if fixed := [
         path
         for path, value in _list_leaves(first).items()
-        if isinstance(value, float)
-        and not value.is_integer()
-        and leaves
-        and all(other.get(path) == value for other in leaves)
-    ]
-    if fixed:
+        if isinstance(value, float) and not value.is_integer()
+        if leaves and all(other.get(path) == value for other in leaves)
+    ]:
         return judge.warned(
             f"{len(fixed)} fitted numbers do not depend on the rows: {', '.join(fixed[:6])}",
             hint="are they computed from all data, validation and test included? Constants belong "
@@ -67,7 +83,7 @@ def check_statistics_scope(subject: Subject, judge: Judge) -> CheckResult:
 
 @check(
     "state_round_trip",
-    expects=("a new task with the loaded state encodes, predicts and builds like the fitted one"),
+    expects="a new task with the loaded state encodes, predicts and builds like the fitted one",
     source="the served model is restored by load_state alone; training-serving skew",
     needs_losses=False,
 )
@@ -84,7 +100,7 @@ def check_state_round_trip(subject: Subject, judge: Judge) -> CheckResult:
     restored.load_state(stored)
     rows = subject.validation_rows.head(64)
     expected, batch = subject.task.encode(rows), restored.encode(rows)
-    different = [n for n in expected if n not in batch or not _are_equal(expected[n], batch[n])]
+    different = [n for n in expected if n not in batch or not are_equal(expected[n], batch[n])]
     different += [] if restored.kind == subject.task.kind else ["kind"]
     if canonical_json(restored.state()) != canonical_json(stored):
         different.append("state()")
@@ -98,10 +114,11 @@ def check_state_round_trip(subject: Subject, judge: Judge) -> CheckResult:
     twin = replace(subject, task=restored, train_rows=rows, validation_rows=rows)
     served = evaluated(twin.build_model())
     served.load_state_dict(model.state_dict())
-    with torch.no_grad():
-        inputs = inputs_of(select_head(batch, 64))
-        outputs = subject.task.predict(model(**inputs)), restored.predict(served(**inputs))
-    if not _are_equal(*outputs):
+    outputs = (
+        subject.task.predict(run_model(model, batch)),
+        restored.predict(run_model(served, batch)),
+    )
+    if not are_equal(*outputs):
         return judge.failed(
             "predictions differ after load_state, with equal weights",
             hint="predict or build_model uses something that is not in the state",
@@ -109,21 +126,9 @@ def check_state_round_trip(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(f"restored from {len(canonical_json(subject.task.state()))} bytes of JSON")
 
 
-def _are_equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are equal to the last bit; NaN is equal to NaN."""
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    return torch.equal(first.nan_to_num(0.5), second.nan_to_num(0.5)) and torch.equal(
-        first.isnan(), second.isnan()
-    )
-
-
 def _make_variants(subject: Subject) -> dict[str, pl.DataFrame]:
     """Return samples of which the statistics must differ: other rows, labels or values."""
-    train = subject.train_rows
-    label = pl.col(subject.task.columns.label)
-    half = train.sample(fraction=0.5, seed=subject.seed)
-    more = pl.concat([train, subject.validation_rows])
+    train, label = subject.train_rows, pl.col(subject.task.columns.label)
     # Every eighth row of the most frequent label, or of the upper half, is kept, so that all
     # classes remain but their shares move.
     is_number = train.schema[subject.task.columns.label].is_numeric()
@@ -131,9 +136,7 @@ def _make_variants(subject: Subject) -> dict[str, pl.DataFrame]:
     is_flat = not train.schema[subject.task.columns.label].is_nested()
     if subject.task.kind != "regression" and is_flat:
         common = label == train[subject.task.columns.label].mode().first()
-    thinned = (
-        train.with_row_index("__row").filter(~common | (pl.col("__row") % 8 == 0)).drop("__row")
-    )
+    thinned = train.filter(~common | (pl.int_range(pl.len()) % 8 == 0))
     features = cs.by_name(list(subject.task.columns.features))
     # Integers stay integers: a fit may count or index by them.
     moved = train.with_columns(
@@ -142,8 +145,8 @@ def _make_variants(subject: Subject) -> dict[str, pl.DataFrame]:
         (features & cs.integer()).cast(pl.Int64, strict=False) * 2 + 1,
     )
     return {
-        "half of train": half,
-        "train and validation": more,
+        "half of train": train.sample(fraction=0.5, seed=subject.seed),
+        "train and validation": pl.concat([train, subject.validation_rows]),
         "train with fewer common labels": thinned,
         "train with moved numbers": moved,
         # Counts of classes and vocabularies are the same for any larger part.
@@ -157,21 +160,6 @@ def _fit(subject: Subject, rows: pl.DataFrame) -> State:
     return task.state()
 
 
-def _try_to_fit(subject: Subject, rows: pl.DataFrame) -> State | None:
-    """Return the state, or None if `fit` rejects the rows, which shows that it read them."""
-    try:
-        return _fit(subject, rows)
-    except Exception:  # user code may raise anything, and no training will have such rows
-        return None
-
-
-def _is_same_state(state: State, first: State) -> bool:
-    try:
-        return canonical_json(state) == canonical_json(first)
-    except (TypeError, ValueError):  # NaN, as the deviation of a single row is
-        return False
-
-
 def _list_leaves(value: JsonValue, path: str = "") -> Mapping[str, JsonValue]:
     if isinstance(value, dict):
         items = [(f"{path}.{key}" if path else key, child) for key, child in value.items()]
@@ -180,3 +168,148 @@ def _list_leaves(value: JsonValue, path: str = "") -> Mapping[str, JsonValue]:
     else:
         return {path: value}
     return {leaf: found for key, child in items for leaf, found in _list_leaves(child, key).items()}
+
+
+@check(
+    "import_side_effects",
+    expects="generators and torch's defaults unchanged by the import, in a fresh interpreter",
+    source="guides: seeds belong to the training; the effect of an import depends on the order "
+    "of imports",
+    needs_losses=False,
+    severity="warn",
+)
+def check_import_side_effects(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that importing the task does not read or set anything global."""
+    name = type(subject.task).__module__
+    file = find_file(name)
+    if not file:
+        return judge.skipped(f"the module {name} has no file to import")
+    answer = _import_module(name, file, tuple(sys.path))
+    if answer.problem:
+        return judge.skipped(f"{name} cannot be imported alone: {answer.problem}")
+    if changed := answer.changed:
+        return judge.warned(
+            f"importing {name} changes {', '.join(changed)}",
+            hint="draw numbers, seed and set defaults inside the task's methods; the engine seeds "
+            "each process and [training] sets precision and determinism",
+            changed=changed,
+        )
+    return judge.passed(f"importing {name} changes nothing global")
+
+
+def find_file(name: str) -> str:
+    """Return the file of an imported module; empty if it has none that can run alone."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    return file if file and name != "__main__" and Path(file).is_file() else ""
+
+
+@cache
+def _import_module(name: str, file: str, path: tuple[str, ...]) -> Answer:
+    """Import a module in a fresh interpreter; once for each module and path of imports."""
+    with tempfile.TemporaryDirectory(prefix="perennial-import-") as folder:
+        return _run_replay(Path(folder), name, file, {})
+
+
+@check(
+    "fresh_encoding",
+    expects="from the saved state alone, in a fresh interpreter with another hash seed, the "
+    "same tensors: together, reversed, one by one and 400 days later; no data file read",
+    source="the model is served and retrained in other processes, on other days: a different "
+    "encoding there is training-serving skew",
+    needs_losses=False,
+)
+def check_fresh_encoding(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that inputs do not depend on the process, the day or the order of the rows."""
+    rows = spread_rows(subject.train_rows)
+    answer = _replay_encoding(subject, rows)
+    if answer.problem or not answer.batches:
+        return judge.unmeasured(f"the task cannot be run in a fresh interpreter: {answer.problem}")
+    expected = subject.task.encode(rows)
+    again = answer.batches["again"]
+    memory = ", ".join(answer.remembers[:3])
+    if changed := find_differences(expected, again):
+        return judge.failed(
+            f"a fresh interpreter encodes different {', '.join(changed)}",
+            hint="the same row gets different inputs in every process: look for hash() of text, "
+            "which has another seed in each, for the order of a set, for what "
+            f"{memory or 'a cache or a counter'} remembers, and for what state() leaves out",
+        )
+    for way in ("in reverse order", "one by one"):
+        batch = answer.batches[way]
+        whole = {name: each[: len(batch[name])] for name, each in again.items()}
+        if changed := find_differences(whole, batch):
+            return judge.failed(
+                f"encoding rows {way} gives different {', '.join(changed)}",
+                hint="inputs depend on what was encoded before"
+                + (f": {memory} remembers it" if memory else "")
+                + "; learn it in fit(train) and keep it in state()",
+            )
+    later = answer.batches["400 days later"]
+    if changed := find_differences(again, later):
+        return judge.failed(
+            f"encoding rows 400 days later gives different {', '.join(changed)}",
+            hint="encode reads the clock: a row's age depends on when it is encoded, so training "
+            "and serving differ. Count from a date in the row, or from a fixed date",
+        )
+    return _judge_files(judge, subject, answer)
+
+
+def _judge_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
+    uri = subject.data.uri if subject.data else "://"
+    folder = None if "://" in uri else Path(uri).resolve()
+    tables = [each for each in answer.files if each.split("*")[0].endswith(TABLES) or "*" in each]
+    own = []
+    for each in answer.files if folder else ():
+        path = Path(each.removeprefix("file://"))
+        is_data = path.suffix == ".parquet" or "*" in each or path == folder
+        if is_data and folder in (path.resolve(), *path.resolve().parents):
+            own.append(each)
+    if own:
+        return judge.failed(
+            f"encode or fit reads the data set itself: {', '.join(own[:4])}",
+            hint="validation and test rows are in those files, and the files do not exist where "
+            "the model is served: fit and encode may use only the rows that they are given",
+        )
+    if tables:
+        return judge.warned(
+            f"encode or fit reads {', '.join(tables[:4])}",
+            hint="does the file exist, unchanged, when the model is served or trained again? Does "
+            "it contain validation or test rows? Keep what is needed of it in state()",
+        )
+    return judge.passed(
+        "same tensors in a fresh interpreter, reversed, one by one and 400 days later"
+    )
+
+
+def _replay_encoding(subject: Subject, rows: pl.DataFrame) -> Answer:
+    name = type(subject.task).__module__
+    if not (file := find_file(name)):
+        return Answer(problem=f"the module {name} has no file to import")
+    try:
+        task = pickle.dumps((subject.make_task, subject.task.state()))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return Answer(problem=f"the task cannot be created in another process: {error}")
+    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    with tempfile.TemporaryDirectory(prefix="perennial-replay-") as temporary:
+        folder = Path(temporary)
+        (folder / TASK).write_bytes(task)
+        rows.write_ipc(folder / ROWS)
+        return _run_replay(folder, name, file, {"PYTHONHASHSEED": other})
+
+
+def _run_replay(folder: Path, name: str, file: str, variables: Mapping[str, str]) -> Answer:
+    """Process the folder's files in a fresh interpreter."""
+    (folder / REQUEST).write_bytes(pickle.dumps((name, file)))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", REPLAY, str(folder)], capture_output=True, text=True,
+            env={**make_environment(), **variables}, timeout=TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Answer(problem=f"timed out after {TIMEOUT_SECONDS:g} s")
+    if not (folder / ANSWER).exists():
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return Answer(problem=last[0])
+    # Written by this process's own child, which ran the same user code.
+    return Answer(**pickle.loads((folder / ANSWER).read_bytes()))

@@ -11,19 +11,16 @@ whose axes were exchanged this way has the row's numbers in the row's order.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from itertools import permutations
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.data.signals import Codes, Numbers
-from perennial.check_skeleton.subject import Subject, evaluated, select_head
+from perennial.check_skeleton.models import evaluated, run_model, watch_modules
+from perennial.check_skeleton.subject import Codes, Floats, Subject, select_head
 from perennial.contracts.errors import BadDataError
 from perennial.data.pictures import decode_picture
 from perennial.engine.task import Batch, inputs_of
@@ -37,8 +34,7 @@ BETTER = 0.1
 SAME = 0.995
 VIEWED = "with `view` or `reshape` instead of `permute`"
 
-Pixels = NDArray[np.float64]
-Order = Callable[[Pixels], Pixels]
+Order = Callable[[Floats], Floats]
 ROWS, MODEL_ROWS = 512, 128
 FEWEST_ROWS = 16
 # Most numbers compared at once.
@@ -54,41 +50,13 @@ SAME_ORDER = 0.999
 OTHER = 0.9
 
 
-@dataclass(frozen=True)
-class Misreading:
-    """A wrong order in which pictures were read.
-
-    Attributes:
-        order: A description of the order.
-        agreement: Median correlation of the tensors with pictures read in this order.
-        own: Median correlation with the original pictures.
-    """
-
-    order: str
-    agreement: float
-    own: float
-
-    @property
-    def is_scrambled(self) -> bool:
-        """Whether neighbouring pixels are separated, which is worse than a mirror image."""
-        return self.order == VIEWED
-
-    def __str__(self) -> str:
-        return (
-            f"the tensors agree with the rows' pictures read {self.order} "
-            f"(correlation {self.agreement:.2f}), not with the originals ({self.own:.2f})"
-        )
-
-
-def find_misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misreading | None:
-    """Find the wrong order in which the pictures of these rows were encoded, if any."""
+def find_misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> tuple[str, str] | None:
+    """Return the wrong order in which the pictures of these rows were encoded, and the evidence."""
     agreements: dict[str, list[float]] = {}
     for index in range(min(rows.height, COMPARED)):
-        shown = subject.task.picture(batch, index)
-        source = (
-            None if shown is None else _read_source(subject, rows.row(index, named=True), shown)
-        )
-        if shown is None or source is None:
+        if (shown := subject.task.picture(batch, index)) is None:
+            return None
+        if (source := _read_source(subject, rows.row(index, named=True), shown)) is None:
             return None
         for order, read in _list_orders(source.shape).items():
             agreements.setdefault(order, []).append(_correlate(read, source, shown))
@@ -99,31 +67,30 @@ def find_misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misre
         return None
     if 1 - medians[best] > BETTER * (1 - own):
         return None
-    return Misreading(best, medians[best], own)
+    return best, (
+        f"the tensors agree with the rows' pictures read {best} (correlation "
+        f"{medians[best]:.2f}), not with the originals ({own:.2f})"
+    )
 
 
 def _read_source(
     subject: Subject, row: Mapping[str, object], shown: NDArray[np.uint8]
-) -> Pixels | None:
+) -> Floats | None:
     """Return the row's only picture in the shape of `shown`; None if it has none, or two."""
     found = []
     for name in subject.task.columns.features:
         value = row[name]
         if isinstance(value, bytes):
             try:
-                found.append(_resize(decode_picture(value), shown))
+                mode, size = "RGB" if shown.ndim == 3 else "L", (shown.shape[1], shown.shape[0])
+                picture = Image.fromarray(decode_picture(value)).convert(mode)
+                scaled = picture.resize(size, Image.Resampling.BILINEAR)  # a copy if it fits
+                found.append(np.asarray(scaled, dtype=np.float64))
             except BadDataError:  # the picture is made from something else, such as sound
                 return None
         elif isinstance(value, list) and len(value) == shown.size:
             found.append(np.asarray(value, dtype=np.float64).reshape(shown.shape))
     return found[0] if len(found) == 1 else None
-
-
-def _resize(pixels: NDArray[np.uint8], shown: NDArray[np.uint8]) -> Pixels:
-    picture = Image.fromarray(pixels).convert("RGB" if shown.ndim == 3 else "L")
-    size = (shown.shape[1], shown.shape[0])
-    scaled = picture if picture.size == size else picture.resize(size, Image.Resampling.BILINEAR)
-    return np.asarray(scaled, dtype=np.float64)
 
 
 def _list_orders(shape: tuple[int, ...]) -> dict[str, Order]:
@@ -145,16 +112,16 @@ def _list_orders(shape: tuple[int, ...]) -> dict[str, Order]:
     return orders
 
 
-def _correlate(read: Order, source: Pixels, shown: NDArray[np.uint8]) -> float:
+def _correlate(read: Order, source: Floats, shown: NDArray[np.uint8]) -> float:
     """Return the correlation between a picture, read in an order, and the picture shown.
 
-    Pixels that came from one channel and went to one channel are compared with each other alone:
+    Numbers that came from one channel and went to one channel are compared with each other alone:
     channels are standardised apart, in whichever order they are. 1 for flat pictures.
     """
     channels = np.zeros(source.shape)
     channels[:] = np.arange(3) if source.ndim == 3 else 0
     came_from, picture = read(channels), read(source)
-    products: list[Pixels] = []
+    products: list[Floats] = []
     for origin in np.unique(came_from):
         for target in np.unique(channels):
             chosen = (came_from == origin) & (channels == target)
@@ -193,16 +160,9 @@ def _record_first_layer(subject: Subject, batch: Batch) -> list[tuple[str, Tenso
             taken.append((f"the input of {name or 'the model'}", given[0]))
         raise _SeenError
 
-    knowing = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.RNNBase)
-    }
-    for name, module in knowing.items():
-        module.register_forward_pre_hook(partial(note, name))
-    if knowing:
-        with torch.no_grad(), suppress(_SeenError):
-            model(**select_head(batch, MODEL_ROWS))
+    kinds = nn.Conv1d | nn.Conv2d | nn.RNNBase
+    with watch_modules(model, note, kinds=kinds, is_before=True), suppress(_SeenError):
+        run_model(model, select_head(batch, MODEL_ROWS))
     sizes = {tuple(each.shape[1:]): each[0].numel() for each in batch.values()}
     return [
         (name, tensor)
@@ -212,7 +172,7 @@ def _record_first_layer(subject: Subject, batch: Batch) -> list[tuple[str, Tenso
     ]  # fmt: skip
 
 
-def _describe_torn_picture(pictures: Numbers) -> str:
+def _describe_torn_picture(pictures: Floats) -> str:
     """Describe another shape in which the pictures are far smoother; empty if none."""
     first, _, last = shape = pictures.shape[1:]
     if (first in CHANNELS) == (last in CHANNELS) or sorted(shape)[1] < SHORTEST_SIDE:
@@ -227,26 +187,21 @@ def _describe_torn_picture(pictures: Numbers) -> str:
     shares = read[varied] / own[varied]
     if np.median(shares) > SMOOTHER or (shares < 1).mean() < NEARLY_ALL:
         return ""
+    own_axes, other_axes = (" x ".join(map(str, axes)) for axes in (shape, other))
     return (
-        f"{_format_axes(shape)}, but its numbers have the order {_format_axes(other)} of a "
-        "picture: there, "
-        f"neighbours differ by {np.median(shares):.0%} as much"
+        f"{own_axes}, but its numbers have the order {other_axes} of a picture: there, neighbours "
+        f"differ by {np.median(shares):.0%} as much"
     )
 
 
-def _format_axes(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
-def _measure_roughness(pictures: Numbers, channels: int) -> Numbers:
+def _measure_roughness(pictures: Floats, channels: int) -> Floats:
     """Return each picture's mean squared difference between neighbours."""
     axes = [axis for axis in (1, 2, 3) if axis != channels]
     parts = [np.square(np.diff(pictures, axis=axis)).mean(axis=(1, 2, 3)) for axis in axes]
-    found: Numbers = np.sum(parts, axis=0)
-    return found
+    return np.asarray(np.sum(parts, axis=0))
 
 
-def _describe_torn_table(subject: Subject, encoded: Numbers) -> str:
+def _describe_torn_table(subject: Subject, encoded: Floats) -> str:
     """Describe raw values [P, Q] that fill an input of Q x P in their old order; empty if none."""
     rows, wide = encoded.shape[1:]
     is_patched = any(
@@ -265,7 +220,7 @@ def _describe_torn_table(subject: Subject, encoded: Numbers) -> str:
     return ""
 
 
-def _read_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
+def _read_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Floats]]:
     """Yield the rows' numbers of two axes, [N, P, Q], nested or in parallel columns."""
     lists = []
     for column in rows:
@@ -290,7 +245,7 @@ def _read_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
                 yield names, found[0], found[1].swapaxes(1, 2)
 
 
-def _make_table(values: list[list[list[float]]]) -> tuple[Codes, Numbers] | None:
+def _make_table(values: list[list[list[float]]]) -> tuple[Codes, Floats] | None:
     """Return the rows of the most frequent shape, as numbers; None if too few have it."""
     shapes = [
         (len(each), len(each[0])) if each and len({*map(len, each)}) == 1 else (0, 0)
@@ -306,11 +261,11 @@ def _make_table(values: list[list[list[float]]]) -> tuple[Codes, Numbers] | None
         return None
 
 
-def _correlate_places(raw: Numbers, encoded: Numbers) -> Numbers:
+def _correlate_places(raw: Floats, encoded: Floats) -> Floats:
     """Return the correlation over rows of each number with the one in its place, if both vary."""
     one, other = (each.reshape(len(each), -1) for each in (raw, encoded))
     one, other = (each - each.mean(axis=0) for each in (one, other))
     sizes = np.linalg.norm(one, axis=0) * np.linalg.norm(other, axis=0)
     varied = sizes > 1e-9
-    found: Numbers = np.abs((one * other).sum(axis=0)[varied]) / sizes[varied]
+    found: Floats = np.abs((one * other).sum(axis=0)[varied]) / sizes[varied]
     return found if len(found) >= FEWEST_PLACES else np.zeros(1)

@@ -7,17 +7,18 @@ cropped, moved.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.signals import Numbers
+from perennial.check_skeleton.models import build_noisy_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
+    Floats,
     Subject,
-    build_noisy_model,
     find_distinct_examples,
     is_sequence,
     select_rows,
@@ -42,9 +43,8 @@ EXACT, OWN, NEAR = 0.05, 0.3, 0.15
 
 @check(
     "input_scale",
-    expects=(
-        f"finite inputs that vary, float columns with mean and deviation below {LARGEST_SCALE:g}"
-    ),
+    expects="finite inputs that vary, float columns with mean and deviation below "
+    f"{LARGEST_SCALE:g}",
     source="Efficient BackProp §4.3; guides: look at tensors right before the model",
     needs_losses=False,
 )
@@ -59,12 +59,11 @@ def check_input_scale(subject: Subject, judge: Judge) -> CheckResult:
     names = [name for name, tensor in inputs.items() if not _is_additive_mask(tensor)]
     columns = [column for name in names for column in _list_columns(name, subject.train)]
     constant = [name for name, values in columns if bool((values == values[0]).all())]
-    large = {
+    if large := {
         name: [round(float(values.mean()), 4), round(float(values.std()), 4)]
         for name, values in columns
         if values.is_floating_point() and max(abs(values.mean()), values.std()) > LARGEST_SCALE
-    }
-    if large:
+    }:
         worst = max(large, key=lambda name: max(map(abs, large[name])))
         return judge.warned(
             f"{len(large)} of {len(columns)} columns are not normalised; "
@@ -93,13 +92,9 @@ def _judge_constants(judge: Judge, subject: Subject, distinct: int) -> CheckResu
             f"all {subject.num_rows()} sampled rows have the same inputs",
             hint="encode returns constants; compare the preview with the rows",
         )
-    frozen = [
-        name
-        for name, tensor in inputs.items()
-        # A table without numbers may have an empty tensor for them.
-        if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor[:1]).all())
-    ]
-    if frozen:
+    # A table without numbers may have an empty tensor for them.
+    floats = {name: t for name, t in inputs.items() if t.is_floating_point() and t.numel()}
+    if frozen := [name for name, t in floats.items() if bool((t == t[:1]).all())]:
         return judge.warned(
             f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
             hint="encode returns constants; compare the preview with the rows. Correct for a mask "
@@ -116,14 +111,13 @@ def _judge_broken(judge: Judge, subject: Subject) -> CheckResult | None:
         for name, t in inputs.items()
         if not _is_additive_mask(t)
     }
-    if any(broken.values()):
-        report = judge.warned if _are_accepted(subject) else judge.failed
-        return report(
-            f"NaN or infinite values: {broken}",
-            hint="fill missing values in encode and guard divisions by a zero scale. Correct only "
-            "if the model itself replaces them",
-        )
-    return None
+    if not any(broken.values()):
+        return None
+    return (judge.warned if _are_accepted(subject) else judge.failed)(
+        f"NaN or infinite values: {broken}",
+        hint="fill missing values in encode and guard divisions by a zero scale. Correct only if "
+        "the model itself replaces them",
+    )
 
 
 def _is_additive_mask(tensor: Tensor) -> bool:
@@ -157,24 +151,23 @@ def _list_columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The normalisation of a column's numbers.
-
-    Attributes:
-        column: Its name.
-        is_list: Whether each row has many of them.
-        low, high, median, mean, deviation: Statistics of the raw numbers.
-        centre, scale: What is subtracted, and the divisor; NaN if not normalised.
-    """
+    """The normalisation of a column's numbers."""
 
     column: str
-    is_list: bool
-    low: float
-    high: float
-    median: float
-    mean: float
-    deviation: float
-    centre: float
-    scale: float
+    is_list: bool  # whether each row has many numbers
+    numbers: Floats  # the raw numbers of all rows
+    centre: float  # what is subtracted; NaN if not normalised
+    scale: float  # the divisor
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean of the raw numbers."""
+        return float(self.numbers.mean())
+
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of the raw numbers."""
+        return float(self.numbers.std())
 
     @property
     def used(self) -> str:
@@ -187,7 +180,9 @@ class Scaling:
 
 def describe_other_unit(subject: Subject) -> tuple[str, str] | None:
     """Describe a column normalised with another unit's or column's statistics, with a hint."""
-    found = _find_scalings(subject)
+    columns = subject.task.columns
+    names = [name for name in columns.features if name != columns.label][:MOST_COLUMNS]
+    found = [each for name in names if (each := _find_scaling(subject, name)) is not None]
     for each in found:
         if problem := _describe_unit(each):
             return f"{each.used}: {problem}", (
@@ -195,7 +190,7 @@ def describe_other_unit(subject: Subject) -> tuple[str, str] | None:
                 "euros): scale numbers the same way in `fit` and in `encode`"
             )
     label = _find_label_scaling(subject)
-    for other in found if label else []:
+    for other in found:
         if label and _is_taken_from(label, other) and _has_own(label, other, found):
             return f"{label.used}, the statistics of {other.column}", (
                 "the label is normalised with the statistics of another column: check their order "
@@ -210,14 +205,15 @@ def _describe_unit(each: Scaling) -> str:
     by_mean, by_deviation = each.mean / each.centre, each.deviation / each.scale
     is_other = max(by_mean, 1 / by_mean) > OTHER_UNIT if by_mean > 0 else False
     # x / c - 1, scaled between its ends, or around the median.
+    low, middle, high = np.quantile(each.numbers, (0, 0.5, 1))
     is_chosen = abs(each.centre / each.scale - 1) < SAME or any(
-        abs(each.centre - end) < SAME * each.scale for end in (each.low, each.high, each.median)
+        abs(each.centre - end) < SAME * each.scale for end in (low, middle, high)
     )
     if is_other and not is_chosen and abs(by_mean / by_deviation - 1) < SAME:
         much = "small" if by_mean > 1 else "large"
         return f"both are {max(by_mean, 1 / by_mean):.3g} times too {much}"
     beyond = (each.centre - each.mean) / each.deviation
-    is_beyond = each.low >= 0 and each.centre > 2 * each.high
+    is_beyond = low >= 0 and each.centre > 2 * high
     if each.is_list and is_beyond and beyond > BEYOND_DEVIATIONS:
         return f"the mean is {beyond:.0f} deviations off, above every number"
     return ""
@@ -225,16 +221,12 @@ def _describe_unit(each: Scaling) -> str:
 
 def _is_taken_from(label: Scaling, other: Scaling) -> bool:
     """Whether the label is normalised with exactly this column's statistics, and not its own."""
-    is_exact = (
-        label.centre != 0
-        and abs(label.centre - other.mean) < EXACT * other.deviation
-        and abs(label.scale / other.deviation - 1) < EXACT
-    )
-    is_own = (
-        abs(label.centre - label.mean) < OWN * label.deviation
-        and abs(label.scale / label.deviation - 1) < OWN
-    )
-    return is_exact and not is_own
+
+    def is_near(column: Scaling, most: float) -> bool:
+        is_centre = abs(label.centre - column.mean) < most * column.deviation
+        return is_centre and abs(label.scale / column.deviation - 1) < most
+
+    return label.centre != 0 and is_near(other, EXACT) and not is_near(label, OWN)
 
 
 def _has_own(label: Scaling, other: Scaling, found: list[Scaling]) -> bool:
@@ -260,26 +252,7 @@ def _find_label_scaling(subject: Subject) -> Scaling | None:
     slope, start = np.polyfit(x, y, 1)
     if slope <= 0 or np.abs(slope * x + start - y).max() > 1e-3 * y.std():
         return None
-    return Scaling(
-        raw.name,
-        False,
-        x.min(),
-        x.max(),
-        float(np.median(x)),
-        x.mean(),
-        x.std(),
-        -start / slope,
-        1 / slope,
-    )
-
-
-def _find_scalings(subject: Subject) -> list[Scaling]:
-    """Return the normalisation of features that are numbers, lists or pictures."""
-    label = subject.task.columns.label
-    names = [name for name in subject.task.columns.features if name != label]
-    return [
-        each for name in names[:MOST_COLUMNS] if (each := _find_scaling(subject, name)) is not None
-    ]
+    return Scaling(raw.name, is_list=False, numbers=x, centre=-start / slope, scale=1 / slope)
 
 
 def _find_scaling(subject: Subject, name: str) -> Scaling | None:
@@ -297,13 +270,11 @@ def _find_scaling(subject: Subject, name: str) -> Scaling | None:
         centre, scale = _find_statistics(subject, column, raw[:ROWS])
     except Exception:  # a task may refuse values of other rows
         centre, scale = np.nan, np.nan
-    low, middle, high = (float(np.quantile(numbers, each)) for each in (0, 0.5, 1))
     is_list = column.dtype.is_nested() or column.dtype == pl.Binary
-    mean = float(numbers.mean())
-    return Scaling(name, is_list, low, high, middle, mean, deviation, centre, scale)
+    return Scaling(name, is_list, numbers, centre, scale)
 
 
-def _read_numbers(column: pl.Series) -> list[Numbers] | None:
+def _read_numbers(column: pl.Series) -> list[Floats] | None:
     """Return the numbers of each row; None if the column has none."""
     kind = column.dtype
     if kind == pl.Binary:
@@ -318,9 +289,7 @@ def _read_numbers(column: pl.Series) -> list[Numbers] | None:
     return [np.asarray([each], dtype=np.float64) for each in column.to_list()]
 
 
-def _find_statistics(
-    subject: Subject, column: pl.Series, raw: list[Numbers]
-) -> tuple[float, float]:
+def _find_statistics(subject: Subject, column: pl.Series, raw: list[Floats]) -> tuple[float, float]:
     """Return the mean and deviation used to normalise numbers; NaN if they are not."""
     rows, places = subject.train_rows.head(len(raw)), np.random.default_rng(0)
     changed, steps = [], []
@@ -343,7 +312,7 @@ def _find_statistics(
     return np.nan, np.nan
 
 
-def _fit_line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float] | None:
+def _fit_line(steps: Floats, before: Floats, after: Floats) -> tuple[float, float] | None:
     """Return the mean and deviation that explain how one number changed in each row."""
     moved = before != after
     is_single = (moved.sum(axis=1) == 1) & (steps[:, 0] != steps[:, 1])
@@ -362,7 +331,7 @@ def _fit_line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, f
     return (-start / slope if abs(start) > 1e-4 * size else 0.0), 1 / slope
 
 
-def _make_column(column: pl.Series, raw: list[Numbers]) -> pl.Series:
+def _make_column(column: pl.Series, raw: list[Floats]) -> pl.Series:
     """Return the numbers of each row in the column's own type."""
     if column.dtype == pl.Binary:
         files = [encode_png(each.astype(np.uint8)) for each in raw]

@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.data.signals import (
-    are_equal,
     group_values,
+    is_input_changed,
     measure_signal,
     probe_rows,
 )
+from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     SEQUENCE_LENGTH,
     Subject,
+    are_equal,
     compute_example_keys,
-    evaluated,
     find_distinct_examples,
     find_padding,
-    run_model,
     select_head,
     select_rows,
 )
@@ -61,6 +61,7 @@ UNREAD_SHARE = 0.25
 ROOMY_ROWS = 0.5
 CLEAR_ERRORS, CLEAR_SHARE = 10.0, 0.1
 NEXT = 0.5
+Table = nn.Embedding | nn.EmbeddingBag
 Parts = list[object]
 Moves = NDArray[np.bool_]
 FEW_ROWS, LOOKUP_ROWS = 128, 1024
@@ -77,10 +78,8 @@ FULL = 0.95
 
 @check(
     "repeated_inputs",
-    expects=(
-        "about as many different inputs as different rows, no input shared by many rows, "
-        "and no input a copy of another"
-    ),
+    expects="about as many different inputs as different rows, no input shared by many rows, "
+    "and no input a copy of another",
     source="guides: look at the tensors right before the model; a constant batch trains "
     "without an error",
     needs_losses=False,
@@ -93,17 +92,36 @@ def check_repeated_inputs(subject: Subject, judge: Judge) -> CheckResult:
             f"{one} and {other} are the same in every row, and no input depends on {unread}",
             hint=f"copy and paste: is one of them to be made of {unread}?",
         )
-    if found := _judge_cuts(judge, subject):
-        return found
+    for cut in find_cuts(subject):
+        if cut.has_room:
+            return judge.failed(
+                f"{cut}, although as many positions of the tensor hold padding in every row",
+                hint="the limit that cuts texts or lists differs from the tensor's length: one of "
+                "the two is wrong, or left over from an experiment",
+            )
+        if lost := describe_lost_end(subject, cut):
+            return (judge.failed if is_next_element(subject, cut) else judge.warned)(
+                f"{cut}; {lost}",
+                hint="the wrong end is cut off: keep the other one, `[-n:]` instead of `[:n]` for "
+                "what was read or bought last. Correct if early prediction is intended",
+            )
+    return _judge_differences(judge, subject)
+
+
+def _judge_differences(judge: Judge, subject: Subject) -> CheckResult:
+    """Judge how many different rows become different inputs."""
     features = list(subject.task.columns.features)
     raw, encoded = subject.train_rows.select(features), inputs_of(subject.train)
     different, left = raw.n_unique(), len(find_distinct_examples(encoded))
     if left == 1:
         return judge.skipped("all inputs are the same: see `input_scale`")
     shown = f"{different} different rows became {left} different inputs"
-    stand_in = _measure_most_common(compute_example_keys(encoded)) - _measure_most_common(
-        raw.hash_rows().to_list()
+    # The share of the most frequent input, beyond that of the most frequent row.
+    most, usual = (
+        int(each.value_counts()["count"].to_numpy().max())
+        for each in (pl.Series(compute_example_keys(encoded)), raw.hash_rows())
     )
+    stand_in = (most - usual) / raw.height
     evidence = {"rows": different, "inputs": left, "stand_in": round(stand_in, 4)}
     if left < KEPT_SHARE * different:
         return judge.warned(
@@ -122,30 +140,10 @@ def check_repeated_inputs(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(shown, **evidence)
 
 
-def _judge_cuts(judge: Judge, subject: Subject) -> CheckResult | None:
-    """Judge texts and lists that are truncated at one end; None if none is."""
-    for cut in find_cuts(subject):
-        if cut.has_room:
-            return judge.failed(
-                f"{cut}, although as many positions of the tensor hold padding in every row",
-                hint="the limit that cuts texts or lists differs from the tensor's length: one of "
-                "the two is wrong, or left over from an experiment",
-            )
-        if evidence := describe_lost_end(subject, cut):
-            return (judge.failed if is_next_element(subject, cut) else judge.warned)(
-                f"{cut}; {evidence}",
-                hint="the wrong end is cut off: keep the other one, `[-n:]` instead of `[:n]` for "
-                "what was read or bought last. Correct if early prediction is intended",
-            )
-    return None
-
-
 @check(
     "input_form",
-    expects=(
-        "codes for which every embedding has a vector, fields with their own vectors, "
-        f"no float64, no pixels from 0 to {BRIGHTEST:g}, at most {MOST_PADDING:.0%} padding"
-    ),
+    expects="codes for which every embedding has a vector, fields with their own vectors, "
+    f"no float64, no pixels from 0 to {BRIGHTEST:g}, at most {MOST_PADDING:.0%} padding",
     source="guides: look at dtype, range and padding right before the model",
     needs_losses=False,
 )
@@ -167,14 +165,23 @@ def check_input_form(subject: Subject, judge: Judge) -> CheckResult:
             hint="cast to float32 in encode: weights are float32, so float64 only doubles memory "
             "and time, or the model raises an error",
         )
-    if pixels := [name for name, tensor in inputs.items() if _are_pixels(tensor)]:
+    if pixels := [
+        name
+        for name, tensor in inputs.items()
+        if tensor.is_floating_point() and tensor.ndim >= 3
+        if float(tensor.min()) >= 0 and DARK < float(tensor.max()) <= BRIGHTEST
+        if bool((tensor == tensor.round()).all())
+    ]:
         return judge.warned(
             f"{', '.join(pixels)}: floats that are whole numbers up to {BRIGHTEST:g}",
             hint="these are raw pixels: subtract the mean and divide by the standard deviation, "
             "both from fit(train)",
         )
     padding = {
-        name: _measure_padding(tensor) for name, tensor in inputs.items() if _is_sequence(tensor)
+        name: _measure_padding(tensor)
+        for name, tensor in inputs.items()
+        if not tensor.is_floating_point() and tensor.dtype != torch.bool
+        if tensor.ndim == 2 and tensor.shape[1] >= SEQUENCE_LENGTH
     }
     if wasted := {name: share for name, share in padding.items() if share > MOST_PADDING}:
         name = max(wasted, key=lambda each: wasted[each])
@@ -189,53 +196,34 @@ def check_input_form(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(", ".join([*types, *([shown] if shown else [])]), padding=padding)
 
 
-def _measure_most_common(keys: "list[bytes] | list[int]") -> float:
-    """Return the share of the most frequent key."""
-    return float(pl.Series(keys).value_counts()["count"].to_numpy().max() / len(keys))
-
-
 def _find_codes_outside(subject: Subject, samples: dict[str, Batch]) -> Iterator[str]:
     """Yield embeddings that get codes without a vector, with the sample that contains them."""
     model = evaluated(subject.build_model())
     for sample, batch in samples.items():
-        codes: dict[str, list[Tensor]] = {}
-        sizes = {}
-        for name, table, some in _lookups(
-            model, select_rows(batch, _find_extremes(inputs_of(batch)))
-        ):
+        codes, sizes = dict[str, list[Tensor]](), {}
+        extremes = select_rows(batch, _find_extremes(inputs_of(batch)))
+        for name, table, some in _list_lookups(model, extremes):
             codes.setdefault(name, []).append(some.flatten())
             sizes[name] = table.num_embeddings
         for name, parts in codes.items():
             low, high = (int(each) for each in torch.cat(parts).aminmax())
             if low < 0 or high >= sizes[name]:
-                yield (
-                    f"{name} has {sizes[name]} vectors, codes run from {low} to {high} in the "
-                    f"{sample} sample"
-                )
+                run = f"codes run from {low} to {high} in the {sample} sample"
+                yield f"{name} has {sizes[name]} vectors, {run}"
 
 
-def _lookups(
-    model: nn.Module, batch: Batch
-) -> list[tuple[str, nn.Embedding | nn.EmbeddingBag, Tensor]]:
+def _list_lookups(model: nn.Module, batch: Batch) -> list[tuple[str, Table, Tensor]]:
     """Return each lookup of a pass: name, table, codes; missing vectors do not stop the pass."""
-    kinds = nn.Embedding | nn.EmbeddingBag
-    tables = {name: each for name, each in model.named_modules() if isinstance(each, kinds)}
-    found: list[tuple[str, nn.Embedding | nn.EmbeddingBag, Tensor]] = []
+    found: list[tuple[str, Table, Tensor]] = []
 
-    def note(name: str, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    def note(name: str, table: Table, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if not given or not given[0].numel():
             return None
-        found.append((name or "the embedding", tables[name], given[0]))
-        return (given[0].clamp(0, tables[name].num_embeddings - 1), *given[1:])
+        found.append((name or "the embedding", table, given[0]))
+        return (given[0].clamp(0, table.num_embeddings - 1), *given[1:])
 
-    hooks = [
-        table.register_forward_pre_hook(lambda _, given, name=name: note(name, given))
-        for name, table in tables.items()
-    ]
-    if tables:
+    with watch_modules(model, note, kinds=Table, is_before=True):
         run_model(model, batch)
-    for hook in hooks:
-        hook.remove()
     return found
 
 
@@ -253,83 +241,44 @@ def _find_extremes(inputs: Batch) -> Tensor:
     return torch.tensor(sorted(rows))
 
 
-def _are_pixels(tensor: Tensor) -> bool:
-    if not tensor.is_floating_point() or tensor.ndim < 3:
-        return False
-    low, high = float(tensor.min()), float(tensor.max())
-    is_range = low >= 0 and DARK < high <= BRIGHTEST
-    return is_range and bool((tensor == tensor.round()).all())
-
-
-def _is_sequence(tensor: Tensor) -> bool:
-    is_integer = not tensor.is_floating_point() and tensor.dtype != torch.bool
-    return is_integer and tensor.ndim == 2 and tensor.shape[1] >= SEQUENCE_LENGTH
-
-
 def _measure_padding(tensor: Tensor) -> float:
     """Return the share of positions that repeat one code up to the end, minus the first."""
     found = find_padding(tensor)
     if found is not None and found.is_left:
         tensor = tensor.flip(1)
-    code = tensor[:, -1].mode().values
-    is_code = tensor == code
+    is_code = tensor == tensor[:, -1].mode().values
     after = is_code.flip(1).cumprod(dim=1).sum(dim=1)
-    padded = (after - 1).clamp_min(0)
     before = int(is_code.sum()) - int(after.sum())
     if before > PADDING_WITHIN * (tensor.numel() - int(after.sum())):
         return 0.0
-    return float(padded.sum()) / tensor.numel()
+    return float((after - 1).clamp_min(0).sum()) / tensor.numel()
 
 
 def find_twin_inputs(subject: Subject) -> tuple[str, str, str] | None:
     """Find two inputs that are equal in every row, and a feature that no input depends on."""
-    inputs = inputs_of(subject.train)
-    twins = [
-        (one, other)
-        for one, other in combinations(inputs, 2)
-        if inputs[one].shape == inputs[other].shape
-        and torch.equal(inputs[one], inputs[other])
-        and bool((inputs[one] != inputs[one][:1]).any())
-    ]
-    unread = _find_unread(subject) if twins else ""
-    return (*twins[0], unread) if unread else None
-
-
-def _find_unread(subject: Subject) -> str:
-    """Return a feature whose exchange between rows changes no input; empty if none."""
+    varied = {n: t for n, t in inputs_of(subject.train).items() if bool((t != t[:1]).any())}
+    pairs = combinations(varied, 2)
+    twins = next((pair for pair in pairs if are_equal(varied[pair[0]], varied[pair[1]])), None)
     rows, label = subject.train_rows.head(TWIN_ROWS), subject.task.columns.label
-    before = inputs_of(subject.task.encode(rows))
-    for name in list(subject.task.columns.features)[:MOST_COLUMNS]:
+    for name in list(subject.task.columns.features)[:MOST_COLUMNS] if twins else ():
         values = rows[name]
         if name == label or (not values.dtype.is_nested() and values.n_unique() < 2):
             continue
         moved = pl.concat([values[1:], values[:1]])
-        try:
-            after = inputs_of(subject.task.encode(rows.with_columns(moved)))
-        except Exception:  # only a column that is read can be rejected
-            continue
-        if are_equal(before, after):
-            return name
-    return ""
+        if twins and not is_input_changed(subject, rows, rows.with_columns(moved)):
+            return (*twins, name)
+    return None
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A column whose sequences are truncated at one end.
+    """A column whose sequences are truncated at one end."""
 
-    Attributes:
-        column: Its name.
-        kept: How many elements reach the inputs.
-        is_front: Whether these are the first.
-        unread: Share of the elements whose exchange changed nothing.
-        has_room: Whether the tensor has room, as padding in every row, for what is cut.
-    """
-
-    column: str
-    kept: int
-    is_front: bool
-    unread: float
-    has_room: bool
+    column: str  # its name
+    kept: int  # how many elements reach the inputs
+    is_front: bool  # whether these are the first
+    unread: float  # share of the elements whose exchange changed nothing
+    has_room: bool  # whether the tensor has room, as padding in every row, for what is cut
 
     def __str__(self) -> str:
         return (
@@ -343,13 +292,17 @@ def find_cuts(subject: Subject) -> Iterator[Cut]:
     label = subject.task.columns.label
     for name in dict.fromkeys([*subject.task.columns.features, label]):
         column = subject.train_rows[name]
-        if _holds_elements(column) and not (name == label and subject.train[LABEL].ndim < 2):
-            try:
-                found = _find_cut(subject, column, of_label=name == label)
-            except Exception:  # a task may take no elements of other rows
-                continue
-            if found:
-                yield found
+        kind = column.dtype
+        is_list = isinstance(kind, pl.List | pl.Array) and not kind.inner.is_nested()
+        is_single = name == label and subject.train[LABEL].ndim < 2
+        if column.null_count() or is_single or not (is_list or kind == pl.String):
+            continue
+        try:
+            found = _find_cut(subject, column, of_label=name == label)
+        except Exception:  # a task may take no elements of other rows
+            continue
+        if found:
+            yield found
 
 
 def describe_lost_end(subject: Subject, cut: Cut) -> str:
@@ -391,17 +344,8 @@ def is_next_element(subject: Subject, cut: Cut) -> bool:
     return bool(np.mean([own in known for own in label]) > NEXT and behind < NEXT)
 
 
-def _holds_elements(column: pl.Series) -> bool:
-    kind = column.dtype
-    if isinstance(kind, pl.List | pl.Array):
-        return not kind.inner.is_nested() and not column.null_count()
-    return kind == pl.String and not column.null_count()
-
-
 def _split_parts(value: "str | Sequence[object]", by_word: bool = False) -> Parts:
-    if isinstance(value, str):
-        return list(value.split(" ")) if by_word else list(value)
-    return list(value)
+    return list(value.split(" ") if isinstance(value, str) and by_word else value)
 
 
 def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
@@ -409,7 +353,12 @@ def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | N
     by_word = is_text and float(np.mean([each.count(" ") for each in column])) >= WORDS
     parts = [_split_parts(each, by_word) for each in column.to_list()]
     probes, rows, changed = [], [], []
-    for index in _choose_rows([len(each) for each in parts]):
+    # Some of the longest rows, and some of all, none of them empty.
+    lengths = np.array([len(each) for each in parts])
+    order = [int(place) for place in np.argsort(-lengths, kind="stable") if lengths[place]]
+    half = CUT_ROWS // 2
+    chosen = dict.fromkeys([*order[:half], *order[:: max(len(order) // half, 1)]])
+    for index in list(chosen)[:CUT_ROWS]:
         own, other = parts[index], parts[(index + 1) % len(parts)]
         for place in np.unique(np.linspace(0, len(own) - 1, MOST_PLACES).astype(int)).tolist():
             spare = [*other[place : place + 1], *other, *own]
@@ -429,7 +378,6 @@ def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | N
     places = np.array(probes)[:most]
     if read.sum() < FEWEST_PROBES or (~read).mean() < UNREAD_SHARE:
         return None
-    lengths = np.array([len(each) for each in parts])
     for is_front, place in ((True, places[:, 0]), (False, places[:, 1])):
         kept = int(place[read].max()) + 1
         is_read = float(np.mean(read[place < kept])) > READ_SHARE
@@ -440,13 +388,6 @@ def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | N
             is_roomy = (lengths[lengths > kept] - kept <= room).mean() >= ROOMY_ROWS
             return Cut(column.name, kept, is_front, float((~read).mean()), bool(is_roomy))
     return None
-
-
-def _choose_rows(lengths: list[int]) -> list[int]:
-    """Return indices of some of the longest rows and some of all, none of them empty."""
-    order = sorted((place for place, size in enumerate(lengths) if size), key=lambda i: -lengths[i])
-    half = CUT_ROWS // 2
-    return list(dict.fromkeys([*order[:half], *order[:: max(len(order) // half, 1)]]))[:CUT_ROWS]
 
 
 def _find_moved(
@@ -483,25 +424,24 @@ def _count_room(subject: Subject, name: str, moved: Moves, kept: int) -> int:
 def find_misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield problems with the codes of each table, each with a hint."""
     lookups = _record_lookups(subject, FEW_ROWS)
-    if any(_has_room(table, codes) for _, table, codes in lookups):
-        # Few rows do not show how many codes each field has.
+    if any(
+        2 <= codes.shape[1] <= MOST_FIELDS and int(codes.max()) + 1 < FULL * table.num_embeddings
+        for _, table, codes in lookups
+    ):
+        # The codes leave much of a table unused, but few rows do not show all of each field.
         lookups = _record_lookups(subject, LOOKUP_ROWS)
     for name, table, codes in lookups:
         if shared := _describe_shared_fields(table, codes):
             yield (
                 f"{name}: {shared}",
-                (
-                    "codes of every field begin at 0 in a table with room for all fields one after "
-                    "another, so different values share a vector: add each field's offset"
-                ),
+                "codes of every field begin at 0 in a table with room for all fields one after "
+                "another, so different values share a vector: add each field's offset",
             )
         if untrained := _describe_untrained_token(table, codes):
             yield (
                 f"{name}: {untrained}",
-                (
-                    "padding_idx is a token that texts contain: its vector stays zero, and that of "
-                    "padding is learned. Set padding_idx to the code that pads sequences"
-                ),
+                "padding_idx is a token that texts contain: its vector stays zero, and that of "
+                "padding is learned. Set padding_idx to the code that pads sequences",
             )
 
 
@@ -509,16 +449,10 @@ def _record_lookups(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding
     """Return each table with the first codes [B, T] looked up in it for so many examples."""
     first: dict[str, tuple[str, nn.Embedding, Tensor]] = {}
     batch = select_head(subject.train, min(rows, subject.task.scoring_rows))
-    for name, table, codes in _lookups(evaluated(subject.build_model()), batch):
+    for name, table, codes in _list_lookups(evaluated(subject.build_model()), batch):
         if isinstance(table, nn.Embedding) and codes.ndim == 2:
             first.setdefault(name, (name, table, codes))
     return list(first.values())
-
-
-def _has_room(table: nn.Embedding, codes: Tensor) -> bool:
-    """Whether the codes of few fields leave much of a table unused."""
-    is_few = 2 <= codes.shape[1] <= MOST_FIELDS
-    return is_few and int(codes.max()) + 1 < FULL * table.num_embeddings
 
 
 def _describe_shared_fields(table: nn.Embedding, codes: Tensor) -> str:
@@ -532,12 +466,9 @@ def _describe_shared_fields(table: nn.Embedding, codes: Tensor) -> str:
     are_unlike = float(sizes.min()) <= OTHER_RANGE * float(sizes.max())
     if not (is_table_of_all and are_unlike and lowest <= 1):
         return ""
-    used = len(np.unique(codes.numpy()))
     shown = ", ".join(map(str, sizes.tolist()))
-    return (
-        f"{table.num_embeddings} vectors for {fields} fields of {shown} codes, of which {used} are "
-        "used"
-    )
+    used = f"of which {len(np.unique(codes.numpy()))} are used"
+    return f"{table.num_embeddings} vectors for {fields} fields of {shown} codes, {used}"
 
 
 def _describe_untrained_token(table: nn.Embedding, codes: Tensor) -> str:

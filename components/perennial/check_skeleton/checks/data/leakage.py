@@ -17,15 +17,14 @@ import torch
 
 from perennial.check_skeleton.checks.data.encoding import REBUILT
 from perennial.check_skeleton.checks.data.signals import (
-    Numbers,
+    find_cut_columns,
     group_values,
-    is_cut_at_borders,
     is_free_text,
     is_plain,
     measure_signal,
     probe_rows,
 )
-from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
+from perennial.check_skeleton.checks.training.learning import POWER_MARGIN, z_score
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,
     compute_output,
@@ -33,13 +32,12 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.models import shuffle_batches, simplify, train_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffle_batches, simplify, updates
-from perennial.check_skeleton.subject import Subject, compute_example_keys, select_rows
-from perennial.contracts.data import TaskColumns
+from perennial.check_skeleton.subject import Floats, Subject, compute_example_keys, select_rows
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
-from perennial.engine.task import LABEL, WEIGHT, Batch
+from perennial.engine.task import LABEL, WEIGHT
 
 # A label among the inputs is learned in a few dozen updates; half of the baseline's are enough.
 STEPS_SHARE = 0.5
@@ -96,17 +94,13 @@ AS_AT_RANDOM = 0.5
 )
 def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
     """Check that shuffled labels cannot be predicted on held-out rows."""
-    settings = subject.settings
-    limit = settings.significance + POWER_MARGIN
-    columns = subject.task.columns
+    limit, columns = subject.settings.significance + POWER_MARGIN, subject.task.columns
     if subject.task.reconstructs_inputs:
         return judge.skipped(REBUILT)
-    if columns.label in columns.features and (
-        len(columns.features) == 1 or subject.task.kind != "statistic"
-    ):
+    is_only = len(columns.features) == 1 or subject.task.kind != "statistic"
+    if columns.label in columns.features and is_only:
         return judge.skipped("the label is a feature by design: shuffling moves both")
-    fitted = _shuffle_labels(subject)
-    leads = _measure_leads(fitted)
+    leads = _measure_leads(_shuffle_labels(subject))
     shown = ", ".join(f"{lead:+.1f} on {name}" for name, lead in leads.items())
     shown = f"standard errors better than the constant: {shown}"
     validation, training = leads.values()
@@ -129,19 +123,16 @@ def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
 
 @check(
     "split_overlap",
-    expects=(
-        "validation examples that repeat a training example no more often than training "
-        "examples repeat each other"
-    ),
+    expects="validation examples that repeat a training example no more often than training "
+    "examples repeat each other",
     source="guides: validation on training rows measures memory",
     tolerance=f"{COPIED_SHARE:.0%}",
     needs_losses=False,
 )
 def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
     """Check that validation examples are not copies of training examples."""
-    train, validation = (
-        Counter(compute_example_keys(b)) for b in (subject.train, subject.validation)
-    )
+    batches = (subject.train, subject.validation)
+    train, validation = (Counter(compute_example_keys(each)) for each in batches)
     rows, held = subject.num_rows(), len(subject.validation[LABEL])
     # Tables of few values repeat by chance, within a split as often as across.
     chance = sum(count for count in train.values() if count > 1) / rows
@@ -151,12 +142,12 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
     excess = overlap - chance
     shown = f"{overlap:.1%} of validation examples are in the training sample too"
     shown += f", {chance:.1%} by chance" if chance else ""
+    evidence = {"overlap": overlap, "chance": chance}
     if excess >= SAME_DATA_SHARE:
         return judge.failed(
             shown,
             hint="validation rows are training rows: check how the data was made and split",
-            overlap=overlap,
-            chance=chance,
+            **evidence,
         )
     expected = estimate_chance_share(subject) if overlap > COPIED_SHARE else 1.0
     if copied := _judge_copies(judge, subject, overlap, expected):
@@ -166,8 +157,7 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
             shown,
             hint="copies, or rows that differ only in their ids, are in both splits: deduplicate, "
             "or split by a group that keeps them together",
-            overlap=overlap,
-            chance=chance,
+            **evidence,
         )
     if overlap > max(COPIED_SHARE, BEYOND_CHANCE * expected):
         return judge.warned(
@@ -178,7 +168,9 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
             overlap=overlap,
             expected=expected,
         )
-    return _judge_relations(judge, subject) or judge.passed(shown, overlap=overlap, chance=chance)
+    # Rows that are not copies may still reveal rows of the other split.
+    found = _judge_windows(judge, subject) or _judge_entities(judge, subject)
+    return found or judge.passed(shown, **evidence)
 
 
 def _judge_copies(
@@ -194,11 +186,9 @@ def _judge_copies(
     multiplied = 0.0 if is_text and overlap < SAME_DATA_SHARE else measure_multiplied_share(subject)
     if max(copied, multiplied) < COPIED_ROWS:
         return None
-    trace = (
-        "hardly any others agree in all columns but one"
-        if copied >= COPIED_ROWS
-        else "all rows have about the same number of copies, unlike random draws"
-    )
+    trace = "all rows have about the same number of copies, unlike random draws"
+    if copied >= COPIED_ROWS:
+        trace = "hardly any others agree in all columns but one"
     return judge.failed(
         f"{max(copied, multiplied):.1%} of validation rows are copies of training rows, including "
         f"the label; {trace}",
@@ -211,18 +201,12 @@ def _judge_copies(
     )
 
 
-def _judge_relations(judge: Judge, subject: Subject) -> CheckResult | None:
-    """Judge rows that are not copies but reveal rows of the other split."""
-    return _judge_windows(judge, subject) or _judge_entities(judge, subject)
-
-
 def _judge_windows(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge overlapping windows of one series; validation may share values with the past."""
     is_random = are_interleaved(subject)
     column, known = find_known_targets(subject)
     if known > KNOWN_TARGETS:
-        report = judge.failed if is_random else judge.warned
-        return report(
+        return (judge.failed if is_random else judge.warned)(
             f"labels of {known:.0%} of the validation examples are in training windows of "
             f"{column}, right after the same values",
             hint="overlapping windows were split at random, so training has seen the validation "
@@ -246,36 +230,31 @@ def _judge_windows(judge: Judge, subject: Subject) -> CheckResult | None:
 
 def _judge_entities(judge: Judge, subject: Subject) -> CheckResult | None:
     entity, explained, shared = find_shared_entity(subject)
-    if entity:
-        return judge.warned(
-            f"{entity} explains {explained:.0%} of the label's variance, and {shared:.0%} of the "
-            f"validation examples have a {entity} that training has",
-            hint=f"rows of one {entity} have one label and are in both splits, so recognising it "
-            f'is enough: set data.group = "{entity}" and split.method = "group"',
-            group=entity,
-            shared=shared,
-        )
-    return None
+    if not entity:
+        return None
+    return judge.warned(
+        f"{entity} explains {explained:.0%} of the label's variance, and {shared:.0%} of the "
+        f"validation examples have a {entity} that training has",
+        hint=f"rows of one {entity} have one label and are in both splits, so recognising it is "
+        f'enough: set data.group = "{entity}" and split.method = "group"',
+        group=entity,
+        shared=shared,
+    )
 
 
 def _shuffle_labels(subject: Subject) -> Subject:
     """Return the rows with labels shuffled within each split, and a task fitted on them."""
-    train, validation = (
-        _permute_labels(rows, subject.task.columns, subject.seed + number)
-        for number, rows in enumerate((subject.train_rows, subject.validation_rows))
-    )
+    columns, shuffled = subject.task.columns, []
+    for number, rows in enumerate((subject.train_rows, subject.validation_rows)):
+        # With the columns that belong to a label, such as a censoring.
+        along = [n for n in rows.columns if n == columns.label or n not in columns.features]
+        order = np.random.default_rng(subject.seed + number).permutation(rows.height)
+        shuffled.append(rows.with_columns(rows.select(along)[order].get_columns()))
+    train, validation = shuffled
     task = subject.make_task()
     with made_up("shuffled labels"):
         task.fit(train.lazy())
     return replace(subject, task=task, train_rows=train, validation_rows=validation)
-
-
-def _permute_labels(rows: pl.DataFrame, columns: TaskColumns, seed: int) -> pl.DataFrame:
-    """Permute the labels among rows, with the columns that belong to them, such as a censoring."""
-    label = columns.label
-    along = [name for name in rows.columns if name == label or name not in columns.features]
-    order = np.random.default_rng(seed).permutation(rows.height)
-    return rows.with_columns(rows.select(along)[order].get_columns())
 
 
 def _measure_leads(fitted: Subject) -> dict[str, float]:
@@ -286,8 +265,7 @@ def _measure_leads(fitted: Subject) -> dict[str, float]:
     steps = max(int(STEPS_SHARE * fitted.settings.training_steps), 1)
     batches = shuffle_batches(fitted, select_rows(fitted.train, order[held:]), steps)
     model = simplify(fitted.build_model())
-    for _ in updates(fitted.task, model, batches, fitted.settings.learning_rates[0]):
-        pass
+    train_model(fitted, model, batches)
     output = compute_output(fitted, probe(fitted))
     leads = {}
     for name, batch in (
@@ -299,12 +277,9 @@ def _measure_leads(fitted: Subject) -> dict[str, float]:
         # a drift of the label's mean or a good start.
         constant, _ = find_best_constant(fitted, output, batch)
         rival = compute_constant_losses(fitted.task, constant, batch).double().numpy()
-        leads[name] = round(z_score(_read_weights(batch) * (rival - losses)), 2)
+        weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else 1.0
+        leads[name] = round(z_score(weights * (rival - losses)), 2)
     return leads
-
-
-def _read_weights(batch: Batch) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | float":
-    return batch[WEIGHT].double().numpy() if WEIGHT in batch else 1.0
 
 
 def estimate_chance_share(subject: Subject) -> float:
@@ -319,11 +294,10 @@ def estimate_chance_share(subject: Subject) -> float:
     rows = rows.drop(decided)
     bits = 0.0
     for column in rows:
+        parts, times = column, 1.0
         if column.dtype == pl.String and (words := column.drop_nulls().str.split(" ")).len():
-            typical = float(words.list.len().median() or 1.0)  # type: ignore[arg-type]
-            bits += typical * -math.log2(max(_measure_agreement(words.explode()), 1e-12))
-        else:
-            bits += -math.log2(max(_measure_agreement(column), 1e-12))
+            parts, times = words.explode(), float(words.list.len().median() or 1.0)  # type: ignore[arg-type]
+        bits -= times * math.log2(max(_measure_agreement(parts), 1e-12))
     return float(min(1.0, subject.num_rows() * 2.0 ** (-BITS_COUNTED * bits)))
 
 
@@ -341,15 +315,15 @@ def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
         Its name, the share of the label it explains, and the share of validation rows it covers.
         Empty if the contract names a group, or no column is one.
     """
-    data, none = subject.data, ("", 0.0, 0.0)
+    data = subject.data
     if data is None or data.group is not None or subject.task.kind == "statistic":
-        return none
+        return "", 0.0, 0.0
     rows, labels = probe_rows(subject)
     for name in dict.fromkeys((*data.meta, *data.ids, *subject.task.columns.features)):
-        column = rows[name] if name in rows.columns else None
-        if column is None or not (column.dtype.is_integer() or column.dtype == pl.String):
+        kind = rows.schema.get(name, pl.Null)
+        if not (kind.is_integer() or kind == pl.String):
             continue
-        values = column.n_unique()
+        column, values = rows[name], rows[name].n_unique()
         if not FEWEST_GROUPS <= values <= rows.height / 2:
             continue
         ranks = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
@@ -357,14 +331,12 @@ def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
         left = 1 - (values - 1) / (rows.height - 1)
         explained = measure_signal(ranks, labels).share / left
         # An amount that predicts the label does so in bins, too; an entity's name does not.
-        in_order = (
-            measure_signal(group_values(column), labels).share if column.dtype.is_integer() else 0.0
-        )
+        in_order = measure_signal(group_values(column), labels).share if kind.is_integer() else 0.0
         held = subject.validation_rows[name]
         shared = float(held.is_in(column.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]
         if explained > SAME_LABEL and in_order < SAME_LABEL / 2 and shared > SHARED_SHARE:
             return name, explained, shared
-    return none
+    return "", 0.0, 0.0
 
 
 def measure_copied_share(subject: Subject) -> float:
@@ -378,14 +350,19 @@ def measure_copied_share(subject: Subject) -> float:
     train, held = (rows.select(names) for rows in (subject.train_rows, subject.validation_rows))
     if not FEWEST_COLUMNS <= len(names) - 1 <= MOST_COLUMNS or not all(map(is_plain, train)):
         return 0.0
-    copies = _find_shared(held, train, names)
+
+    def find_shared(names: list[str]) -> pl.DataFrame:
+        known = train.select(names).unique()
+        return held.join(known, on=names, how="semi", nulls_equal=True)
+
+    copies = find_shared(names)
     found = copies.height
     if found < FEWEST_COPIES or copies.n_unique() < max(DIFFERENT_SHARE * found, FEWEST_COPIES):
         return 0.0
     basis = [*find_independent_columns(train, list(columns.features)), columns.label]
     for name in basis:
         others = [each for each in basis if each != name]
-        if not others or _find_shared(held, train, others).height > (1 + NEARLY_SHARE) * found:
+        if not others or find_shared(others).height > (1 + NEARLY_SHARE) * found:
             return 0.0
     return found / held.height
 
@@ -431,12 +408,6 @@ def find_independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
     return kept
 
 
-def _find_shared(held: pl.DataFrame, train: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Return held-out rows that agree with a training row in these columns."""
-    known = train.select(names).unique()
-    return held.join(known, on=names, how="semi", nulls_equal=True)
-
-
 def are_interleaved(subject: Subject) -> bool:
     """Whether rows of the splits alternate in time as at random, or have no known time."""
     time = subject.data.time if subject.data else None
@@ -474,7 +445,7 @@ def find_known_targets(subject: Subject) -> tuple[str, float]:
     the label, or determine the class, in nearly every row where the end was found.
     """
     found = [("", 0.0)]
-    labels = subject.validation[LABEL].double().reshape(len(subject.validation[LABEL]), -1).numpy()
+    labels = subject.validation[LABEL].double().numpy()
     for name, train, held in _list_windows(subject):
         size = min(train.shape[1] // 2, LONGEST_END)
         places: dict[int, tuple[int, int]] = {}
@@ -485,7 +456,7 @@ def find_known_targets(subject: Subject) -> tuple[str, float]:
         ends = [places.get(hash(each.tobytes())) for each in held[:, -size:]]
         for ahead in range(train.shape[1] - size):
             pairs = [
-                (train[place[0], place[1] + ahead], held[row, -1], labels[row, 0])
+                (train[place[0], place[1] + ahead], held[row, -1], labels[row].flat[0])
                 for row, place in enumerate(ends)
                 if place is not None and place[1] + ahead < train.shape[1]
             ]
@@ -498,10 +469,10 @@ def find_known_targets(subject: Subject) -> tuple[str, float]:
     return max(found, key=lambda each: each[1])
 
 
-def _is_following(values: Numbers, last: Numbers, labels: Numbers, *, is_number: bool) -> bool:
+def _is_following(values: Floats, last: Floats, labels: Floats, *, is_number: bool) -> bool:
     """Whether labels are the values in another unit, or classes of their change."""
     if not is_number:
-        return is_cut_at_borders(values - last, labels)
+        return bool(find_cut_columns((values - last)[:, None], labels).any())
     if min(values.std(), labels.std()) == 0:
         return False
     slope, base = np.polyfit(values, labels, 1)
@@ -509,7 +480,7 @@ def _is_following(values: Numbers, last: Numbers, labels: Numbers, *, is_number:
     return bool(np.mean(left < ROUNDING) >= AGREEING)
 
 
-def _list_windows(subject: Subject) -> Iterator[tuple[str, Numbers, Numbers]]:
+def _list_windows(subject: Subject) -> Iterator[tuple[str, Floats, Floats]]:
     """Yield lists of numbers, and tables of eight or more columns, of both splits, [N, L]."""
     splits = (subject.train_rows, subject.validation_rows)
     single = []

@@ -1,33 +1,41 @@
 """Check `lost_values`: `encode` keeps what matters of columns, lists and pictures.
 
+Hashes, bins, limits and vocabularies merge values on purpose. It is a mistake to keep a vector for
+each value but reach only a few of them, or to take a handful of values modulo a number when that
+loses information about the label.
+
 Levels of pictures: a model may divide integers, cast or clip first, which its inputs do not show.
 Numbers between two levels are set to one value: if outputs stay the same, the model does not
 distinguish them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
-from torch import nn
+from sklearn.ensemble import RandomForestRegressor
+from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.data.merged_values import describe_merged_values
 from perennial.check_skeleton.checks.data.signals import (
-    Numbers,
+    ROWS,
     Signal,
     group_values,
+    is_input_changed,
+    is_ordered,
     is_plain,
-    join_names,
     measure_signal,
-    needs_column,
     probe_rows,
 )
-from perennial.check_skeleton.registry import Judge, check
+from perennial.check_skeleton.models import build_noisy_model, evaluated, run_model, watch_modules
+from perennial.check_skeleton.registry import Judge, check, join_names
 from perennial.check_skeleton.subject import (
+    Codes,
+    Flags,
+    Floats,
     Subject,
-    build_noisy_model,
     compute_example_keys,
     select_head,
 )
@@ -44,6 +52,7 @@ WORTH_SHARE = 0.01
 # More than 20 values of which 30 % became one, while most others kept their own.
 FEWEST_VALUES = 20
 STAND_IN_SHARE = 0.3
+DATE = r"^\d{2,4}[-/.]\d{1,2}[-/.]\d{1,4}"
 # Where types of few bits wrap around.
 OVERFLOWS = (128, 256, 32_768, 65_536, 2**31, 2**32)
 LIST_ROWS = 512
@@ -57,39 +66,41 @@ ALIKE = 0.9
 LEVEL_ROWS = 8
 BINS = 16
 TOLD_BINS = 0.25
+FEWEST_MERGED = 6
+# More are hashed on purpose, and a sample does not show them all.
+MOST_MERGED = 1000
+# Days, hours, minutes and months wrap around by design.
+CALENDAR = (7, 12, 24, 30, 31, 52, 53, 60, 365, 366)
+# Shares of values and of rows; rare values may well share an input.
+SHARED = 0.5
+RESERVED = 0.9
+UNKNOWN = 0.1
+# A vocabulary of the most frequent values leaves out rarer ones.
+FREQUENT = 0.9
+FEWEST_UNKNOWN = 3
+WIDEST = 256
+PROBED_ROWS = 512
+FAR = 1_000_003
 
 
 @dataclass(frozen=True)
 class Column:
-    """A feature, before and after `encode`.
+    """A feature, before and after `encode`."""
 
-    Attributes:
-        name: Of the column.
-        values: Different values that were tried.
-        codes: Different inputs that they became.
-        signal: How well the raw values predict the label.
-        lost: How well they still predict it among rows of equal inputs.
-        stand_in: Share of the different values that became the most frequent input.
-        period: The interval after which a number wraps around; 0 if it does not.
-        is_read: Whether `encode` needs the column.
-    """
-
-    name: str
-    values: int
-    codes: int
-    signal: Signal
-    lost: Signal
-    stand_in: float
-    period: float
-    is_read: bool
+    name: str  # of the column
+    values: int  # different values that were tried
+    codes: int  # different inputs that they became
+    signal: Signal  # how well the raw values predict the label
+    lost: Signal  # how well they still predict it among rows of equal inputs
+    stand_in: float  # share of the different values that became the most frequent input
+    period: float  # the interval after which a number wraps around; 0 if it does not
+    is_read: bool  # whether `encode` needs the column
 
     @property
     def is_loss(self) -> bool:
         """Whether the loss is significant, and a large part of the column's signal."""
-        return (
-            self.lost.errors > CLEAR_ERRORS
-            and self.lost.share > max(WORTH_SHARE, LOST_SHARE * self.signal.share)
-        )  # fmt: skip
+        least = max(WORTH_SHARE, LOST_SHARE * self.signal.share)
+        return self.lost.errors > CLEAR_ERRORS and self.lost.share > least
 
 
 @check(
@@ -110,11 +121,8 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     names = [each for each in subject.task.columns.features if is_plain(rows[each])]
     if subject.task.columns.label in names or not names:
         return judge.skipped("no feature other than the label holds single values")
-    found = [
-        each
-        for name in names[:MOST_COLUMNS]
-        if (each := _encode_column(subject, rows, labels, name))
-    ]
+    few = (_encode_column(subject, rows, labels, name) for name in names[:MOST_COLUMNS])
+    found = [each for each in few if each]
     evidence = {
         each.name: {"values": each.values, "inputs": each.codes, "lost": round(each.lost.share, 4)}
         for each in found
@@ -130,9 +138,9 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
 
 def _judge_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
     if wrapped := [each for each in found if each.period in OVERFLOWS]:
+        names = join_names([each.name for each in wrapped])
         return judge.failed(
-            f"values wrap around after {wrapped[0].period:.10g}: "
-            f"{join_names([each.name for each in wrapped])}",
+            f"values wrap around after {wrapped[0].period:.10g}: {names}",
             hint="numbers overflow a type of too few bits: cast to float32 first",
         )
     if dull := [each for each in found if each.codes == 1 and each.is_loss and each.is_read]:
@@ -144,21 +152,18 @@ def _judge_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
         )
     if lossy := [each for each in found if each.is_loss]:
         worst = max(lossy, key=lambda each: each.lost.share)
+        part = min(worst.lost.share / max(worst.signal.share, 1e-9), 1.0)
+        others = join_names([each.name for each in lossy if each is not worst])
         return judge.warned(
-            f"{worst.values} values of {worst.name} become {worst.codes} inputs; "
-            f"{_format_lost_part(worst)} of "
-            f"its signal for the label is lost ({worst.lost.errors:.0f} standard errors)"
-            + (
-                f"; also {join_names([e.name for e in lossy if e is not worst])}"
-                if lossy[1:]
-                else ""
-            ),
+            f"{worst.values} values of {worst.name} become {worst.codes} inputs; {part:.0%} of its "
+            f"signal for the label is lost ({worst.lost.errors:.0f} standard errors)"
+            + (f"; also {others}" if others else ""),
             hint=_explain_loss(worst),
         )
     if broken := [each for each in found if each.period]:
+        names = join_names([each.name for each in broken])
         return judge.warned(
-            f"values wrap around after {broken[0].period:.6g}: "
-            f"{join_names([each.name for each in broken])}",
+            f"values wrap around after {broken[0].period:.6g}: {names}",
             hint=_explain_loss(broken[0]),
         )
     if replaced := [each for each in found if each.stand_in > STAND_IN_SHARE]:
@@ -170,10 +175,6 @@ def _judge_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
             "values, logarithms of non-positive numbers, a vocabulary that ends too early",
         )
     return None
-
-
-def _format_lost_part(column: Column) -> str:
-    return f"{min(column.lost.share / max(column.signal.share, 1e-9), 1.0):.0%}"
 
 
 def _explain_loss(column: Column) -> str:
@@ -194,7 +195,7 @@ def _explain_loss(column: Column) -> str:
 
 
 def _encode_column(
-    subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str
+    subject: Subject, rows: pl.DataFrame, labels: Floats, name: str
 ) -> Column | None:
     """Encode a column's values, each in the same row; None if `encode` does not accept them."""
     column = rows[name]
@@ -215,53 +216,36 @@ def _encode_column(
     counts = values["code"].value_counts()["count"]
     stand_in = float(counts.max()) / values.height  # type: ignore[arg-type]
     others = (len(counts) - 1) / max(values.height * (1 - stand_in), 1)
-    is_stand_in = different > FEWEST_VALUES and others > 0.5 and _is_ordered(column)
+    # Rare names may well share one input, amounts and times may not.
+    is_amount = is_ordered(column) or bool(known.str.contains(DATE).all())
+    is_stand_in = different > FEWEST_VALUES and others > 0.5 and is_amount
     return Column(
         name, different, len(set(codes)), signal, lost, stand_in if is_stand_in else 0.0,
         _find_period(column, encoded),
-        is_read=len(set(codes.tolist())) == 1 and _is_read(subject, base, column),
+        is_read=len(set(codes)) == 1 and _is_read(subject, base, column),
     )  # fmt: skip
-
-
-def _is_ordered(column: pl.Series) -> bool:
-    """Whether values are amounts or times; rare names may well share one input."""
-    if column.dtype.is_numeric() or column.dtype.is_temporal():
-        return True
-    return bool(column.drop_nulls().str.contains(r"^\d{2,4}[-/.]\d{1,2}[-/.]\d{1,4}").all())
 
 
 def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
     """Whether `encode` needs the column, or other values of it change the inputs."""
-    if needs_column(subject, base.head(1), column.name):
+    if is_input_changed(subject, base.head(1), base.head(1).drop(column.name)):
         return True
-    variants = (
-        [column.cast(pl.Float64) * by for by in (1e3, 1e6, -1.0)]
-        if (column.dtype.is_numeric())
-        else [
-            getattr(column.str, how)() for how in ("to_uppercase", "to_lowercase", "to_titlecase")
-        ]
-    )
-
-    def inputs(values: pl.Series) -> set[bytes]:
-        changed = base.with_columns(values.cast(column.dtype, strict=False).alias(column.name))
-        return set(compute_example_keys(inputs_of(subject.task.encode(changed))))
-
-    try:
-        before = inputs(column)
-        return any(inputs(each) - before for each in variants)
-    except Exception:  # only a column that is read can be refused
-        return True
+    if column.dtype.is_numeric():
+        variants = [column.cast(pl.Float64) * by for by in (1e3, 1e6, -1.0)]
+    else:
+        variants = [column.str.to_uppercase(), column.str.to_lowercase(), column.str.to_titlecase()]
+    own = base.with_columns(column)
+    others = (each.cast(column.dtype, strict=False).alias(column.name) for each in variants)
+    return any(is_input_changed(subject, own, base.with_columns(each)) for each in others)
 
 
 def _find_period(column: pl.Series, encoded: Batch) -> float:
     """Return the interval after which an input wraps around; 0 if none does."""
     if not column.dtype.is_numeric():
         return 0.0
-    values, first = np.unique(
-        column.fill_null(np.nan).cast(pl.Float64).to_numpy(), return_index=True
-    )
-    first = first[np.isfinite(values)]
-    values = values[np.isfinite(values)]
+    numbers = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    values, first = np.unique(numbers, return_index=True)
+    first, values = first[np.isfinite(values)], values[np.isfinite(values)]
     if len(values) < FEWEST_VALUES:
         return 0.0
     found = [0.0]
@@ -273,32 +257,19 @@ def _find_period(column: pl.Series, encoded: Batch) -> float:
     return max(found)
 
 
-@dataclass(frozen=True)
-class NumberMap:
-    """The mapping from the numbers of a list column to an input of as many numbers.
-
-    Attributes:
-        column: Its name.
-        values: The different numbers of the column, rising.
-        inputs: What each becomes.
-        kept: Share of a number's bits that remain.
-        common: Share of the most frequent input.
-    """
+class NumberMap(NamedTuple):
+    """The mapping from the numbers of a list column to an input of as many numbers."""
 
     column: str
-    values: Numbers
-    inputs: Numbers
-    kept: float
-    common: float
+    values: Floats  # the different numbers of the column, rising
+    inputs: Floats  # what each becomes
+    kept: float  # share of a number's bits that remain
+    common: float  # share of the most frequent input
 
 
 def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge what becomes of numbers in lists; None if they keep their information."""
     for found in _map_lists(subject):
-        shown = (
-            f"{len(found.values)} different numbers in {found.column} become "
-            f"{len(np.unique(found.inputs))}, {found.kept:.0%} of their bits"
-        )
         if period := find_sawtooth_period(found.values, found.inputs):
             return judge.failed(
                 f"the numbers in {found.column} wrap around after {period:.6g}",
@@ -307,7 +278,8 @@ def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
             )
         if found.kept < KEPT_BITS:
             return (judge.failed if found.common > ALIKE else judge.warned)(
-                shown,
+                f"{len(found.values)} different numbers in {found.column} become "
+                f"{len(np.unique(found.inputs))}, {found.kept:.0%} of their bits",
                 hint="an integer division, a cast before the scaling, or a limit makes nearly all "
                 "of them equal: cast to float32 first",
             )
@@ -315,34 +287,25 @@ def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
 
 
 def _map_lists(subject: Subject) -> Iterator[NumberMap]:
-    """Yield a map for each list column of which each number becomes one input number."""
-    columns = subject.task.columns
+    """Yield a map for each list column and each input with one number for each of the list's."""
     rows = subject.train_rows.head(LIST_ROWS)
     tensors = inputs_of(select_head(subject.train, LIST_ROWS)).values()
     encoded = [each.reshape(len(each), -1).double().numpy() for each in tensors]
-    for name in columns.features:
-        for raw in (_read_matrix(rows[name]), *_read_pictures(rows[name])):
-            if raw is not None:
-                yield from _map_numbers(name, raw, encoded)
+    for name in subject.task.columns.features:
+        for raw in (*_read_matrix(rows[name]), *_read_pictures(rows[name])):
+            values, places = np.unique(raw, return_inverse=True)
+            for whole in encoded if len(values) >= FEWEST_NUMBERS else ():
+                each = whole[: len(raw)]
+                if each.shape != raw.shape:
+                    continue
+                first = np.zeros(len(values))
+                first[places.reshape(-1)] = each.reshape(-1)
+                if np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6):
+                    kept = count_bits(each) / max(count_bits(raw), 1e-9)
+                    yield NumberMap(name, values, first, kept, measure_most_common(each))
 
 
-def _map_numbers(name: str, raw: Numbers, encoded: Sequence[Numbers]) -> Iterator[NumberMap]:
-    """Yield the mapping into each input that has one number for each of the column's."""
-    values, places = np.unique(raw, return_inverse=True)
-    if len(values) < FEWEST_NUMBERS:
-        return
-    for whole in encoded:
-        each = whole[: len(raw)]
-        if each.shape != raw.shape:
-            continue
-        first = np.zeros(len(values))
-        first[places.reshape(-1)] = each.reshape(-1)
-        if np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6):
-            kept = count_bits(each) / max(count_bits(raw), 1e-9)
-            yield NumberMap(name, values, first, kept, measure_most_common(each))
-
-
-def _read_pictures(column: pl.Series) -> Iterator[Numbers]:
+def _read_pictures(column: pl.Series) -> Iterator[Floats]:
     """Yield pictures of one size as rows of numbers, channels last and channels first."""
     if column.dtype != pl.Binary or column.null_count():
         return
@@ -357,28 +320,25 @@ def _read_pictures(column: pl.Series) -> Iterator[Numbers]:
             yield np.moveaxis(pixels, 3, 1).reshape(len(pixels), -1)
 
 
-def _read_matrix(column: pl.Series) -> Numbers | None:
-    """Return lists of one length as rows of numbers, [N, L]; None for anything else."""
+def _read_matrix(column: pl.Series) -> Iterator[Floats]:
+    """Yield lists of one length as rows of numbers, [N, L]; nothing for anything else."""
     kind = column.dtype
     if not isinstance(kind, pl.List | pl.Array) or column.null_count() or not len(column):
-        return None
-    inner = column.explode()
-    if not inner.dtype.is_numeric() or inner.null_count() or len(inner) % len(column):
-        return None
+        return
     lengths = column.list.len() if isinstance(kind, pl.List) else column.arr.len()
-    if lengths.n_unique() != 1:
-        return None
-    return inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
+    inner = column.explode()
+    if lengths.n_unique() == 1 and inner.dtype.is_numeric() and not inner.null_count():
+        yield inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
 
 
-def count_bits(numbers: Numbers) -> float:
+def count_bits(numbers: Floats) -> float:
     """Return the entropy of the different numbers, in bits."""
     _, counts = np.unique(np.round(numbers, 9), return_counts=True)
     shares = counts / counts.sum()
     return float(-(shares * np.log2(shares)).sum())
 
 
-def measure_most_common(numbers: Numbers) -> float:
+def measure_most_common(numbers: Floats) -> float:
     """Return the share of the most frequent number."""
     _, counts = np.unique(np.round(numbers, 9), return_counts=True)
     return float(counts.max() / counts.sum())
@@ -403,24 +363,21 @@ def judge_levels(judge: Judge, subject: Subject) -> CheckResult | None:
             return (judge.failed if measure_most_common(read) > ALIKE else judge.warned)(
                 f"the model distinguishes {len(levels)} of {len(values)} different numbers in "
                 f"{name}, {kept:.0%} of their bits; {measure_most_common(read):.0%} of them look "
-                "the same to "
-                "it",
+                "the same to it",
                 hint="an integer division, a cast or a limit before the first layer: divide with "
                 "`/`, after `float()`",
             )
     return None
 
 
-def _find_levels(model: nn.Module, batch: Batch, name: str, values: Numbers) -> list[float] | None:
+def _find_levels(model: nn.Module, batch: Batch, name: str, values: Floats) -> list[float] | None:
     """Return the lowest number of each group of indistinguishable ones; None if many groups."""
-    with torch.no_grad():
-        before = model(**batch)
+    before = run_model(model, batch)
 
     def are_one(low: float, high: float) -> bool:
         tensor = batch[name]
         alike = torch.where((tensor >= low) & (tensor <= high), tensor.new_tensor(low), tensor)
-        with torch.no_grad():
-            return torch.equal(before, model(**{**batch, name: alike}))
+        return torch.equal(before, run_model(model, {**batch, name: alike}))
 
     parts = np.array_split(values, BINS)
     apart = [not are_one(part[0], part[-1]) for part in parts]
@@ -439,7 +396,7 @@ def _find_levels(model: nn.Module, batch: Batch, name: str, values: Numbers) -> 
     return groups
 
 
-def find_sawtooth_period(values: Numbers, inputs: Numbers) -> float:
+def find_sawtooth_period(values: Floats, inputs: Floats) -> float:
     """Return the period of numbers that rise evenly and fall back; 0 for others."""
     steps, rises = np.diff(values), np.diff(inputs)
     slopes = rises / steps
@@ -454,3 +411,155 @@ def find_sawtooth_period(values: Numbers, inputs: Numbers) -> float:
     period = float(np.round(back.min()))
     is_regular = period > 1 and np.allclose(back / period, np.round(back / period), atol=0.05)
     return period if is_regular else 0.0
+
+
+@dataclass(frozen=True)
+class Values:
+    """The different values of a column of integers, ascending."""
+
+    column: str  # its name
+    numbers: Codes  # the values
+    codes: Codes  # the input of each, as a number
+    shares: Floats  # of the rows that have each
+
+    @property
+    def inputs(self) -> int:
+        """Number of different inputs that the values became."""
+        return len(np.unique(self.codes))
+
+
+def describe_merged_values(
+    subject: Subject, rows: pl.DataFrame, labels: Floats, name: str
+) -> tuple[str, str] | None:
+    """Describe values merged by mistake, with a hint; None if it may be by design."""
+    column = rows[name]
+    if not column.dtype.is_integer() or column.null_count():
+        return None
+    if not FEWEST_MERGED <= column.n_unique() <= MOST_MERGED:
+        return None
+    base = rows[[0] * column.n_unique()]
+    try:
+        counts = column.value_counts().sort(name)
+        encoded = inputs_of(subject.task.encode(base.with_columns(counts[name])))
+        keys = np.array(compute_example_keys(encoded), dtype=object)
+        _, codes = np.unique(keys, return_inverse=True)
+        numbers, shares = counts[name].cast(pl.Int64).to_numpy(), counts["count"] / len(column)
+        values = Values(name, numbers, codes, shares.to_numpy())
+        unknown = _find_unknown(subject, base, values)
+    except Exception:  # values of one row in another may contradict its other columns
+        return None
+    if 1 < values.inputs <= len(values.numbers) / 2:
+        return _describe_reduced(subject, rows, labels, values, base)
+    if unknown.any() and (lost := _describe_loss(subject, rows, labels, values)):
+        first, last = values.numbers[unknown][[0, -1]]
+        return (
+            f"{name} from {first} to {last}, {values.shares[unknown].sum():.0%} of the rows, has "
+            f"the input of a value that never occurs; {lost}",
+            "the range or list of known values ends too early: take the values from fit(train)",
+        )
+    return None
+
+
+def _find_unknown(subject: Subject, base: pl.DataFrame, values: Values) -> Flags:
+    """Return frequent values at one end with the same input as values that never occur."""
+    kind, none = base[values.column].dtype, np.zeros(len(values.numbers), dtype=bool)
+    low, high = values.numbers[0], values.numbers[-1]
+    lowest, highest = (
+        base[values.column].head(0).to_frame().select(bound).item()
+        for bound in (pl.all().lower_bound(), pl.all().upper_bound())
+    )
+    below, above = max(low - FAR, lowest), min(high + FAR, highest)
+    if not below < low <= high < above:
+        return none
+    tried = pl.Series(values.column, [low, below, above, *values.numbers[1:]], dtype=kind)
+    with_them = base[[0] * len(tried)].with_columns(tried)
+    keys = compute_example_keys(inputs_of(subject.task.encode(with_them)))
+    if keys[1] != keys[2]:
+        return none
+    found = np.array([key == keys[1] for key in (keys[0], *keys[3:])])
+    is_at_end = int(np.abs(np.diff(found.astype(int))).sum()) == 1
+    others = len(np.unique(values.codes[~found])) == int((~found).sum())
+    if not is_at_end or not others or found.sum() < FEWEST_UNKNOWN:
+        return none
+    is_frequent = values.shares[found].max() > FREQUENT * np.median(values.shares[~found])
+    return found if is_frequent and values.shares[found].sum() >= UNKNOWN else none
+
+
+def _describe_reduced(
+    subject: Subject, rows: pl.DataFrame, labels: Floats, values: Values, base: pl.DataFrame
+) -> tuple[str, str] | None:
+    """Describe a modulo, or one input for nearly all values, with a hint; None otherwise."""
+    count, inputs = len(values.numbers), values.inputs
+    shown = f"{count} values of {values.column} become {inputs} inputs"
+    period = _find_modulus(values)
+    is_common = values.codes == np.bincount(values.codes).argmax()
+    is_one = min(is_common.mean(), values.shares[is_common].sum()) >= SHARED
+    # As 1345 for a quarter to two.
+    is_clock = period == 100 and bool((values.numbers % 100 < 60).all())
+    is_calendar = is_clock or any(period % each == 0 for each in CALENDAR)
+    if not is_one and (not period or is_calendar):
+        return None
+    same = f", {is_common.mean():.0%} of them the same"
+    shown += f": they wrap around after {period}" if period else same
+    hint = "look for a modulo or a limit meant for another column, or left over from an experiment"
+    if _count_vectors(subject, base, values) >= RESERVED * count:
+        return f"{shown}; the embedding has a vector for each", hint
+    lost = _describe_loss(subject, rows, labels, values) if period else ""
+    return (f"{shown}; {lost}", hint) if lost else None
+
+
+def _find_modulus(values: Values) -> int:
+    """Return the modulus by which exactly the congruent values share an input; 0 if none."""
+    inputs = values.inputs
+    for period in range(inputs, 4 * inputs):
+        rest = values.numbers % period
+        pairs = np.unique(rest * len(values.numbers) + values.codes)
+        if len(np.unique(rest)) == inputs == len(pairs):
+            return period
+    return 0
+
+
+def _describe_loss(subject: Subject, rows: pl.DataFrame, labels: Floats, values: Values) -> str:
+    """Describe the label's variance that the values explain beyond all inputs; empty if none."""
+    every = max(subject.num_rows() // ROWS, 1)
+    tensors = [each[::every][:ROWS] for each in inputs_of(subject.train).values()]
+    wide = torch.cat([each.reshape(len(each), -1).double() for each in tensors], dim=1)
+    forest = RandomForestRegressor(
+        30, min_samples_leaf=4, max_features=0.5, oob_score=True, random_state=0
+    ).fit(wide[:, :WIDEST].numpy(), labels[:, 0] if labels.shape[1] == 1 else labels)
+    predicted = forest.oob_prediction_.reshape(labels.shape)
+    places = np.searchsorted(values.numbers, rows[values.column].cast(pl.Int64).to_numpy())
+    lost = measure_signal(places, labels - predicted, values.codes[places])
+    if lost.errors < CLEAR_ERRORS or lost.share < WORTH_SHARE:
+        return ""
+    return (
+        f"the lost difference explains {lost.share:.1%} of the label's variance that the inputs "
+        f"leave ({lost.errors:.0f} standard errors)"
+    )
+
+
+def _count_vectors(subject: Subject, base: pl.DataFrame, values: Values) -> int:
+    """Count an embedding's vectors for the column; 0 if no embedding looks it up."""
+    model, seen = evaluated(subject.build_model()), list[tuple[int, Tensor]]()
+
+    def note(_: str, module: nn.Embedding, given: tuple[Tensor, ...]) -> None:
+        seen.append((module.num_embeddings, given[0].reshape(len(given[0]), -1)))
+
+    column = pl.Series(values.column, values.numbers, dtype=base[values.column].dtype)
+    varied = inputs_of(subject.task.encode(base.with_columns(column)))
+    with watch_modules(model, note, kinds=nn.Embedding, is_before=True):
+        run_model(model, varied)
+        calls = seen.copy()
+        seen.clear()
+        run_model(model, select_head(subject.train, PROBED_ROWS))
+    found = [0]
+    for (vectors, codes), (_, usual) in zip(calls, seen, strict=False):
+        if len(codes) != len(values.numbers):
+            continue
+        # Fields that share a table each have a range of it.
+        starts = usual.amin(dim=0).tolist()
+        for place in (codes != codes[:1]).any(dim=0).nonzero().flatten().tolist():
+            end = min([vectors, *(each for each in starts if each > starts[place])])
+            used = len(np.unique(codes[:, place].numpy()))
+            found.append(end - starts[place] if used == values.inputs else 0)
+    return max(found)

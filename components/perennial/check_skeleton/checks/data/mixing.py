@@ -1,12 +1,10 @@
 """Mixing: the share of each row in an augmented example, compared with that in its label."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.models import run_model
 from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Subject, select_head, select_rows
 from perennial.contracts.skeleton import CheckResult
@@ -26,83 +24,33 @@ HALF = 0.5
 COMPARED_LOSSES = 4
 
 
-@dataclass(frozen=True)
-class Shares:
-    """The share of each row in an augmented batch.
-
-    Attributes:
-        inputs: Share of row [B] in the widest input of each example [B]; NaN if unknown.
-        labels: The same in its label.
-        is_blend: Whether every number of an example holds that share of the row's.
-    """
-
-    inputs: Tensor
-    labels: Tensor
-    is_blend: Tensor
-
-
-@dataclass(frozen=True)
-class Mixing:
-    """Counts of examples that mix two rows of different labels.
-
-    Attributes:
-        ordered: Examples whose inputs and label take their larger share from the same row.
-        turned: Examples whose inputs and label take it from different rows.
-        blended: Convex combinations of two rows.
-        unlabelled: Those of them whose label is one row's.
-        are_halves: Whether all of them are made of two equal parts.
-    """
-
-    ordered: int
-    turned: int
-    blended: int
-    unlabelled: int
-    are_halves: bool
-
-    @property
-    def is_backwards(self) -> bool:
-        """Whether labels are mixed with the shares exchanged."""
-        clear = self.ordered + self.turned
-        return self.turned >= CLEAR_EXAMPLES and self.turned >= MOST_OF * clear
-
-    @property
-    def is_unlabelled(self) -> bool:
-        """Whether rows are blended in random shares while their labels stay unmixed."""
-        return (
-            self.unlabelled >= CLEAR_EXAMPLES
-            and self.unlabelled >= MOST_OF * self.blended
-            and not self.are_halves
-        )
-
-
 def judge_mixing(judge: Judge, subject: Subject, mixed: int) -> CheckResult | None:
     """Judge whether labels are mixed like their rows; None if no mistake was found.
 
-    Args:
-        judge: The check's judge.
-        subject: The subject whose augmentation mixes rows.
-        mixed: Number of examples that seem to mix several rows while their label is of one.
+    `mixed` is the number of examples that seem to mix several rows while their label is of one.
     """
     batch, other = exchange_rows(subject)
     with made_up("batches with one row exchanged in one tensor"):
-        mixing = observe_mixing(subject.task, batch, other, subject.seed)
-    if mixing and mixing.is_backwards:
+        found = _observe_mixing(subject.task, batch, other, subject.seed)
+    ordered, turned, blended, unlabelled, are_halves = found
+    if turned >= CLEAR_EXAMPLES and turned >= MOST_OF * (ordered + turned):
         return judge.failed(
-            f"{mixing.turned} of {mixing.turned + mixing.ordered} augmented examples contain most "
-            "of one row, but most of another row's label",
+            f"{turned} of {turned + ordered} augmented examples contain most of one row, but most "
+            "of another row's label",
             hint="the shares of the labels are exchanged: mix them by the same share as the inputs",
         )
     hint = (
         "mix every tensor and the labels in the same proportion; otherwise the loss penalises "
         "correct predictions"
     )
-    if mixing and mixing.is_unlabelled:
+    # Rows are blended in random shares while their labels stay unmixed.
+    if unlabelled >= CLEAR_EXAMPLES and unlabelled >= MOST_OF * blended and not are_halves:
         with made_up("augmented labels of other rows"):
             is_in_loss = is_other_label_in_loss(subject, batch, subject.seed)
         if not is_in_loss:
             return judge.failed(
-                f"{mixing.unlabelled} of {mixing.blended} augmented examples blend two rows with "
-                "different labels, but have the label of one",
+                f"{unlabelled} of {blended} augmented examples blend two rows with different "
+                "labels, but have the label of one",
                 hint=hint,
             )
         return None
@@ -120,56 +68,62 @@ def exchange_rows(subject: Subject) -> tuple[Batch, Batch]:
     batch = subject.balanced(2 * TRACED_ROWS)
     rows = min(TRACED_ROWS, len(batch[LABEL]) // 2)
     other = select_rows(batch, slice(rows, 2 * rows))
-    if batch[LABEL].ndim == 1:
-        other[LABEL] = _find_other_labels(batch[LABEL])[:rows]
+    if (labels := batch[LABEL]).ndim == 1:
+        # The next different label; the own one if there is none.
+        differs, turns = labels[None, :] != labels[:, None], torch.arange(len(labels))
+        ahead = (turns[None, :] - turns[:, None]) % len(labels)
+        other[LABEL] = labels[torch.where(differs, ahead, len(labels)).argmin(dim=1)][:rows]
     return select_head(batch, rows), other
 
 
-def _find_other_labels(labels: Tensor) -> Tensor:
-    """Return for each label the next different one; itself if there is none."""
-    differs = labels[None, :] != labels[:, None]
-    turns = torch.arange(len(labels))
-    ahead = (turns[None, :] - turns[:, None]) % len(labels)
-    return labels[torch.where(differs, ahead, len(labels)).argmin(dim=1)]
+def _observe_mixing(
+    task: Task, batch: Batch, other: Batch, seed: int
+) -> tuple[int, int, int, int, bool]:
+    """Measure how two rows of different labels are mixed over several draws.
 
+    The examples of `other` replace those of `batch` in turn.
 
-def observe_mixing(task: Task, batch: Batch, other: Batch, seed: int) -> Mixing | None:
-    """Measure how rows and labels are mixed over several draws; None if shares are unknown.
-
-    Args:
-        task: The task that augments.
-        batch: Examples of one label each.
-        other: As many examples, which replace those of `batch` in turn.
-        seed: The seed of the draws.
+    Returns:
+        Examples whose inputs and label take their larger share from the same row; those that take
+        it from different rows; convex combinations; those of them whose label is one row's;
+        whether all of them are made of two equal parts. All 0 where shares are unknown.
     """
+    nothing = 0, 0, 0, 0, False
     floats = {n: t for n, t in inputs_of(batch).items() if t.is_floating_point()}
     name = max(floats, key=lambda each: floats[each][0].numel(), default=None)
     if name is None or batch[LABEL].ndim != 1:
-        return None
+        return nothing
     counts, smaller = torch.zeros(4, dtype=torch.long), list[float]()
     for draw in range(DRAWS):
-        found = _measure_shares(task, batch, other, (name, seed + draw))
+        found = _measure_shares(task, batch, other, name, seed + draw)
         if found is None:
-            return None
-        seen, parts = _count_mixed(found, batch[LABEL])
+            return nothing
+        seen, parts = _count_mixed(*found, batch[LABEL])
         counts += seen
         smaller += parts
     ordered, turned, blended, unlabelled = counts.tolist()
     halves = all(abs(share - HALF) < ROUNDING for share in smaller)
-    return Mixing(ordered, turned, blended, unlabelled, halves)
+    return ordered, turned, blended, unlabelled, halves
+
+
+def augment_copy(
+    task: Task, batch: Batch, seed: int, generator: torch.Generator | None = None
+) -> Batch:
+    """Return the augmented batch; the given one stays unchanged."""
+    copied = {name: tensor.clone() for name, tensor in batch.items()}
+    return task.augment(copied, (generator or torch.Generator()).manual_seed(seed))
 
 
 def _measure_shares(
-    task: Task, batch: Batch, other: Batch, drawn: tuple[str, int]
-) -> Shares | None:
-    name, seed = drawn
+    task: Task, batch: Batch, other: Batch, name: str, seed: int
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return the share of each row [B] in each augmented example's input and label, [B, B].
+
+    NaN where it is unknown. The third tensor tells whether every number of the example has that
+    share of the row's.
+    """
     rows, generator = len(batch[LABEL]), torch.Generator()
-
-    def augmented(changed: Batch) -> Batch:
-        copied = {key: tensor.clone() for key, tensor in changed.items()}
-        return task.augment(copied, generator.manual_seed(seed))
-
-    first = augmented(batch)
+    first = augment_copy(task, batch, seed, generator)
     if first[name].shape != batch[name].shape or first.keys() != batch.keys():
         return None
     state = generator.get_state()
@@ -177,7 +131,8 @@ def _measure_shares(
     is_blend = torch.zeros(rows, rows, dtype=torch.bool)
     for row in range(rows):
         is_it = torch.arange(rows) == row
-        moved = augmented({**batch, name: _exchange(batch[name], other[name], is_it)})[name]
+        changed = {**batch, name: _exchange(batch[name], other[name], is_it)}
+        moved = augment_copy(task, changed, seed, generator)[name]
         if torch.equal(generator.get_state(), state):
             given = (other[name][row] - batch[name][row]).double().flatten().abs().sort().values
             taken = (moved - first[name]).double().flatten(1).abs().sort(dim=1).values
@@ -185,38 +140,39 @@ def _measure_shares(
             inputs[:, row] = share.float()
             off = (taken - share[:, None] * given).norm(dim=1) / taken.norm(dim=1).clamp_min(1e-12)
             is_blend[:, row] = off < ROUNDING
-        moved = augmented({**batch, LABEL: _exchange(batch[LABEL], other[LABEL], is_it)})[LABEL]
+        changed = {**batch, LABEL: _exchange(batch[LABEL], other[LABEL], is_it)}
+        moved = augment_copy(task, changed, seed, generator)[LABEL]
         step = float((other[LABEL][row] - batch[LABEL][row]).abs())
         if torch.equal(generator.get_state(), state) and step:
             change = (moved - first[LABEL]).double().reshape(rows, -1).norm(dim=1)
             is_same_form = first[LABEL].ndim == 1
             labels[:, row] = (change / (step if is_same_form else 2**0.5)).float()
-    return Shares(inputs, labels, is_blend)
+    return inputs, labels, is_blend
 
 
 def _exchange(tensor: Tensor, other: Tensor, is_it: Tensor) -> Tensor:
     return torch.where(is_it.reshape(-1, *[1] * (tensor.ndim - 1)), other, tensor)
 
 
-def _count_mixed(found: Shares, labels: Tensor) -> tuple[Tensor, list[float]]:
+def _count_mixed(
+    shares: Tensor, label_shares: Tensor, is_blend: Tensor, labels: Tensor
+) -> tuple[Tensor, list[float]]:
     """Count ordered, turned, blended and unlabelled examples; list blends' smaller shares."""
     counts, smaller = torch.zeros(4, dtype=torch.long), list[float]()
     for row in range(len(labels)):
-        inputs, given = found.inputs[row], found.labels[row]
+        inputs, given = shares[row], label_shares[row]
         parts = torch.nonzero(inputs > LEAST_SHARE).flatten()
         if bool(inputs.isnan().any()) or len(parts) != 2 or bool(given[parts].isnan().any()):
             continue
         one, two = parts[inputs[parts].argsort(descending=True)].tolist()
         if labels[one] == labels[two]:
             continue
-        apart, label_shares = float(inputs[one] - inputs[two]), given[[one, two]] / given.sum()
-        if apart > CLEARLY_MORE:
-            counts[0] += int(label_shares[0] - label_shares[1] > CLEARLY_MORE)
-            counts[1] += int(
-                label_shares[1] - label_shares[0] > CLEARLY_MORE and float(label_shares.min()) > 0
-            )
+        first, second = (given[[one, two]] / given.sum()).tolist()
+        if float(inputs[one] - inputs[two]) > CLEARLY_MORE:
+            counts[0] += int(first - second > CLEARLY_MORE)
+            counts[1] += int(second - first > CLEARLY_MORE and min(first, second) > 0)
         is_convex = abs(float(inputs.sum()) - 1) < ROUNDING
-        if is_convex and bool(found.is_blend[row, [one, two]].all()):
+        if is_convex and bool(is_blend[row, [one, two]].all()):
             counts[2] += 1
             counts[3] += int((given > 0).sum() == 1)
             smaller.append(float(inputs[two]))
@@ -228,15 +184,13 @@ def is_other_label_in_loss(subject: Subject, batch: Batch, seed: int) -> bool:
 
     A task may keep its random shares, and mix losses instead of labels.
     """
-    task = subject.task
-    copied = {key: tensor.clone() for key, tensor in batch.items()}
-    augmented = task.augment(copied, torch.Generator().manual_seed(seed))
-    output = subject.build_model()(**inputs_of(augmented)).detach()
-    measured: Callable[[Batch], Tensor] = lambda some: task.training_losses(output, some)  # noqa: E731
-    before, rows = measured(augmented), torch.arange(len(output))
+    losses = subject.task.training_losses
+    augmented = augment_copy(subject.task, batch, seed)
+    output = run_model(subject.build_model(), augmented)
+    before, rows = losses(output, augmented), torch.arange(len(output))
     turned = select_rows(augmented, rows.roll(1))[LABEL]
     for row in range(min(COMPARED_LOSSES, len(rows))):
         labels = _exchange(turned, augmented[LABEL], rows == row)
-        if not torch.isclose(measured({**augmented, LABEL: labels})[row], before[row]):
+        if not torch.isclose(losses(output, {**augmented, LABEL: labels})[row], before[row]):
             return True
     return False

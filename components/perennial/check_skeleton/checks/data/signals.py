@@ -1,15 +1,13 @@
 """Columns: how well one predicts the label, and whether `encode` reads it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from perennial.check_skeleton.subject import Subject
-from perennial.engine.task import LABEL, Batch, inputs_of
+from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, find_differences
+from perennial.engine.task import LABEL, inputs_of
 
 ROWS = 4096
 BINS = 16
@@ -18,8 +16,6 @@ MOST_CLASSES = 10
 DRAWS = 40
 NONE = -1
 
-Numbers = NDArray[np.float64]
-Codes = NDArray[np.int64]
 # Rows compared on each side of a border, and how far they may reach: tails of clusters reach
 # over more than one deviation of their class, slices of a range that was cut over a tenth.
 NEAREST_SHARE = 0.05
@@ -31,18 +27,13 @@ READ_ROWS = 64
 
 @dataclass(frozen=True)
 class Signal:
-    """The strength with which groups of rows predict the label.
+    """The strength with which groups of rows predict the label."""
 
-    Attributes:
-        share: Share of the label's variance explained, minus what random groups would explain.
-        errors: The same difference in standard deviations of random groups.
-    """
-
-    share: float
-    errors: float
+    share: float  # share of the label's variance explained, minus what random groups would explain
+    errors: float  # the same difference in standard deviations of random groups
 
 
-def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
+def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Floats]:
     """Return rows from the whole training sample, and their labels as columns of numbers."""
     every = max(subject.num_rows() // ROWS, 1)
     rows = subject.train_rows.gather_every(every).head(ROWS)
@@ -58,7 +49,7 @@ def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
 def group_values(column: pl.Series, most: int = BINS) -> Codes:
     """Return a code for each value, or for each bin of numbers; missing values have their own."""
     bins_used = max(min(most, len(column) // FEWEST_IN_BIN), BINS)
-    if column.dtype.is_numeric() or column.dtype.is_temporal():
+    if is_ordered(column):
         numbers = column.to_physical().cast(pl.Float64).fill_nan(None)
         if numbers.n_unique() > 2 * bins_used:
             present = numbers.drop_nulls().to_numpy()
@@ -70,7 +61,7 @@ def group_values(column: pl.Series, most: int = BINS) -> Codes:
     return ranks.fill_null(NONE).to_numpy()
 
 
-def measure_signal(groups: Codes, labels: Numbers, given: Codes | None = None) -> Signal:
+def measure_signal(groups: Codes, labels: Floats, given: Codes | None = None) -> Signal:
     """Measure how far the groups' mean labels lie apart, compared with random groups.
 
     Args:
@@ -82,30 +73,31 @@ def measure_signal(groups: Codes, labels: Numbers, given: Codes | None = None) -
     random, (_, codes) = np.random.default_rng(0), np.unique(groups, return_inverse=True)
     own = np.argsort(given, kind="stable")
     centred = labels - _average_by_group(given, labels)[given]
-    found = _sum_between_groups(codes, centred)
-    drawn = []
+
+    def sum_between_groups(codes: Codes) -> float:
+        return float((_average_by_group(codes, centred)[codes] ** 2).sum())
+
+    found, drawn = sum_between_groups(codes), []
     for _ in range(DRAWS):
         exchanged = np.empty_like(codes)
         # Permute the groups among rows of the same `given` code.
         exchanged[own] = codes[np.lexsort((random.random(len(codes)), given))]
-        drawn.append(_sum_between_groups(exchanged, centred))
+        drawn.append(sum_between_groups(exchanged))
     variance = float(((labels - labels.mean(axis=0)) ** 2).sum())
     error = float(np.std(drawn, ddof=1))
     lead = found - float(np.mean(drawn))
     return Signal(lead / max(variance, 1e-12), lead / error if error > 1e-9 * variance else 0.0)
 
 
-def _sum_between_groups(codes: Codes, centred: Numbers) -> float:
-    """Return the sum of squares between groups."""
-    return float((_average_by_group(codes, centred)[codes] ** 2).sum())
-
-
-def _average_by_group(codes: Codes, labels: Numbers) -> Numbers:
+def _average_by_group(codes: Codes, labels: Floats) -> Floats:
     counts = np.maximum(np.bincount(codes), 1)
-    means: Numbers = np.stack(
-        [np.bincount(codes, weights=each) / counts for each in labels.T], axis=1
-    )
-    return means
+    means = [np.bincount(codes, weights=each) / counts for each in labels.T]
+    return np.asarray(np.stack(means, axis=1))
+
+
+def is_ordered(column: pl.Series) -> bool:
+    """Whether a column holds amounts or times."""
+    return column.dtype.is_numeric() or column.dtype.is_temporal()
 
 
 def is_plain(column: pl.Series) -> bool:
@@ -121,24 +113,8 @@ def is_free_text(column: pl.Series) -> bool:
     return float(column.str.count_matches(r"\s+").mean() or 0.0) >= 3  # type: ignore[arg-type]
 
 
-def join_names(names: Sequence[str], most: int = 4) -> str:
-    """Join column names, abbreviated after the first few."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def is_cut_at_borders(values: Numbers, codes: Numbers) -> bool:
-    """Whether classes are adjacent intervals of one number, without a gap between them.
-
-    Args:
-        values: One for each row.
-        codes: The classes of the rows.
-    """
-    return bool(find_cut_columns(values[:, None], codes).any())
-
-
-def find_cut_columns(values: Numbers, codes: Numbers) -> NDArray[np.bool_]:
-    """Return whether `is_cut_at_borders` holds, for each of the columns [N, D]."""
+def find_cut_columns(values: Floats, codes: Floats) -> Flags:
+    """Return for which columns [N, D] classes are adjacent intervals, without a gap."""
     found = np.zeros(values.shape[1], dtype=np.bool_)
     classes, counts = np.unique(codes, return_counts=True)
     if not 2 <= len(classes) <= MOST_INTERVALS or counts.min() < FEWEST_IN_CLASS:
@@ -153,7 +129,7 @@ def find_cut_columns(values: Numbers, codes: Numbers) -> NDArray[np.bool_]:
     return found
 
 
-def _are_adjacent(values: Numbers, codes: Numbers) -> bool:
+def _are_adjacent(values: Floats, codes: Floats) -> bool:
     parts = sorted((np.sort(values[codes == each]) for each in np.unique(codes)), key=min)
     steps = np.diff(np.unique(values))
     step = float(np.median(steps)) if len(steps) > 1 else 0.0
@@ -166,58 +142,40 @@ def _are_adjacent(values: Numbers, codes: Numbers) -> bool:
     return True
 
 
+def spread_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return a few rows from the whole sample: neighbours in time are too similar."""
+    return rows.gather_every(max(rows.height // READ_ROWS, 1)).head(READ_ROWS)
+
+
+def is_input_changed(subject: Subject, rows: pl.DataFrame, changed: pl.DataFrame) -> bool:
+    """Whether `encode` returns other inputs for changed rows, or rejects them."""
+    before = inputs_of(subject.task.encode(rows))
+    try:
+        return bool(find_differences(before, inputs_of(subject.task.encode(changed))))
+    except Exception:  # only a column that is read can be missed or rejected
+        return True
+
+
 def is_read(subject: Subject, name: str) -> bool:
     """Whether the inputs of some rows change with the values of a column."""
-    rows = _spread_rows(subject)
-    return _is_changed(subject, rows, rows[name].gather(_choose_others(rows[name])))
-
-
-def needs_column(subject: Subject, rows: pl.DataFrame, name: str) -> bool:
-    """Whether `encode` fails without a column, or returns other inputs."""
-    try:
-        after = inputs_of(subject.task.encode(rows.drop(name)))
-    except Exception:  # only a column that is read can be missed
-        return True
-    return not are_equal(inputs_of(subject.task.encode(rows)), after)
+    rows = spread_rows(subject.train_rows)
+    return is_input_changed(subject, rows, rows.with_columns(_exchange(rows[name])))
 
 
 def is_position_read(subject: Subject, name: str, position: int) -> bool:
     """Whether the inputs change with one position of a column's lists; below 0, from the end."""
-    rows = _spread_rows(subject)
-    lists = rows[name].to_list()
-    held = pl.Series([each[position] for each in lists])
-    changed = [list(each) for each in lists]
-    for each, value in zip(changed, held.gather(_choose_others(held)).to_list(), strict=True):
+    rows = spread_rows(subject.train_rows)
+    lists = [list(each) for each in rows[name].to_list()]
+    held = _exchange(pl.Series([each[position] for each in lists]))
+    for each, value in zip(lists, held, strict=True):
         each[position] = value
-    return _is_changed(subject, rows, pl.Series(name, changed, dtype=rows[name].dtype))
+    changed = rows.with_columns(pl.Series(name, lists, dtype=rows[name].dtype))
+    return is_input_changed(subject, rows, changed)
 
 
-def _is_changed(subject: Subject, rows: pl.DataFrame, column: pl.Series) -> bool:
-    try:
-        before = inputs_of(subject.task.encode(rows))
-        after = inputs_of(subject.task.encode(rows.with_columns(column)))
-    except Exception:  # only a column that is read can be rejected
-        return True
-    return not are_equal(before, after)
-
-
-def are_equal(before: Batch, after: Batch) -> bool:
-    """Whether two batches hold the same tensors."""
-    return before.keys() == after.keys() and all(
-        before[name].shape == after[name].shape
-        and bool(((before[name] == after[name]) | (before[name] != before[name])).all())
-        for name in before
-    )
-
-
-def _spread_rows(subject: Subject) -> pl.DataFrame:
-    every = max(subject.train_rows.height // READ_ROWS, 1)
-    return subject.train_rows.gather_every(every).head(READ_ROWS)
-
-
-def _choose_others(values: pl.Series) -> pl.Series:
-    """Return places of values to take instead, shifted by half the sorted order."""
+def _exchange(values: pl.Series) -> pl.Series:
+    """Return the values in other rows, shifted by half the sorted order."""
     order = values.arg_sort().to_numpy()
     places = np.empty_like(order)
     places[order] = np.roll(order, len(order) // 2)
-    return pl.Series(places)
+    return values.gather(pl.Series(places))

@@ -5,28 +5,28 @@ given the amount. A noisy copy of the outcome depends on the outcome alone, whil
 features still improve its prediction of the outcome.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
-    Numbers,
     find_cut_columns,
     group_values,
-    is_cut_at_borders,
+    is_ordered,
     is_plain,
     is_position_read,
     is_read,
-    join_names,
     measure_signal,
     probe_rows,
 )
-from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, select_head
+from perennial.check_skeleton.registry import Judge, check, join_names
+from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, inputs_of
 
@@ -65,34 +65,19 @@ MOST_EQUAL = 0.25
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of the training sample, with their labels.
+    """Rows of the training sample, with their labels."""
 
-    Attributes:
-        subject: The subject of the check.
-        frame: Rows from the whole training sample.
-        labels: Their labels as columns of numbers.
-        codes: Their labels as `encode` returns them.
-        names: Features that hold single values.
-    """
-
-    subject: Subject
-    frame: pl.DataFrame
-    labels: Numbers
-    codes: Numbers
-    names: list[str]
-
-    @property
-    def is_number(self) -> bool:
-        """Whether the label is an amount, not a class."""
-        return self.subject.task.kind == "regression"
+    subject: Subject  # the subject of the check
+    frame: pl.DataFrame  # rows from the whole training sample
+    labels: Floats  # their labels as columns of numbers
+    codes: Floats  # their labels as `encode` returns them
+    names: list[str]  # features that hold single values
 
 
 @check(
     "telling_columns",
-    expects=(
-        f"no feature that explains {TELLING_SHARE:.0%} of the label's variance alone, no "
-        "row numbers among the features, and no position of a window that holds the label"
-    ),
+    expects=f"no feature that explains {TELLING_SHARE:.0%} of the label's variance alone, no "
+    "row numbers among the features, and no position of a window that holds the label",
     source="guides: the target, or a consequence of it, used as an input; is it known when the "
     "prediction is made?",
     needs_losses=False,
@@ -102,14 +87,19 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
     columns = subject.task.columns
     if columns.label in columns.features or subject.task.reconstructs_inputs:
         return judge.skipped("the label is a feature by design")
+    position = None
+    if place := describe_label_position(subject):
+        position = judge.failed(
+            f"{place}, in every row",
+            hint="the window contains the label: it ends one step too late, the shift has the "
+            "wrong sign, or a lag is 0. End it before the label, or shift the label further",
+        )
     if subject.task.kind == "statistic":
-        return _judge_position(judge, subject) or judge.skipped("there is no single label")
+        return position or judge.skipped("there is no single label")
     frame, labels = probe_rows(subject)
     codes = subject.train[LABEL][:: max(subject.num_rows() // len(frame), 1)][: len(frame)]
-    rows = Rows(
-        subject, frame, labels, codes.double().numpy(),
-        [name for name in columns.features if is_plain(frame[name])],
-    )  # fmt: skip
+    plain = [name for name in columns.features if is_plain(frame[name])]
+    rows = Rows(subject, frame, labels, codes.double().numpy(), plain)
     found = {
         name: measure_signal(group_values(frame[name], FINE_BINS), labels).share
         for name in rows.names
@@ -118,7 +108,7 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
     return (
         _judge_copies(judge, rows)
         or _judge_definition(judge, rows, found)
-        or _judge_position(judge, subject)
+        or position
         or _judge_shares(judge, rows, found)
         or judge.passed(
             f"the best single predictor is {best}: {found[best]:.1%} of the label's variance"
@@ -134,35 +124,19 @@ def _judge_copies(judge: Judge, rows: Rows) -> CheckResult | None:
     same = [name for name in rows.names if _is_label(rows.frame[name], label, rows.labels)]
     if not same:
         return None
-    report = judge.failed if _is_relevant(rows, same) else judge.warned
-    return report(
+    return (judge.failed if _is_relevant(rows, same) else judge.warned)(
         f"the label of every row is determined by {join_names(same)}",
         hint="it is the label under another name or in another unit: remove it from the features",
     )
 
 
-def _judge_position(judge: Judge, subject: Subject) -> CheckResult | None:
-    place = describe_label_position(subject)
-    if not place:
-        return None
-    return judge.failed(
-        f"{place}, in every row",
-        hint="the window contains the label: it ends one step too late, the shift has the wrong "
-        "sign, or a lag is 0. End it before the label, or shift the label further",
-    )
-
-
 def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
     """Fail on columns that determine every class, or that only the label explains."""
-    telling = sorted(
-        (
-            name
-            for name, share in found.items()
-            if share > NUMBERED_SHARE and not _is_following_time(rows, name)
-        ),
-        key=lambda name: -found[name],
-    )
-    if counted := [n for n in telling if not rows.is_number and _is_numbering(rows, n)]:
+    is_class = rows.subject.task.kind != "regression"
+    strong = (name for name, share in found.items() if share > NUMBERED_SHARE)
+    telling = [name for name in strong if not _is_following_time(rows, name)]
+    telling.sort(key=lambda name: -found[name])
+    if counted := [n for n in telling if is_class and _is_numbering(rows, n)]:
         if _is_relevant(rows, counted):
             return judge.failed(
                 f"{found[counted[0]]:.1%} of the label's variance is explained by "
@@ -171,23 +145,17 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
                 "the column under data.ids, and shuffle the export",
             )
         return None
-    defining = [name for name in telling if not rows.is_number and _is_defining(rows, name)]
-    absent = [name for name in rows.names if not rows.is_number and _is_absent(rows, name)]
+    defining = [name for name in telling if is_class and _is_defining(rows, name)]
+    absent = [name for name in rows.names if is_class and _is_absent(rows, name)]
     if (defining or absent) and _is_relevant(rows, defining + absent):
+        how = "the class of every row is determined by" if defining else "empty in one class only:"
         return judge.failed(
-            (
-                "the class of every row is determined by "
-                if defining
-                else "empty in one class only: "
-            )
-            + join_names(defining + absent),
+            f"{how} " + join_names(defining + absent),
             hint="the label was made from it, or it is written after the outcome is known: remove "
             "it from the features",
         )
-    if rows.is_number:
-        late = [
-            n for n in telling if is_consequence_of_label(rows.frame, rows.names, n, rows.codes)
-        ]
+    if not is_class:
+        late = [name for name in telling if _is_consequence_of_label(rows, name)]
         if late and _is_relevant(rows, late):
             return judge.failed(
                 f"{found[late[0]]:.1%} of the label's variance is explained by {join_names(late)} "
@@ -206,11 +174,11 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
         if frame[name].null_count()
     }
     if telling := [name for name, share in {**found, **empty}.items() if share > TELLING_SHARE]:
-        first = telling[0]
-        by_absence = empty.get(first, 0.0) > TELLING_SHARE
+        share, absence = found[telling[0]], empty.get(telling[0], 0.0)
         return judge.warned(
-            f"{max(found[first], empty.get(first, 0.0)):.1%} of the label's variance is explained "
-            f"by {'missing values of ' if by_absence else ''}{join_names(telling)} alone",
+            f"{max(share, absence):.1%} of the label's variance is explained by "
+            f"{'missing values of ' if absence > TELLING_SHARE else ''}{join_names(telling)} "
+            "alone",
             hint="is it known when the prediction is made? If it is written after the outcome is "
             "known, remove it from the features, or declare data.available_at",
         )
@@ -228,7 +196,7 @@ def _is_relevant(rows: Rows, names: Sequence[str]) -> bool:
     return len(rows.names) > 1 and any(is_read(rows.subject, name) for name in names)
 
 
-def _is_label(column: pl.Series, label: pl.Series, labels: Numbers) -> bool:
+def _is_label(column: pl.Series, label: pl.Series, labels: Floats) -> bool:
     """Whether values and labels correspond one to one in every row."""
     if column.null_count() or (not column.dtype.is_numeric() and labels.shape[1] == 1):
         return False
@@ -245,9 +213,9 @@ def _is_defining(rows: Rows, name: str) -> bool:
     column = rows.frame[name]
     if column.null_count() or column.len() < FEWEST_ROWS:
         return False
-    if _is_ordered(column):
+    if is_ordered(column):
         values = column.to_physical().cast(pl.Float64).to_numpy()
-        if is_cut_at_borders(values, rows.codes):
+        if find_cut_columns(values[:, None], rows.codes).any():
             return True
     groups = pl.DataFrame({"value": column, "code": rows.codes})
     decided = groups.group_by("value").agg(pl.col("code").n_unique(), pl.len())
@@ -262,26 +230,18 @@ def _is_absent(rows: Rows, name: str) -> bool:
     """Whether the column is empty in all rows of one of two classes, and in no others."""
     missing = rows.frame[name].is_null().to_numpy()
     least = min(missing.sum(), (~missing).sum())
-    is_two = len(np.unique(rows.codes)) == 2
-    return bool(is_two and least >= FEWEST_VALUES and _is_split(missing, rows.codes))
-
-
-def _is_split(parts: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]", codes: Numbers) -> bool:
-    return not set(codes[parts].tolist()) & set(codes[~parts].tolist())
+    classes, others = (set(rows.codes[where].tolist()) for where in (missing, ~missing))
+    return bool(least >= FEWEST_VALUES and len(classes) == len(others) == 1 and classes != others)
 
 
 def _is_following_time(rows: Rows, name: str) -> bool:
     """Whether a column rises with a stream's time, over which labels may change permanently."""
     time = rows.subject.data.time if rows.subject.data else None
     column = rows.frame[name]
-    if time is None or time not in rows.frame.columns or not _is_ordered(column):
+    if time is None or time not in rows.frame.columns or not is_ordered(column):
         return False
     first, second = (each.rank().fill_null(0).to_numpy() for each in (column, rows.frame[time]))
     return bool(np.corrcoef(first, second)[0, 1] > WITH_TIME)
-
-
-def _is_ordered(column: pl.Series) -> bool:
-    return column.dtype.is_numeric() or column.dtype.is_temporal()
 
 
 def _is_numbering(rows: Rows, name: str) -> bool:
@@ -301,22 +261,14 @@ def _is_counting(column: pl.Series) -> bool:
     return bool(places > 0.999 and (column.diff().drop_nulls() > 0).all())
 
 
-def is_consequence_of_label(
-    rows: pl.DataFrame, names: list[str], name: str, labels: Numbers
-) -> bool:
-    """Whether the label, and no other column, explains a column that predicts it.
-
-    Args:
-        rows: Of the data.
-        names: Columns to compare with.
-        name: The column in question.
-        labels: One number for each row.
-    """
-    column = rows[name]
-    if not column.dtype.is_numeric() or column.null_count() or len(labels) < FEWEST_COMPARED:
+def _is_consequence_of_label(rows: Rows, name: str) -> bool:
+    """Whether the label, and no other column, explains a column that predicts it."""
+    column = rows.frame[name]
+    if not column.dtype.is_numeric() or column.null_count() or len(rows.codes) < FEWEST_COMPARED:
         return False
-    others = [part for each in names if each != name for part in _make_number_columns(rows[each])]
-    values, truth = _standardise(column.cast(pl.Float64).to_numpy()), _standardise(labels)
+    other_names = (each for each in rows.names if each != name)
+    others = [part for each in other_names for part in _make_number_columns(rows.frame[each])]
+    values, truth = _standardise(column.cast(pl.Float64).to_numpy()), _standardise(rows.codes)
     if not others or np.var(_compute_residuals(truth, values)) > 1 - TELLING:
         return False
     features = np.stack(others, axis=1)
@@ -330,43 +282,33 @@ def is_consequence_of_label(
     return adds > CLEAR and abs(lacks) < NOTHING and biased < NOTHING_OF_MANY
 
 
-def _make_number_columns(column: pl.Series) -> list[Numbers]:
-    if column.dtype.is_numeric() or column.dtype.is_temporal():
+def _make_number_columns(column: pl.Series) -> list[Floats]:
+    if is_ordered(column):
         numbers = column.to_physical().cast(pl.Float64).fill_nan(None)
         filled = _standardise(numbers.fill_null(strategy="mean").fill_null(0.0).to_numpy())
         return [filled, filled**2]
-    values = column.cast(pl.String).value_counts(sort=True)[column.name][:MOST_VALUES]
-    return [_standardise((column.cast(pl.String) == each).fill_null(value=False).to_numpy() * 1.0)
-            for each in values]  # fmt: skip
+    texts = column.cast(pl.String).fill_null("").alias("text")
+    values = texts.value_counts(sort=True)["text"][:MOST_VALUES]
+    return [_standardise((texts == each).to_numpy() * 1.0) for each in values]
 
 
-def _standardise(values: Numbers) -> Numbers:
-    result: Numbers = (values - values.mean()) / max(float(values.std()), 1e-12)
-    return result
+def _standardise(values: Floats) -> Floats:
+    return np.asarray((values - values.mean()) / max(float(values.std()), 1e-12))
 
 
-def _compute_residuals(values: Numbers, given: Numbers) -> Numbers:
+def _compute_residuals(values: Floats, given: Floats) -> Floats:
     """Return the residuals of a polynomial of the third degree."""
-    powers = np.vander(np.clip(given, -4, 4), 4)
-    powers = np.column_stack([powers, given])
-    result: Numbers = values - powers @ np.linalg.lstsq(powers, values, rcond=None)[0]
-    return result
+    powers = np.column_stack([np.vander(np.clip(given, -4, 4), 4), given])
+    return np.asarray(values - powers @ np.linalg.lstsq(powers, values, rcond=None)[0])
 
 
-def _predict_out_of_fold(features: Numbers, values: Numbers) -> Numbers:
+def _predict_out_of_fold(features: Floats, values: Floats) -> Floats:
     """Predict each row's value by ridge regression on the rows of the other folds."""
-    predicted = np.zeros_like(values)
-    for fold in range(FOLDS):
-        held = np.arange(len(values)) % FOLDS == fold
-        fit, mean = features[~held], values[~held].mean()
-        square = fit.T @ fit + RIDGE * np.eye(fit.shape[1])
-        predicted[held] = mean + features[held] @ np.linalg.solve(
-            square, fit.T @ (values[~held] - mean)
-        )
-    return predicted
+    folds = PredefinedSplit(np.arange(len(values)) % FOLDS)
+    return np.asarray(cross_val_predict(Ridge(RIDGE), features, values, cv=folds))
 
 
-def _measure_correlation(first: Numbers, second: Numbers) -> float:
+def _measure_correlation(first: Floats, second: Floats) -> float:
     """Return a correlation in standard errors."""
     if min(first.std(), second.std()) < 1e-9:
         return 0.0
@@ -401,23 +343,19 @@ def _describe_input_position(subject: Subject) -> str:
         return ""
     is_class = subject.task.kind in ("binary", "multiclass")
     for name, values in tensors.items():
-        for shown, numbers in (
-            (f"{name}[{{}}] is the label", values.reshape(len(values), -1)),
-            *_make_differences(name, values),
-        ):
-            if (place := _find_place(numbers, labels, is_class=is_class)) is not None:
+        shown = f"{name}[{{}}] is the label"
+        for axis in range(values.ndim):
+            if axis and values.shape[axis] < FEWEST_NUMBERS:
+                continue
+            numbers = np.diff(values, axis=axis) if axis else values
+            place = _find_place(numbers.reshape(len(values), -1), labels, is_class=is_class)
+            if place is not None:
                 return shown.format(place)
+            shown = f"a difference of neighbours in {name} (number {{}}) is the label"
     return ""
 
 
-def _make_differences(name: str, values: Numbers) -> Iterator[tuple[str, Numbers]]:
-    for axis in range(1, values.ndim):
-        if values.shape[axis] >= FEWEST_NUMBERS:
-            steps = np.diff(values, axis=axis).reshape(len(values), -1)
-            yield f"a difference of neighbours in {name} (number {{}}) is the label", steps
-
-
-def _find_place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | None:
+def _find_place(numbers: Floats, labels: Floats, *, is_class: bool) -> int | None:
     """Return the last of the columns that determine all labels; None if none does."""
     found = [_find_following(numbers, each) for each in labels.T]
     if all(len(each) for each in found):
@@ -429,7 +367,7 @@ def _find_place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | N
     return None
 
 
-def _find_following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
+def _find_following(numbers: Floats, label: Floats) -> NDArray[np.int_]:
     """Return columns of which the label is a multiple plus a constant."""
     none = np.zeros(0, dtype=np.int_)
     if len(np.unique(label)) < FEWEST_NUMBERS or not np.isfinite(label).all():

@@ -1,32 +1,37 @@
-"""Check losses: of single examples, their floor, clipping, class weights."""
+"""Check losses: of single examples, their floor, clipping, class weights, first values."""
+
+import math
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
     FreeOutputs,
-    Losses,
     OutputDomain,
     choose_domain,
     compute_output,
     find_best_outputs,
     find_output_domain,
+    find_training_constant,
     is_per_token,
     measure_label_error,
     minimise,
     probe,
 )
+from perennial.check_skeleton.models import Losses, build_noisy_model, measure_loss, run_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import (
-    Subject,
-    build_noisy_model,
-    compute_mean_loss,
-    select_rows,
-)
+from perennial.check_skeleton.subject import Codes, Floats, Subject, select_head, select_rows
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
+ONE_EACH = "use reduction='none' and keep one loss per example; the engine averages"
+SHIFTED = (
+    "each output is compared with another example's label: look for a shift, an index that is off "
+    "by one, labels off the diagonal, or examples left out"
+)
 # Label smoothing of 0.1 leaves 15 to 29 % of the constant's loss for 1,000 to 2 classes; softmax
 # or sigmoid applied twice leaves 45 to 75 % (both from their formulas). 40 lies between.
 HIGHEST_FLOOR = 0.4
@@ -47,6 +52,17 @@ MOST_OVERDONE = 3.0
 FEWEST_CLASSES = 4
 MOST_CLASSES = 64
 
+# With an initial loss 1.5 times the best constant's, the first updates only learn the label's
+# mean. Zero logits at 10 % positives are above it (0.69 against 0.33), at 30 % (0.61) below.
+COSTLY_START = 1.5
+NOISE_ERRORS = 3.0
+# Deviation of outputs over examples: logits 2 nats apart raise the initial loss by ln 2 / 5.
+WILD_OUTPUTS = 2.0
+# Standardised inputs lie within a few deviations, raw pixels and amounts do not.
+LARGE_INPUTS = 100.0
+SAME_NUMBER = 0.05
+SHOWN_NUMBERS = 16
+
 
 @check(
     "per_example_losses",
@@ -57,8 +73,7 @@ def check_per_example_losses(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the loss gives one finite number per example, from that example alone."""
     task, batch = subject.task, probe(subject)
     rows = len(batch[LABEL])
-    with torch.no_grad():
-        output = build_noisy_model(subject)(**inputs_of(batch))
+    output = run_model(build_noisy_model(subject), batch)
     if not isinstance(output, Tensor) or output.shape[:1] != (rows,):
         return judge.failed(
             f"the model returns {list(getattr(output, 'shape', ())) or type(output).__name__} for "
@@ -68,8 +83,7 @@ def check_per_example_losses(subject: Subject, judge: Judge) -> CheckResult:
     losses = task.losses(output, batch)
     if losses.shape != (rows,):
         return judge.failed(
-            f"losses have shape {list(losses.shape)} for {rows} examples",
-            hint="use reduction='none' and keep one loss per example; the engine averages",
+            f"losses have shape {list(losses.shape)} for {rows} examples", hint=ONE_EACH
         )
     if not bool(torch.isfinite(losses).all()):
         # The noise on the weights may overflow exponentials; what matters is the model itself.
@@ -97,9 +111,8 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
             hint="the loss mixes examples: look for batch means, sorting or a wrong dimension"
             + ("; or it compares more than `scored_together` examples" if group > 1 else ""),
         )
-    first = slice(0, group)
-    alone = task.losses(output[first], select_rows(batch, first))
-    if difference := _measure_difference(alone, losses[first]):
+    alone = task.losses(output[:group], select_head(batch, group))
+    if difference := _measure_difference(alone, losses[:group]):
         return judge.failed(
             f"losses of the first {group} examples differ by up to {difference:.3g} without the "
             "rest",
@@ -109,18 +122,15 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
     if difference := _measure_order_effect(task.losses, output, batch, group):
         return judge.failed(
             f"losses differ by up to {difference:.3g} when the same examples come in reverse order",
-            hint="each output is compared with another example's label: look for a shift, an "
-            "index that is off by one, labels off the diagonal, or examples left out",
+            hint=SHIFTED,
         )
     return judge.passed(f"shape [{rows}], mean {float(losses.mean()):.4g}")
 
 
 @check(
     "training_losses",
-    expects=(
-        f"outputs that minimise `training_losses` have less than {MISLED:.0%} of the best "
-        "constant's loss, and every example has a gradient"
-    ),
+    expects=f"outputs that minimise `training_losses` have less than {MISLED:.0%} of the best "
+    "constant's loss, and every example has a gradient",
     source="guides: wrong labels and clipped losses fail silently; checks and evaluation see "
     "`losses` only",
 )
@@ -129,14 +139,13 @@ def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
     task, batch = subject.task, probe(subject)
     if type(task).training_losses is Task.training_losses:
         return judge.skipped("training minimises `losses` itself")
-    with torch.no_grad():
-        output = build_noisy_model(subject)(**inputs_of(batch))
+    output = run_model(build_noisy_model(subject), batch)
     losses = task.training_losses(output, batch)
     if losses.shape != (len(batch[LABEL]),) or not bool(torch.isfinite(losses).all()):
         return judge.failed(
             f"training losses have shape {list(losses.shape)} for {len(batch[LABEL])} examples, or "
             "are not finite",
-            hint="use reduction='none' and keep one loss per example; the engine averages",
+            hint=ONE_EACH,
         )
     draws = bool(_measure_difference(task.training_losses(output, batch), losses))
     difference = _measure_order_effect(task.training_losses, output, batch, group=1)
@@ -144,8 +153,7 @@ def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
         return judge.failed(
             f"training losses differ by up to {difference:.3g} when the same examples come in "
             "reverse order",
-            hint="each output is compared with another example's label: look for a shift, an "
-            "index that is off by one, labels off the diagonal, or examples left out",
+            hint=SHIFTED,
         )
     if is_per_token(output, batch[LABEL]):
         return judge.passed(f"one per example, mean {float(losses.mean()):.4g}")
@@ -161,8 +169,7 @@ def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
     # Examples that are compared get no gradient if all outputs are equal.
     start = output if task.scored_together > 1 else free.constant.expand_as(output)
     reached, least = minimise(subject, task.training_losses, (start.clone(),), batch)
-    with torch.no_grad():
-        loss = float(compute_mean_loss(task.losses(reached, batch), batch))
+    loss = measure_loss(task.losses, reached, batch)
     share = (loss - free.floor) / max(free.constant_loss - free.floor, 1e-12)
     most = free.constant_loss
     shown = f"at the training loss's minimum the loss is {loss:.4g}, best constant {most:.4g}"
@@ -174,18 +181,17 @@ def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
         )
     if task.scored_together > 1:
         return judge.passed(shown)
-    if all(
-        _has_silent_examples(subject, free, batch, domain)
-        for domain in (subject.once(choose_domain), subject.once(find_output_domain))
-    ):
+
+    def is_silent(domain: OutputDomain) -> bool:
+        norms, _ = _measure_gradients(subject, task.training_losses, free, batch, domain)
+        return any(bool((norm == 0).any()) for distance, norm in norms.items() if distance < FAR)
+
+    if is_silent(choose_domain(subject)) and is_silent(find_output_domain(subject)):
         return judge.failed(
             f"{shown}, but some badly wrong examples have no gradient",
             hint="the training loss is clipped or saturates; use training.clipping instead",
         )
-    with torch.no_grad():
-        most = float(
-            compute_mean_loss(task.training_losses(free.constant.expand_as(output), batch), batch)
-        )
+    most = measure_loss(task.training_losses, free.constant.expand_as(output), batch)
     if least > HIGHEST_FLOOR * most:
         return judge.warned(
             f"{shown}, but the training loss falls only from {most:.4g} to {least:.4g}",
@@ -257,12 +263,16 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
 def check_loss_not_clipped(subject: Subject, judge: Judge) -> CheckResult:
     """Check that badly wrong examples still have a gradient."""
     free = find_best_outputs(subject)
-    domain = subject.once(choose_domain)
+    domain = choose_domain(subject)
     norms, most = _measure_gradients(subject, subject.task.losses, free, probe(subject), domain)
     silent = {distance: float((norm == 0).double().mean()) for distance, norm in norms.items()}
     shown = ", ".join(f"{share:.0%} at {distance:g}" for distance, share in silent.items())
     near = max(share for distance, share in silent.items() if distance < FAR)
-    if near > 0 or (silent.get(FAR, 0.0) > 0 and not _is_ending_late(norms, most, free)):
+    # Logarithms clipped at 1e-7 cost many times the best constant by then; squared probabilities
+    # have hardly any gradient before.
+    is_faded = float(norms[10.0].median()) < FADED * float(norms[NEAR].median())
+    is_late = is_faded or most > LATE * free.constant_loss
+    if near > 0 or (silent.get(FAR, 0.0) > 0 and not is_late):
         return judge.failed(
             f"examples without gradient by distance from the label: {shown}",
             hint="the loss is clipped or saturates; use training.clipping instead",
@@ -274,14 +284,6 @@ def check_loss_not_clipped(subject: Subject, judge: Judge) -> CheckResult:
             hint="the loss saturates: confident mistakes are hardly corrected",
         )
     return judge.passed("every example has a gradient at 3, 10 and 30 times the usual distance")
-
-
-def _has_silent_examples(
-    subject: Subject, free: FreeOutputs, batch: Batch, domain: OutputDomain
-) -> bool:
-    """Whether the training loss has no gradient for some badly wrong outputs of a domain."""
-    norms, _ = _measure_gradients(subject, subject.task.training_losses, free, batch, domain)
-    return any(bool((norm == 0).any()) for distance, norm in norms.items() if distance < FAR)
 
 
 def _measure_gradients(
@@ -316,34 +318,22 @@ def _measure_gradients(
     return norms, most
 
 
-def _is_ending_late(norms: dict[float, Tensor], most: float, free: FreeOutputs) -> bool:
-    """Whether gradients vanish only for numerical reasons, at a very large loss.
-
-    Logarithms clipped at 1e-7 cost many times the best constant by then; squared probabilities
-    have hardly any gradient before.
-    """
-    fades = float(norms[10.0].median()) < FADED * float(norms[NEAR].median())
-    return fades or most > LATE * free.constant_loss
-
-
 def _is_inner(subject: Subject, free: FreeOutputs) -> bool:
     """Whether the loss rises beyond its minimum, as with smoothed labels.
 
     After a second sigmoid or a clip it stays constant, however far outputs go.
     """
-    domain = subject.once(choose_domain)
+    domain = choose_domain(subject)
     constant, ideal = domain.free(free.constant), domain.free(free.ideal)
     beyond = domain.outputs(constant + 3.0 * (ideal - constant))
-    batch = probe(subject)
-    loss = float(compute_mean_loss(subject.task.losses(beyond, batch), batch))
+    loss = measure_loss(subject.task.losses, beyond, probe(subject))
     return loss > free.floor + 0.05 * (free.constant_loss - free.floor)
 
 
 @check(
     "class_weights",
-    expects=(
-        "at outputs of zero, the same gradient for each class, or a larger one for rarer classes"
-    ),
+    expects="at outputs of zero, the same gradient for each class, or a larger one for rarer "
+    "classes",
     source="weights that are inverted, in another order, or applied twice raise no error and "
     "harm the classes that they are meant for",
     tolerance=f"{EQUAL_PULL:g} times, and {MOST_OVERDONE:g} times beyond inverse frequency",
@@ -356,19 +346,17 @@ def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("the labels are not classes")
     codes, counts = np.unique(subject.train[LABEL].long().numpy(), return_counts=True)
     if len(codes) < 2 or len(codes) > MOST_CLASSES:
-        return judge.skipped(
-            f"the sample has {len(codes)} classes, 2 to {MOST_CLASSES} can be compared"
-        )
+        return judge.skipped(f"of {len(codes)} classes, 2 to {MOST_CLASSES} can be compared")
     try:
         pulls = np.array([_measure_pull(subject, int(code)) for code in codes])
     except Exception as error:  # a loss may reject outputs of zero, as one of probabilities
         return judge.skipped(f"the loss rejects outputs of zero: {type(error).__name__}: {error}")
     if not np.isfinite(pulls).all() or pulls.min() <= 0:
         return judge.skipped("at outputs of zero, the loss is not finite or has no gradient")
-    shares = counts / counts.sum()
+    shares, names = counts / counts.sum(), list(map(str, codes))
     found = {
-        "share": dict(zip(map(str, codes), np.round(shares, 4).tolist(), strict=True)),
-        "pull": dict(zip(map(str, codes), np.round(pulls / pulls.min(), 4).tolist(), strict=True)),
+        key: dict(zip(names, np.round(values, 4).tolist(), strict=True))
+        for key, values in (("share", shares), ("pull", pulls / pulls.min()))
     }
     if pulls.max() <= EQUAL_PULL * pulls.min():
         return judge.passed("all classes have the same weight", **found)
@@ -376,11 +364,7 @@ def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
 
 
 def _judge_weights(
-    judge: Judge,
-    codes: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
-    shares: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
-    pulls: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
-    found: dict[str, dict[str, float]],
+    judge: Judge, codes: Codes, shares: Floats, pulls: Floats, found: dict[str, dict[str, float]]
 ) -> CheckResult:
     rare, common = int(shares.argmin()), int(shares.argmax())
     ratio, spread = pulls[rare] / pulls[common], shares[common] / shares[rare]
@@ -434,3 +418,98 @@ def _measure_pull(subject: Subject, code: int) -> float:
     if WEIGHT in subject.train:
         pull *= float(subject.train[WEIGHT][subject.train[LABEL] == code].double().mean())
     return pull
+
+
+@check(
+    "initial_loss",
+    expects=lambda subject: (
+        f"expected_initial_loss() ± {INITIAL_LOSS_TOLERANCE:.0%} ± {NOISE_ERRORS:g} standard errors"
+    ),
+    source="guides: verify the loss at initialisation, ln C for C classes",
+)
+def check_initial_loss(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that the initial loss matches theory."""
+    theory = subject.task.expected_initial_loss()
+    scored = score_in_parts(subject.task, subject.build_model(), subject.train)
+    losses = scored.losses
+    if not math.isfinite(theory) or not np.isfinite(losses).all():
+        return judge.failed(
+            f"measured {losses.mean():.4g}, theory {theory:.4g}",
+            hint="both must be finite: look for log(0), division by zero and NaN inputs",
+        )
+    measured = scored.mean_loss()
+    error = float(losses.std(ddof=1) / math.sqrt(len(losses)))
+    shown = f"{measured:.4g} ± {error:.2g}, theory {theory:.4g}"
+    # If losses go below zero, theory may be close to zero: compare with their spread instead.
+    size = max(abs(theory), float(losses.std())) if losses.min() < 0 else abs(theory)
+    if abs(measured - theory) > INITIAL_LOSS_TOLERANCE * size + NOISE_ERRORS * error:
+        return judge.failed(
+            shown, hint=_explain(subject, measured, theory), initial_loss=measured, theory=theory
+        )
+    return judge.passed(shown, initial_loss=measured, theory=theory)
+
+
+@check(
+    "initial_bias",
+    expects=f"initial loss below {COSTLY_START:g} times the best constant's",
+    source="guides: initialise the final bias to the label's mean or prior",
+    severity="warn",
+)
+def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that the initial output matches the label's prior."""
+    if is_per_token(
+        compute_output(subject, select_head(subject.train, 2)), subject.train[LABEL][:2]
+    ):
+        return judge.skipped("models of tokens usually have no bias in their last layer")
+    output, best = find_training_constant(subject)
+    constant = [round(value, 4) for value in output.flatten().tolist()[:SHOWN_NUMBERS]]
+    measured = score_in_parts(subject.task, subject.build_model(), subject.train).mean_loss()
+    shown = f"{measured:.4g}, best constant {best:.4g}"
+    if best <= 0:
+        return judge.skipped(
+            "the loss goes below zero, so it cannot be compared with the best constant"
+        )
+    if not measured <= COSTLY_START * best:
+        return judge.warned(
+            shown,
+            hint=f"initialise the last layer's bias to {constant} and its weights small, and set "
+            "expected_initial_loss to match",
+            bias=constant,
+            best_constant=best,
+        )
+    return judge.passed(shown, bias=constant, best_constant=best)
+
+
+def _explain(subject: Subject, measured: float, theory: float) -> str:
+    """Return the most likely cause of the initial loss."""
+    output, best = find_training_constant(subject)
+    constant = [round(value, 4) for value in output.flatten().tolist()[:SHOWN_NUMBERS]]
+    fact = f"; the best constant is {constant} with loss {best:.4g}"
+    batch = probe(subject)
+    spread = float(compute_output(subject, batch).std(dim=0).max())
+    if spread > WILD_OUTPUTS and measured > theory:
+        inputs = [t for t in inputs_of(batch).values() if t.is_floating_point()]
+        largest = max((float(each.abs().max()) for each in inputs), default=0.0)
+        if largest > LARGE_INPUTS:
+            return (
+                f"the inputs are not normalised: values up to {largest:.3g} reach the model{fact}"
+            )
+        return (
+            f"the last layer's initial weights are too large: outputs vary by {spread:.3g} between "
+            f"examples before training{fact}"
+        )
+    # Another dimension's logarithm, or a multiple of theory.
+    for dimension, size in enumerate(output.shape[1:-1], start=1):
+        if size > 1 and math.isclose(measured, math.log(size), rel_tol=SAME_NUMBER):
+            return f"this is ln {size}: does a softmax run over dimension {dimension}?{fact}"
+    tokens = float(subject.train[WEIGHT].mean()) if WEIGHT in subject.train else 1.0
+    if tokens > 1 and math.isclose(measured, theory * tokens, rel_tol=4 * SAME_NUMBER):
+        return f"this is {tokens:.3g} times theory, the mean weight: is it a sum, not a mean?{fact}"
+    if abs(measured - best) <= abs(theory - best):
+        return (
+            "expected_initial_loss does not fit these labels and this loss: check its number of "
+            f"classes, its prior and the terms of the loss{fact}"
+        )
+    return (
+        f"check the model's number of classes, the label's encoding and the last layer's bias{fact}"
+    )

@@ -10,7 +10,6 @@ from itertools import permutations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn import metrics
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from perennial.check_skeleton.checks.loss.predictions import describe_miscounted
 from perennial.check_skeleton.free_outputs import compute_output, find_wanted_tokens, is_per_token
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, select_head
+from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
@@ -37,8 +36,6 @@ ANSWERED = (
     "cohen_kappa",
 )  # fmt: skip
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 Quantities = Mapping[str, float]
 """Quantity → its value."""
 
@@ -89,26 +86,19 @@ _ALIASES = {
 
 @dataclass(frozen=True)
 class PredictionSet:
-    """One set of predictions.
+    """One set of predictions."""
 
-    Attributes:
-        name: What is special about them.
-        measured: The task's metrics.
-        quantities: The same quantities by independent code.
-        given: Probabilities of class 1 and the labels, if a threshold makes the predictions.
-    """
-
-    name: str
-    measured: Mapping[str, float]
-    quantities: Quantities
+    name: str  # what is special about them
+    measured: Mapping[str, float]  # the task's metrics
+    quantities: Quantities  # the same quantities by independent code
+    # Probabilities of class 1 and the labels, if a threshold makes the predictions.
     given: tuple[Floats, Floats] | None = None
 
 
 @check(
     "metric_values",
-    expects=(
-        "metrics of a known name equal to scikit-learn's on noisy, tied and imbalanced predictions"
-    ),
+    expects="metrics of a known name equal to scikit-learn's on noisy, tied and imbalanced "
+    "predictions",
     source="guides: compute the metric with independent code; scikit-learn's definitions",
     tolerance=f"{SAME:g}",
 )
@@ -141,17 +131,14 @@ def _judge_metrics(judge: Judge, subject: Subject) -> CheckResult:
         return judge.passed(f"{shown} on {len(trials)} sets of predictions{unknown}")
     measured = "; ".join(_describe_difference(name, trials) for name in wrong)
     evidence = {name: [trial.measured[name] for trial in trials] for name in wrong}
-    if thresholds := {
-        name: at for name in wrong if (at := _find_threshold(name, trials)) is not None
-    }:
-        name, at = next(iter(thresholds.items()))
-        if len(thresholds) == len(wrong):
-            return judge.warned(
-                measured,
-                hint=f"{name} counts probabilities from {at:g} as class 1: put that into its name, "
-                "or use 0.5",
-                **evidence,
-            )
+    thresholds = [_find_threshold(name, trials) for name in wrong]
+    if None not in thresholds:
+        return judge.warned(
+            measured,
+            hint=f"{wrong[0]} counts probabilities from {thresholds[0]:g} as class 1: put that "
+            "into its name, or use 0.5",
+            **evidence,
+        )
     if all(_is_fitting(name, trials, CLOSE) for name in wrong):
         return judge.warned(
             measured,
@@ -164,8 +151,7 @@ def _judge_metrics(judge: Judge, subject: Subject) -> CheckResult:
 def _sample_labels(subject: Subject) -> Floats:
     """Return labels from the whole training sample: validation may lack a rare class."""
     every = max(subject.num_rows() // TRIAL_ROWS, 1)
-    labels: Floats = subject.train[LABEL][::every][:TRIAL_ROWS].double().numpy()
-    return labels
+    return np.asarray(subject.train[LABEL][::every][:TRIAL_ROWS].double().numpy())
 
 
 def _make_trials(subject: Subject) -> list[PredictionSet]:
@@ -194,17 +180,16 @@ def _make_trials(subject: Subject) -> list[PredictionSet]:
         "tied": (noisy[far.argmin(axis=1)], labels),
         "imbalanced": (noisy[kept], labels[kept]),
     }
-    return [_make_class_trial(task, name, *each) for name, each in made.items()]
-
-
-def _make_class_trial(task: Task, name: str, chances: Floats, labels: Floats) -> PredictionSet:
     is_binary = task.kind == "binary"
-    return PredictionSet(
-        name,
-        task.score(chances[:, 1].copy() if is_binary else chances, labels),
-        measure_classes(chances, labels),
-        (chances[:, 1], labels) if is_binary else None,
-    )
+    return [
+        PredictionSet(
+            name,
+            task.score(chances[:, 1].copy() if is_binary else chances, truth),
+            measure_classes(chances, truth),
+            (chances[:, 1], truth) if is_binary else None,
+        )
+        for name, (chances, truth) in made.items()
+    ]
 
 
 def _make_probabilities(labels: Floats, width: int, generator: np.random.Generator) -> Floats:
@@ -225,7 +210,7 @@ def _make_numbers(labels: Floats, generator: np.random.Generator) -> dict[str, F
     return {name: np.maximum(each, labels.min()) for name, each in made.items()}
 
 
-def _choose_kept(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+def _choose_kept(labels: Floats) -> Flags:
     """Return which rows to keep so that every second class is rare, but present."""
     kept = np.ones(len(labels), dtype=np.bool_)
     for code in np.unique(labels)[1::2]:
@@ -308,10 +293,12 @@ def _list_meanings(metric: str, trials: Sequence[PredictionSet]) -> list[str]:
 
 
 def _is_fitting(metric: str, trials: Sequence[PredictionSet], tolerance: float) -> bool:
-    return any(_is(metric, name, trials, tolerance) for name in _list_meanings(metric, trials))
+    return any(
+        _is_equal_to(metric, name, trials, tolerance) for name in _list_meanings(metric, trials)
+    )
 
 
-def _is(
+def _is_equal_to(
     metric: str, quantity: str, trials: Sequence[PredictionSet], tolerance: float = SAME
 ) -> bool:
     return all(
@@ -357,7 +344,7 @@ def _describe_difference(metric: str, trials: Sequence[PredictionSet]) -> str:
 def _explain(metric: str, trials: Sequence[PredictionSet]) -> str:
     # Its own kind first: the ROC area of predicted classes equals the balanced accuracy.
     for name in sorted(trials[0].quantities, key=lambda name: metric not in name):
-        if _is(metric, name, trials):
+        if _is_equal_to(metric, name, trials):
             return f"{metric} computes {name}: fix score, or rename the metric"
     return (
         f"check score: is {metric} computed along the wrong axis, averaged over parts instead of "
@@ -392,7 +379,14 @@ def measure_classes(chances: Floats, labels: Floats) -> Quantities:
     found["log_loss in bits"] = found["log_loss"] / np.log(2)
     found |= _measure_areas(chances, truth)
     if classes == 2:
-        found |= _measure_second_class(chances[:, 1], truth, answers)
+        precision, recall, _ = metrics.precision_recall_curve(truth, chances[:, 1])
+        found |= {
+            "roc_auc of class 1": metrics.roc_auc_score(truth, chances[:, 1]),
+            "roc_auc of hard answers": metrics.roc_auc_score(truth, answers),
+            "average_precision of class 1": metrics.average_precision_score(truth, chances[:, 1]),
+            "area under precision and recall": metrics.auc(recall, precision),
+            "brier of class 1": metrics.brier_score_loss(truth, chances[:, 1]),
+        }
     else:
         order = np.argsort(-chances, axis=1, kind="stable")
         for k in _TOP:
@@ -442,19 +436,6 @@ def measure_numbers(predicted: Floats, labels: Floats) -> Quantities:
     return {name: float(value) for name, value in found.items()}
 
 
-def _measure_second_class(chance: Floats, truth: Codes, answers: Codes) -> (
-    dict[str, float]
-):  # fmt: skip
-    precision, recall, _ = metrics.precision_recall_curve(truth, chance)
-    return {
-        "roc_auc of class 1": metrics.roc_auc_score(truth, chance),
-        "roc_auc of hard answers": metrics.roc_auc_score(truth, answers),
-        "average_precision of class 1": metrics.average_precision_score(truth, chance),
-        "area under precision and recall": metrics.auc(recall, precision),
-        "brier of class 1": metrics.brier_score_loss(truth, chance),
-    }
-
-
 def _measure_areas(chances: Floats, truth: Codes) -> dict[str, float]:
     """Return areas averaged over the classes that occur, one against the rest, and over pairs."""
     counts = np.bincount(truth, minlength=chances.shape[1])
@@ -465,15 +446,11 @@ def _measure_areas(chances: Floats, truth: Codes) -> dict[str, float]:
         found[f"macro {name}"] = float(np.mean(areas))
         found[f"weighted {name}"] = float(np.average(areas, weights=counts[present]))
     if len(present) == chances.shape[1] > 2:
-        found["one-vs-one roc_auc"] = _measure_one_vs_one(chances, truth)
+        # By definition; scikit-learn takes 30 s for 100 classes.
+        members = [chances[truth == code] for code in range(chances.shape[1])]
+        areas = []
+        for one, other in permutations(range(len(members)), 2):
+            own, foreign = members[one][:, one, None], members[other][None, :, one]
+            areas.append(np.mean(own > foreign) + np.mean(own == foreign) / 2)
+        found["one-vs-one roc_auc"] = float(np.mean(areas))
     return found
-
-
-def _measure_one_vs_one(chances: Floats, truth: Codes) -> float:
-    """Return the one-vs-one ROC AUC by definition; scikit-learn takes 30 s for 100 classes."""
-    members = [chances[truth == code] for code in range(chances.shape[1])]
-    areas = []
-    for one, other in permutations(range(len(members)), 2):
-        own, foreign = members[one][:, one, None], members[other][None, :, one]
-        areas.append(np.mean(own > foreign) + np.mean(own == foreign) / 2)
-    return float(np.mean(areas))

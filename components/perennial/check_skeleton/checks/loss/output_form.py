@@ -1,13 +1,12 @@
 """Check `output_form`: outputs fit the labels, and can bring the loss near zero."""
 
 import math
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,17 +23,11 @@ from perennial.check_skeleton.free_outputs import (
     probe,
     push_outputs,
 )
+from perennial.check_skeleton.models import build_noisy_model, measure_loss, run_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import (
-    Subject,
-    build_noisy_model,
-    compute_mean_loss,
-    run_model,
-    select_head,
-    select_rows,
-)
+from perennial.check_skeleton.subject import Floats, Subject, select_head, select_rows
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import LABEL, WEIGHT, Batch
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
 # As in `loss_floor`: a second softmax or sigmoid leaves 45 to 75 % of the constant's loss, label
 # smoothing of 0.1 leaves 15 to 29 %, and less than 5 % does no harm.
@@ -45,28 +38,19 @@ SOFTNESS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2)
 LARGE_LOGIT = 30.0  # the rest then has 1e-13 of the probability
 # A class of which ten examples were expected and none occurred is hardly in the data.
 SURELY_SEEN = 10
-Floats = NDArray[np.float64]
 # Share of the improvement from start to minimum; with ties at their expected rank, near 0.
 FLATTERED_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a model's outputs.
+    """Bounds of a model's outputs."""
 
-    Attributes:
-        name: A description.
-        hint: The likely cause and the fix.
-        lowest: The lower bound.
-        highest: The upper bound.
-        sums_to_one: Whether an example's outputs sum to 1.
-    """
-
-    name: str
-    hint: str
-    lowest: float
-    highest: float
-    sums_to_one: bool = False
+    name: str  # A description
+    hint: str  # the likely cause and the fix
+    lowest: float  # the lower bound
+    highest: float  # the upper bound
+    sums_to_one: bool = False  # whether an example's outputs sum to 1
 
     def hold(self, outputs: Tensor) -> bool:
         """Whether these outputs are within the bounds."""
@@ -110,11 +94,8 @@ BOUNDS = (
 
 @check(
     "output_form",
-    expects=(
-        "an output for every class of the labels, and outputs that can bring the loss "
-        f"near zero; a failure if their bounds leave {FAILING_SHARE:.0%} of the best constant's "
-        "loss"
-    ),
+    expects="an output for every class of the labels, and outputs that can bring the loss near "
+    f"zero; a failure if their bounds leave {FAILING_SHARE:.0%} of the best constant's loss",
     source="guides: cross-entropy takes logits, softmax before it is a silent failure; "
     "thresholds from the formulas of softmax and sigmoid applied twice",
     needs_losses=False,
@@ -131,8 +112,7 @@ def check_output_form(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("the output is not finite: see activations")
     if subject.task.scored_together > 1:
         return _judge_pairs(judge, subject, batch, output)
-    narrow = _describe_missing_outputs(subject, output)
-    if narrow:
+    if narrow := _describe_missing_outputs(subject, output):
         return judge.failed(
             narrow,
             hint="the last layer has too few outputs for the classes or tokens that occur: count "
@@ -146,9 +126,8 @@ def _judge_bounds(
 ) -> CheckResult | None:
     """Judge an activation after the last layer; None if there is none."""
     pushed = push_outputs(subject, batch)
-    if pushed is None:
-        return None
-    bounds = next((each for each in BOUNDS if each.hold(torch.cat(pushed))), None)
+    found = (each for each in BOUNDS if pushed and each.hold(torch.cat(pushed)))
+    bounds = next(found, None)
     if bounds is None:
         return None
     targets = _make_targets(subject, output, batch)
@@ -184,13 +163,11 @@ def _measure_classes_share(
     """Return the least loss within the bounds over the untrained model's, and a description."""
     middle = 1 / targets.shape[-1] if bounds.sums_to_one else 0.5
     width = min(bounds.highest, LARGE_LOGIT) - bounds.lowest
-    best = math.inf
-    with torch.no_grad():
-        at_start = float(compute_mean_loss(subject.task.losses(output, batch), batch))
-        for softness in SOFTNESS:
-            shares = targets * (1 - softness) + middle * softness
-            losses = subject.task.losses(bounds.lowest + width * shares, batch)
-            best = min(best, float(compute_mean_loss(losses, batch)))
+    at_start = measure_loss(subject.task.losses, output, batch)
+    best = min(
+        measure_loss(subject.task.losses, bounds.lowest + width * each, batch)
+        for each in (targets * (1 - softness) + middle * softness for softness in SOFTNESS)
+    )
     return best / max(at_start, 1e-12), f"{best:.4g} of {at_start:.4g}"
 
 
@@ -200,7 +177,7 @@ def _measure_regression_share(
     """Return the share of the possible improvement that bounds prevent, and a description."""
     free = find_free_outputs(subject, output, batch)
     within = free.ideal.clamp(bounds.lowest, bounds.highest)
-    best = float(compute_mean_loss(subject.task.losses(within, batch), batch))
+    best = measure_loss(subject.task.losses, within, batch)
     room = free.constant_loss - free.floor
     if not room > 0 or not math.isfinite(best):
         return 0.0, ""  # as where the loss takes logarithms of outputs: `loss_floor` judges those
@@ -209,9 +186,7 @@ def _measure_regression_share(
 
 def _judge_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
     """Judge outputs that are not needed."""
-    shape = f"shape [B{''.join(f', {size}' for size in output.shape[1:])}]"
-    unused = _find_unused_columns(subject, output)
-    if unused:
+    if unused := _find_unused_columns(subject, output):
         return judge.warned(
             f"{len(unused)} of {output.shape[1]} outputs never enter the loss: {unused[:8]}",
             hint="the last layer has too many outputs, or the loss uses the wrong ones",
@@ -231,7 +206,8 @@ def _judge_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
             hint="the last layer has too many outputs: count the classes in fit(train). Or are "
             "these so rare that the sample has none? Then raise skeleton.sample_rows",
         )
-    return judge.passed(f"{shape}, free to take any value")
+    shape = ", ".join(["B", *map(str, output.shape[1:])])
+    return judge.passed(f"shape [{shape}], free to take any value")
 
 
 def _describe_missing_outputs(subject: Subject, output: Tensor) -> str:
@@ -240,25 +216,19 @@ def _describe_missing_outputs(subject: Subject, output: Tensor) -> str:
     per_token = has_row_per_label(output, labels[: len(output)]) and not labels.is_floating_point()
     if task.kind != "multiclass" and not per_token:
         return ""
-    largest = max(int(subject.train[LABEL].max()), int(subject.validation[LABEL].max()))
-    if per_token and largest >= output.shape[-1] and _is_any_label_accepted(subject, output):
-        return ""  # forecasts with a row of quantiles for each number
+    largest = max(int(labels.max()), int(subject.validation[LABEL].max()))
     # Ordinal models have one output fewer than classes, so predictions are counted.
     width = output.shape[-1] if per_token else task.predict(output).shape[-1]
     if largest < width:
         return ""
+    if per_token:
+        # Forecasts with a row of quantiles for each number have a loss that takes any label.
+        large = (labels == labels.max()).flatten(1).any(dim=1).nonzero().flatten()[:1]
+        with suppress(IndexError, RuntimeError):  # as cross-entropy raises
+            found = task.losses(output[:1], select_rows(subject.train, large))
+            if bool(torch.isfinite(found).all()):
+                return ""
     return f"labels go up to {largest}, the {width} outputs to {width - 1}"
-
-
-def _is_any_label_accepted(subject: Subject, output: Tensor) -> bool:
-    """Whether the loss accepts labels beyond the last output, which then is not a class."""
-    labels = subject.train[LABEL]
-    large = (labels == labels.max()).flatten(1).any(dim=1).nonzero().flatten()[:1]
-    try:
-        found = subject.task.losses(output[:1], select_rows(subject.train, large))
-    except (IndexError, RuntimeError):  # as cross-entropy does
-        return False
-    return bool(torch.isfinite(found).all())
 
 
 def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
@@ -266,9 +236,8 @@ def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
     if output.ndim != 2:
         return []
     task, batch = subject.task, select_head(probe(subject), len(output))
-    free = (output + 0.1 * torch.randn_like(output)).requires_grad_()
-    if subject.once(choose_domain).kind != "free":
-        free = output.clone().requires_grad_()
+    is_free = choose_domain(subject).kind == "free"
+    free = (output + is_free * 0.1 * torch.randn_like(output)).requires_grad_()
     # A separate head may be used only by the training loss.
     total = task.losses(free, batch).sum() + task.training_losses(free, batch).sum()
     (gradient,) = torch.autograd.grad(total, free)
@@ -311,8 +280,8 @@ def _judge_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -
         return judge.skipped("the task compares examples, but its outputs are not pairs of vectors")
     lengths = output.norm(dim=2, keepdim=True)
     stirred = run_model(build_noisy_model(subject), batch).norm(dim=2, keepdim=True)
-    bounded = _measure_spread(lengths) < ROUNDING and _measure_spread(stirred) < ROUNDING
-    if not bounded:
+    spreads = ((e.amax(dim=0) - e.amin(dim=0)) / e.mean(dim=0) for e in (lengths, stirred))
+    if not all(float(each.max()) < ROUNDING for each in spreads):
         return judge.passed(f"pairs of vectors of {width} numbers, of any length")
     # Every pair on its own axis: nearly as far apart as directions can be.
     axes = torch.eye(width, dtype=output.dtype)[torch.arange(rows) % group]
@@ -329,20 +298,12 @@ def _judge_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -
     return judge.passed(shown)
 
 
-def _measure_spread(lengths: Tensor) -> float:
-    """Return the range of each side's lengths, relative to their mean."""
-    return float(((lengths.amax(dim=0) - lengths.amin(dim=0)) / lengths.mean(dim=0)).max())
-
-
 def find_flattered_statistic(
     subject: Subject, best: dict[str, float], start: dict[str, float]
 ) -> str:
     """Describe a `statistic` task's metric that scores constant outputs as good; empty if none.
 
-    Args:
-        subject: The subject whose metrics are checked.
-        best: The metrics at the loss's minimum.
-        start: The metrics of the untrained model.
+    `best` are the metrics at the loss's minimum, `start` those of the untrained model.
     """
     task, batch = subject.task, probe(subject)
     is_ranked = task.scored_together > 1
@@ -353,31 +314,31 @@ def find_flattered_statistic(
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     found: list[dict[str, float]] = []
     try:
-        for constant in _make_constants(compute_output(subject, batch), batch[LABEL]):
-            outputs = subject.once(find_output_domain).outputs(constant)
+        # Ones and a unit vector: their products and distances are exact.
+        output = compute_output(subject, batch)
+        ones, unit = torch.ones_like(output), torch.zeros_like(output)
+        unit[..., 0] = 1.0
+        for constant in (ones,) if is_per_token(output, batch[LABEL]) else (ones, unit):
+            outputs = find_output_domain(subject).outputs(constant)
             statistics = task.statistic(outputs, batch).double().numpy()
             found.append(task.score(statistics, weights))
     except Exception:  # a task may reject outputs that its model cannot give
         return ""
     for name, value in best.items():
-        sign = 1 if task.metrics[name] == "maximize" else -1
+        sign = measure_gain(task, name, 1.0, 0.0)
         values = [sign * each[name] for each in found if np.isfinite(each[name])]
         most = max(values, default=-np.inf)
         is_perfect = most >= sign * value - 1e-9 * abs(value)
         way, begun = sign * (value - start[name]), sign * start[name]
         if is_perfect or (is_ranked and most - begun > FLATTERED_SHARE * way):
-            return (
-                f"{name} is {sign * most:.4g} for constant outputs, and {value:.4g} at the loss's "
-                "minimum"
-            )
+            shown = f"{name} is {sign * most:.4g} for constant outputs"
+            return f"{shown}, and {value:.4g} at the loss's minimum"
     return ""
 
 
-def _make_constants(output: Tensor, labels: Tensor) -> Sequence[Tensor]:
-    """Return constant outputs with exact products and distances: ones, and a unit vector."""
-    ones, unit = torch.ones_like(output), torch.zeros_like(output)
-    unit[..., 0] = 1.0
-    return (ones,) if is_per_token(output, labels) else (ones, unit)
+def measure_gain(task: Task, metric: str, value: float, other: float) -> float:
+    """Return by how much a metric's value is better than another one."""
+    return value - other if task.metrics[metric] == "maximize" else other - value
 
 
 def find_flattered_metric(
@@ -385,43 +346,31 @@ def find_flattered_metric(
 ) -> str:
     """Describe a metric that scores every constant prediction as perfect; empty if none.
 
-    A single constant may well be perfect: the mean by the bias, the prior by calibration.
-
-    Args:
-        subject: The subject whose metrics are checked.
-        labels: The labels, [N].
-        perfect: The labels as predictions.
-        scores: The metrics of `perfect`.
+    A single constant may well be perfect: the mean by the bias, the prior by calibration. `perfect`
+    are the labels [N] as predictions, with their scores.
     """
-    task, flattered = subject.task, set(scores)
+    task, flattered, every = subject.task, set(scores), np.ones(len(labels), dtype=np.bool_)
+    values = [0.2, 0.5, 0.8]
+    if task.kind == "regression":
+        values = [float(labels.mean() + by * labels.std()) for by in (-0.5, 0.0, 1.0)]
+    constants = [(value, every) for value in values]
+    if task.kind == "multiclass":
+        # Also without the first class, which argmax predicts if all are equal.
+        constants = [(1 / perfect.shape[1], rows) for rows in (every, labels != 0)]
     try:
-        for constant, kept in _make_predictions(task.kind, labels, perfect):
-            whole = kept.all()
-            right = scores if whole else task.score(perfect[kept], labels[kept])
+        for value, kept in constants:
+            constant = np.full_like(perfect, value)
+            right = scores if kept.all() else task.score(perfect[kept], labels[kept])
             found = task.score(constant[kept], labels[kept])
             flattered &= {
                 name
                 for name in found.keys() & right.keys()
-                if (1 if task.metrics[name] == "maximize" else -1) * (found[name] - right[name])
-                >= 0
+                if measure_gain(task, name, found[name], right[name]) >= 0
             }
     except Exception:  # a score may require many different predictions
         return ""
-    name = next(iter(sorted(flattered)), "")
-    shown = f"{name} is {scores[name]:.4g} for perfect predictions, and no worse" if name else ""
-    return shown and f"{shown} for any constant prediction"
-
-
-def _make_predictions(
-    kind: str, labels: Floats, perfect: Floats
-) -> list[tuple[Floats, NDArray[np.bool_]]]:
-    """Return constant predictions, each with the rows on which it is scored."""
-    every = np.ones(len(labels), dtype=np.bool_)
-    if kind == "multiclass":
-        # Also without the first class, which argmax predicts if all are equal.
-        even = np.full_like(perfect, 1 / perfect.shape[1])
-        return [(even, rows) for rows in (every, labels != 0)]
-    values = [0.2, 0.5, 0.8]
-    if kind == "regression":
-        values = [float(labels.mean() + by * labels.std()) for by in (-0.5, 0.0, 1.0)]
-    return [(np.full_like(perfect, value), every) for value in values]
+    if not flattered:
+        return ""
+    name = min(flattered)
+    shown = f"{name} is {scores[name]:.4g} for perfect predictions"
+    return f"{shown}, and no worse for any constant prediction"

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_metric,
     find_flattered_statistic,
+    measure_gain,
 )
 from perennial.check_skeleton.free_outputs import (
     compute_output,
@@ -22,7 +22,7 @@ from perennial.check_skeleton.free_outputs import (
 )
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, select_head
+from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.metrics.catalogue import find_metric
 from perennial.engine.metrics.metric import UndefinedMetricError
@@ -84,17 +84,13 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     if task.kind == "regression":
         off = best - _take_one_each(labels)
         error = float(np.sqrt(np.mean(off**2)) / max(float(np.std(labels)), 1e-12))
-        agree, shown = (
-            error < 0.1,
-            f"predictions are off by {error:.2g} standard deviations of the label",
-        )
+        agree = error < 0.1
+        shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
         own = chance[np.arange(len(labels)), labels.astype(int)]
         agree = bool(np.quantile(own, 0.05) > 0.8)
-        shown = (
-            f"the predicted probability of the right class is {float(own.mean()):.2f} on average"
-        )
+        shown = f"the predicted probability of the right class is {own.mean():.2f} on average"
     if not agree and task.kind == "regression" and _is_scored_as_well(task, best, labels):
         return judge.warned(
             f"at the loss's minimum {shown}, which does not affect any metric",
@@ -134,54 +130,48 @@ def _describe_other_names(subject: Subject) -> str:
     return ""
 
 
-def _is_scored_as_well(task: Task, best: NDArray[np.float64], labels: NDArray[np.float64]) -> bool:
+def _is_scored_as_well(task: Task, best: Floats, labels: Floats) -> bool:
     """Whether predictions at the loss's minimum score no worse than the labels themselves."""
     with made_up("predictions at the loss's minimum"):
         right = _take_one_each(labels)
         scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, right))
-    gains = [
-        (scores[name] - perfect[name]) * (1 if task.metrics[name] == "maximize" else -1)
-        for name in scores
-        if name in task.metrics
-    ]
+    known = [name for name in scores if name in task.metrics]
+    gains = [measure_gain(task, name, scores[name], perfect[name]) for name in known]
     return bool(gains) and min(gains) >= -1e-6
 
 
 @check(
     "metric_direction",
-    expects=(
-        "each declared metric, finite, better for perfect than for shuffled and for "
-        "constant predictions"
-    ),
+    expects="each declared metric, finite, better for perfect than for shuffled and for "
+    "constant predictions",
     source="selection and gate rely on the declared direction",
 )
 def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
     """Check that metrics are those declared, and better for better predictions."""
-    task, generator = subject.task, np.random.default_rng(subject.seed)
+    task = subject.task
     if task.kind == "statistic":
         return _judge_measures(judge, subject)
     labels = subject.validation[LABEL].double().numpy()
     width = task.predict(compute_output(subject, select_head(subject.validation, 2))).shape[-1]
     perfect = _make_perfect_predictions(task, labels, width)
-    order = generator.permutation(len(labels))
+    order = np.random.default_rng(subject.seed).permutation(len(labels))
     if len(np.unique(labels)) == 1:
         return judge.skipped("the validation sample holds only one label")
     with made_up("perfect and shuffled predictions"):
         scores, shuffled = task.score(perfect, labels), task.score(perfect[order], labels)
-    if not _are_declared(task, scores, perfect, labels):
-        return judge.failed(
-            f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",
-            hint="return exactly the declared names; `loss` is added by the engine",
-        )
+    if undeclared := _judge_names(judge, task, scores, perfect, labels):
+        return undeclared
     moved = task.score(perfect[order], labels[order])
     for name in scores:
         direction = task.metrics[name]
         values = (scores[name], shuffled[name], moved[name])
-        gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
+        gain = measure_gain(task, name, values[0], values[1])
         if gain == 0:
             # A total or a bias does not depend on the pairing, but must react to wrong predictions.
-            wrong = task.score(_move_predictions(task, perfect), labels)[name]
-            gain = values[0] - wrong if direction == "maximize" else wrong - values[0]
+            wrong = np.roll(perfect, 1, axis=1) if perfect.ndim > 1 else 1.0 - perfect
+            if task.kind == "regression":
+                wrong = perfect + perfect.std()
+            gain = measure_gain(task, name, values[0], task.score(wrong, labels)[name])
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
                 f"{name} ({direction}) is {values[0]:.4g} for perfect and {values[1]:.4g} for "
@@ -198,11 +188,17 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
 
 
 def _judge_blindness(judge: Judge, subject: Subject) -> CheckResult | None:
-    blind = describe_imbalance(subject)
-    if not blind:
+    """Judge imbalanced classes that only accuracy-like metrics judge; None if balanced."""
+    task = subject.task
+    if task.kind not in ("binary", "multiclass") or not set(task.metrics) <= BLIND:
+        return None
+    _, counts = np.unique(subject.train[LABEL].numpy(), return_counts=True)
+    most = float(counts.max() / counts.sum())
+    if 1 - most >= RARE:
         return None
     return judge.warned(
-        f"{blind}; the only metrics are {', '.join(subject.task.metrics)}",
+        f"always predicting the most common class is {most:.1%} accurate; the only metrics are "
+        f"{', '.join(subject.task.metrics)}",
         hint="add average_precision, roc_auc or log_loss, which reflect the rare class, and use "
         "one of them in the gate",
     )
@@ -210,8 +206,7 @@ def _judge_blindness(judge: Judge, subject: Subject) -> CheckResult | None:
 
 def _judge_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
     task, batch = subject.task, probe(subject)
-    rows = len(batch[LABEL])
-    found = task.statistic(output, batch)
+    rows, found = len(output), task.statistic(output, batch)
     if found.ndim not in (1, 2) or len(found) != rows or not bool(torch.isfinite(found).all()):
         return judge.failed(
             f"statistics have shape {list(found.shape)} for {rows} examples, or are not finite",
@@ -234,11 +229,8 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     outputs = find_best_outputs(subject).ideal, compute_output(subject, batch)
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
     scores, worse = task.score(best, weights), task.score(start, weights)
-    if not _are_declared(task, scores, best, weights):
-        return judge.failed(
-            f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",
-            hint="return exactly the declared names; `loss` is added by the engine",
-        )
+    if undeclared := _judge_names(judge, task, scores, best, weights):
+        return undeclared
     moved = task.score(start[::-1].copy(), weights[::-1].copy())
     times = 1 + np.arange(len(weights)) % 3
     counted = task.score(np.repeat(start, times, axis=0), np.repeat(weights, times))
@@ -246,7 +238,7 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     for name in scores:
         direction = task.metrics[name]
         values = scores[name], worse[name]
-        gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
+        gain = measure_gain(task, name, *values)
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
                 f"{name} ({direction}) is {values[0]:.4g} at the loss's minimum and "
@@ -277,35 +269,26 @@ def _judge_ties(judge: Judge, flattered: str, scores: Mapping[str, float]) -> Ch
     return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
 
 
-def _are_declared(
-    task: Task,
-    scores: Mapping[str, float],
-    predictions: NDArray[np.float64],
-    labels: NDArray[np.float64],
-) -> bool:
-    """Whether scores are the declared metrics, except those undefined on these rows."""
+def _judge_names(
+    judge: Judge, task: Task, scores: Mapping[str, float], predictions: Floats, labels: Floats
+) -> CheckResult | None:
+    """Fail unless scores are the declared metrics, except those undefined on these rows."""
     missing = task.metrics.keys() - scores.keys()
     for name in list(missing):
-        metric = find_metric(name)
-        if metric is not None:
+        if (metric := find_metric(name)) is not None:
             try:
                 task.reading(metric).measure(predictions, labels)
             except UndefinedMetricError:
                 missing.discard(name)
-    return not missing and not scores.keys() - task.metrics.keys() and "loss" not in scores
+    if not missing and not scores.keys() - task.metrics.keys() and "loss" not in scores:
+        return None
+    return judge.failed(
+        f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",
+        hint="return exactly the declared names; `loss` is added by the engine",
+    )
 
 
-def _move_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return predictions that are wrong for every example."""
-    moved: NDArray[np.float64] = 1.0 - perfect
-    if task.kind == "regression":
-        moved = perfect + perfect.std()
-    elif task.kind == "multiclass":
-        moved = np.take(perfect, np.arange(-1, perfect.shape[1] - 1), axis=1)
-    return moved
-
-
-def _describe_wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
+def _describe_wrong_form(task: Task, predicted: Floats, rows: int) -> str:
     """Describe what is wrong with the initial model's predictions; empty if nothing."""
     dimensions = 2 if task.kind == "multiclass" else 1
     if predicted.ndim != dimensions or len(predicted) != rows:
@@ -319,14 +302,12 @@ def _describe_wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) 
     return ""
 
 
-def _take_one_each(labels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _take_one_each(labels: Floats) -> Floats:
     """Return labels of shape [B, 1] as [B], which is the form of predictions."""
     return labels.reshape(-1) if labels.size == len(labels) else labels
 
 
-def _make_perfect_predictions(
-    task: Task, labels: NDArray[np.float64], classes: int
-) -> NDArray[np.float64]:
+def _make_perfect_predictions(task: Task, labels: Floats, classes: int) -> Floats:
     if task.kind == "regression":
         return _take_one_each(labels)
     if task.kind == "binary":
@@ -338,10 +319,8 @@ def _make_perfect_predictions(
 
 @check(
     "prediction_detail",
-    expects=(
-        "different predictions for different outputs, each from its own output, and "
-        "probabilities at which the expected gradient of the loss is zero"
-    ),
+    expects="different predictions for different outputs, each from its own output, and "
+    "probabilities at which the expected gradient of the loss is zero",
     source="a proper loss is minimal at the true probability, so its gradients for each label "
     "determine the probability that an output stands for",
     tolerance=f"{KEPT_SHARE:.0%} different; log odds within {LEAST_RATIO:g} to "
@@ -366,9 +345,8 @@ def check_prediction_detail(subject: Subject, judge: Judge) -> CheckResult:
             hint="predict uses its batch: look for min, max, mean, softmax or a rank over "
             "dimension 0. Served alone, an example gets a different prediction",
         )
-    return _judge_detail(judge, subject, predicted) or _judge_odds(
-        judge, subject, outputs, predicted, batch
-    )
+    found = _judge_detail(judge, subject, predicted)
+    return found or _judge_odds(judge, subject, outputs, predicted, batch)
 
 
 def _make_different_outputs(subject: Subject, batch: Batch) -> Tensor:
@@ -391,16 +369,13 @@ def _judge_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckRes
     """Judge predictions that are equal although outputs differ; None if enough differ."""
     rows = predicted.flatten(1).numpy() if predicted.ndim > 1 else predicted.numpy()[:, None]
     wanted = len(rows)
+    own, (_, times) = 0.0, np.unique(rows, axis=0, return_counts=True)
     if subject.task.kind == "regression":
         labels = subject.train[LABEL].double().numpy()
+        values, repeats = np.unique(labels, return_counts=True)
         # Counts may well be rounded, and the label's own repeats are not a loss of detail.
-        is_whole = bool((labels == np.round(labels)).all())
-        wanted = min(wanted, len(np.unique(labels))) if is_whole else wanted
-        _, times = np.unique(rows[:, 0], return_counts=True)
-        own = np.unique(labels, return_counts=True)[1].max() / len(labels)
-    else:
-        _, times = np.unique(rows, axis=0, return_counts=True)
-        own = 0.0
+        wanted = min(wanted, len(values)) if (labels == np.round(labels)).all() else wanted
+        own = repeats.max() / len(labels)
     alike = float(times.max()) / len(rows)
     shown = f"{len(rows)} different outputs became {len(times)} different predictions"
     if len(times) >= KEPT_SHARE * wanted and alike <= MOST_ALIKE + own:
@@ -417,16 +392,13 @@ def _judge_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckRes
 def _judge_odds(
     judge: Judge, subject: Subject, outputs: Tensor, predicted: Tensor, batch: Batch
 ) -> CheckResult:
-    kept = judge.passed(f"{len(outputs)} different outputs give as many different predictions")
-    if subject.task.kind == "regression" or outputs.ndim > 2:
-        return kept
+    ratio = None
     balanced = _find_balanced_probabilities(subject, outputs, batch)
-    if balanced is None:
-        return kept
-    given = predicted if predicted.ndim == 2 else torch.stack([1 - predicted, predicted], dim=1)
-    ratio = _measure_odds_ratio(given.double(), balanced)
+    if balanced is not None:
+        given = predicted if predicted.ndim == 2 else torch.stack([1 - predicted, predicted], dim=1)
+        ratio = _measure_odds_ratio(given.double(), balanced)
     if ratio is None:
-        return kept
+        return judge.passed(f"{len(outputs)} different outputs give as many different predictions")
     shown = f"the predictions' log odds are {ratio:.3g} times those that the loss implies"
     if LEAST_RATIO <= ratio <= LARGEST_RATIO:
         return judge.passed(shown, ratio=round(ratio, 4))
@@ -443,6 +415,8 @@ def _find_balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch
 
     For these, the gradients for the labels, weighted by their probabilities, add up to zero.
     """
+    if subject.task.kind == "regression" or outputs.ndim > 2:
+        return None
     labels, is_binary = batch[LABEL], subject.task.kind == "binary"
     classes = 2 if is_binary else int(outputs.shape[1])
     if classes > MOST_CLASSES or (not is_binary and int(labels.max()) >= classes):
@@ -550,15 +524,3 @@ def describe_miscounted_bytes(subject: Subject) -> str:
     if slope <= MOST_BYTES:
         return ""
     return f"for {rows.height} texts, {slope:.2g} bytes are counted for each actual byte"
-
-
-def describe_imbalance(subject: Subject) -> str:
-    """Describe imbalanced classes that only accuracy-like metrics judge; empty if balanced."""
-    task = subject.task
-    if task.kind not in ("binary", "multiclass") or not set(task.metrics) <= BLIND:
-        return ""
-    _, counts = np.unique(subject.train[LABEL].numpy(), return_counts=True)
-    most = float(counts.max() / counts.sum())
-    if 1 - most >= RARE:
-        return ""
-    return f"always predicting the most common class is {most:.1%} accurate"

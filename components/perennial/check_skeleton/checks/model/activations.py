@@ -1,6 +1,6 @@
 """Activations at the start: dead, saturated or badly scaled layers, and identical units."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from perennial.check_skeleton.models import (
+    run_model,
+    shuffle_batches,
+    simplify,
+    train_model,
+    watch_modules,
+)
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffle_batches, simplify, updates
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
@@ -46,44 +52,28 @@ SHOWN_LAYERS = 64
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer with weights in one forward pass.
+    """A layer with weights in one forward pass."""
 
-    Attributes:
-        name: Name of the module.
-        deviation: Deviation of its outputs over the examples, root mean square over units.
-        gain: The same, divided by that of its inputs.
-        variation: Deviation of its inputs over their root mean square.
-    """
-
-    name: str
-    deviation: float
-    gain: float
-    variation: float
+    name: str  # name of the module
+    deviation: float  # deviation of its outputs over the examples, root mean square over units
+    gain: float  # the same, divided by that of its inputs
+    variation: float  # deviation of its inputs over their root mean square
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation function in one forward pass.
+    """An activation function in one forward pass."""
 
-    Attributes:
-        name: Name of the calling module, and its own.
-        is_two_sided: Whether it is flat at both ends.
-        units: Number of units.
-        flat: The share of its units (of its values, if flat at both ends) without slope.
-    """
-
-    name: str
-    is_two_sided: bool
-    units: int
-    flat: float
+    name: str  # name of the calling module, and its own
+    is_two_sided: bool  # whether it is flat at both ends
+    units: int  # number of units
+    flat: float  # the share of its units (of its values, if flat at both ends) without slope
 
 
 @check(
     "activations",
-    expects=(
-        f"finite outputs; below {DEAD_SHARE:.0%} dead units and {SATURATED_SHARE:.0%} "
-        f"saturated values; no layer multiplies deviations by {LARGEST_GAIN:g}"
-    ),
+    expects=f"finite outputs; below {DEAD_SHARE:.0%} dead units and {SATURATED_SHARE:.0%} "
+    f"saturated values; no layer multiplies deviations by {LARGEST_GAIN:g}",
     source="guides: dead ReLUs, saturation, vanishing and exploding signals; thresholds "
     "measured on 45 healthy models",
     needs_losses=False,
@@ -103,8 +93,10 @@ def check_activations(subject: Subject, judge: Judge) -> CheckResult:
             "positive, a division by zero, an overflow, or NaN among its weights and inputs",
             module=seen.broken,
         )
+    floats = [t for t in inputs_of(batch).values() if t.is_floating_point() and t.numel()]
+    at_input = max(map(_measure_deviation, floats), default=1.0)
     dead = _judge_slopes(judge, seen.activations)
-    return dead or _judge_scales(judge, seen.layers, _measure_input_deviation(batch))
+    return dead or _judge_scales(judge, seen.layers, at_input)
 
 
 @check(
@@ -125,15 +117,12 @@ def check_symmetric_units(subject: Subject, judge: Judge) -> CheckResult:
         return judge.passed("no matrix starts with equal units")
     before = {name: weight.detach().clone() for name, weight in weights.items()}
     constant = [name for name, value in before.items() if _is_constant(model, name, value)]
-    batches = shuffle_batches(subject, subject.train, STEPS)
-    for _ in updates(subject.task, model, batches, subject.settings.learning_rates[0]):
-        pass
-    alike = [
+    train_model(subject, model, shuffle_batches(subject, subject.train, STEPS))
+    if alike := [
         name
         for name, weight in weights.items()
         if _is_moving_as_one(weight.detach() - before[name], _find_equal_axes(before[name]))
-    ]
-    if alike:
+    ]:
         return judge.failed(
             f"all units of {', '.join(alike[:6])} are equal at the start and move alike in "
             f"{STEPS} updates",
@@ -165,13 +154,10 @@ def _judge_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | No
         if not doubtful:
             continue
         # Later layers may be affected by the first, and are clearer evidence where it is small.
-        first, is_sure = (
-            doubtful[0],
-            any(each.flat >= sure and each.units >= SURE_UNITS for each in doubtful),
-        )
-        conclude: Callable[..., CheckResult] = judge.failed if is_sure else judge.warned
+        first = doubtful[0]
+        is_sure = any(each.flat >= sure and each.units >= SURE_UNITS for each in doubtful)
         more = f"; also in {len(doubtful) - 1} more" if len(doubtful) > 1 else ""
-        return conclude(
+        return (judge.failed if is_sure else judge.warned)(
             f"{first.name}: {first.flat:.0%} of {first.units} {word}{more}",
             hint=f"look at the layer in front of {first.name}: {cause}",
             **evidence,
@@ -181,10 +167,8 @@ def _judge_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | No
 
 def _judge_scales(judge: Judge, layers: Sequence[Layer], at_input: float) -> CheckResult:
     """Judge the scales of the layers."""
-    shown = {
-        each.name: [round(each.deviation, 6), round(each.gain, 4)]
-        for each in layers[:SHOWN_LAYERS]
-    }  # fmt: skip
+    few = layers[:SHOWN_LAYERS]
+    shown = {each.name: [round(each.deviation, 6), round(each.gain, 4)] for each in few}
     evidence = {"deviation_and_gain": shown}
     widest = max(layers, key=lambda each: each.deviation, default=None)
     loud = [each for each in layers if each.gain > LARGEST_GAIN]
@@ -234,24 +218,20 @@ class _Pass(TorchFunctionMode):
 
     def run(self, model: nn.Module, batch: Batch) -> object:
         """Run the model on the batch and return its output."""
-        for name, module in model.named_modules():
-            module.register_forward_pre_hook(self._enter(name))
-            module.register_forward_hook(self._leave(name))
-        with torch.no_grad(), self:
-            output: object = model(**inputs_of(batch))
-        is_last = isinstance(output, Tensor) and _is_memory_shared(output, self._last)
-        if is_last and self.activations[-1].is_two_sided:
-            # Probabilities near 0 are right for rare labels: `output_form` checks outputs.
-            self.activations.pop()
+        enters = watch_modules(model, self._enter, is_before=True)
+        with enters, watch_modules(model, self._leave), self:
+            output: object = run_model(model, batch)
+        # Probabilities near 0 are right for rare labels: `output_form` checks outputs.
+        is_bounded = bool(self.activations) and self.activations[-1].is_two_sided
+        if isinstance(output, Tensor) and is_bounded:
+            places = {each.untyped_storage().data_ptr() for each in (output, self._last)}
+            self.activations = self.activations[: -1 if len(places) == 1 else None]
         return output
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:  # fmt: skip
         """Make the call, and record it if it is an activation."""
         options = dict(kwargs or {})
         name = getattr(func, "__name__", "")
@@ -265,13 +245,9 @@ class _Pass(TorchFunctionMode):
         return result
 
     def _note(
-        self,
-        func: Callable[..., Any],
-        name: str,
-        inputs: Tensor,
-        more: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> None:
+        self, func: Callable[..., Any], name: str, inputs: Tensor, more: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:  # fmt: skip
         with torch.enable_grad():
             free = inputs.requires_grad_()
             # Times one, so that in-place functions do not write into a leaf.
@@ -285,50 +261,31 @@ class _Pass(TorchFunctionMode):
         title = f"{place or 'the model'} ({name.strip('_')})"
         self.activations.append(Activation(title, is_two_sided, by_unit.shape[-1], float(flat)))
 
-    def _enter(self, name: str) -> Callable[[nn.Module, object], None]:
-        def note(module: nn.Module, args: object) -> None:
-            self._inside.append(name)
+    def _enter(self, name: str, module: nn.Module, args: object) -> None:
+        self._inside.append(name)
 
-        return note
-
-    def _leave(self, name: str) -> Callable[[nn.Module, object, object], None]:
-        def note(module: nn.Module, args: object, output: object) -> None:
-            self._inside.pop()
-            if not isinstance(output, Tensor) or not output.is_floating_point():
-                return
-            if not self.broken and not bool(torch.isfinite(output).all()):
-                self.broken = name
-            weight = getattr(module, "weight", None)
-            if not isinstance(weight, Tensor) or weight.ndim < 2 or len(output) < 2:
-                return
-            self._channels = 1 if weight.ndim > 2 else -1
-            first = args[0] if isinstance(args, tuple) and args else None
-            if isinstance(first, Tensor) and first.is_floating_point():
-                self.layers.append(_measure_layer(name, first.detach(), output.detach()))
-
-        return note
-
-
-def _measure_layer(name: str, inputs: Tensor, output: Tensor) -> Layer:
-    before, after = _measure_deviation(inputs), _measure_deviation(output)
-    size = float(inputs.float().square().mean().sqrt())
-    gain = after / before if before > ROUNDING * size else 0.0
-    return Layer(name, after, gain, before / size if size else 0.0)
+    def _leave(
+        self, name: str, module: nn.Module, args: tuple[object, ...], output: object
+    ) -> None:
+        self._inside.pop()
+        if not isinstance(output, Tensor) or not output.is_floating_point():
+            return
+        if not self.broken and not bool(torch.isfinite(output).all()):
+            self.broken = name
+        weight, inputs = getattr(module, "weight", None), args[0] if args else None
+        if not isinstance(weight, Tensor) or weight.ndim < 2 or len(output) < 2:
+            return
+        self._channels = 1 if weight.ndim > 2 else -1
+        if isinstance(inputs, Tensor) and inputs.is_floating_point():
+            before, after = _measure_deviation(inputs), _measure_deviation(output)
+            size = float(inputs.float().square().mean().sqrt())
+            gain = after / before if before > ROUNDING * size else 0.0
+            self.layers.append(Layer(name, after, gain, before / size if size else 0.0))
 
 
 def _measure_deviation(values: Tensor) -> float:
     """Return the deviation over the examples, root mean square over all else."""
     return float(values.float().var(dim=0, correction=0).mean().sqrt())
-
-
-def _measure_input_deviation(batch: Batch) -> float:
-    """Return the largest deviation of the float inputs."""
-    tensors = [tensor for tensor in inputs_of(batch).values() if tensor.is_floating_point()]
-    return max((_measure_deviation(tensor) for tensor in tensors if tensor.numel()), default=1.0)
-
-
-def _is_memory_shared(first: Tensor, second: Tensor) -> bool:
-    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 def _find_equal_axes(weight: Tensor) -> list[int]:

@@ -3,25 +3,20 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from perennial.check_skeleton.checks.model.token_positions import find_tokens
+from perennial.check_skeleton.checks.model.sequences import find_tokens
 from perennial.check_skeleton.free_outputs import probe
+from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import (
-    Padding,
-    Subject,
-    build_noisy_model,
-    find_padding,
-    select_rows,
-)
+from perennial.check_skeleton.subject import Subject, find_padding, once, select_rows
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import Batch, inputs_of
+from perennial.engine.task import Batch
 
 PROBED_ROWS = 16
 SHORTEST = 4
@@ -40,18 +35,15 @@ SHAPINGS = (torch.reshape, Tensor.reshape, Tensor.view, torch.flatten, Tensor.fl
 
 @dataclass
 class Observed:
-    """The attention operations of a forward pass.
+    """The attention operations of a forward pass."""
 
-    Attributes:
-        softmaxes: Shape and axis of each, the axis counted from the end.
-        weights: Weights over keys, [B, H, Q, K], as multiplied with the values.
-        shapings: Shapes before and after, and whether the tensor came from the heads.
-        queries: Shapes of the queries of fused attention.
-    """
-
+    # Shape and axis of each, the axis counted from the end.
     softmaxes: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
+    # Weights over keys, [B, H, Q, K], as multiplied with the values.
     weights: list[Tensor] = field(default_factory=list)
+    # Shapes before and after, and whether the tensor came from the heads.
     shapings: list[tuple[tuple[int, ...], tuple[int, ...], bool]] = field(default_factory=list)
+    # Shapes of the queries of fused attention.
     queries: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
@@ -70,15 +62,11 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self.seen = Observed()
         self._joined: list[Tensor] = []
-        self._was_softmax = False
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:  # fmt: skip
         given = kwargs or {}
         result = func(*args, **given)
         if not isinstance(result, Tensor):
@@ -93,11 +81,9 @@ class _Watch(TorchFunctionMode):
         elif func is torch.einsum and isinstance(args[0], str):
             self._note_sum(args[0].replace(" ", ""), args[1:], result)
         elif func is functional.scaled_dot_product_attention:
-            self.seen.queries.append(tuple(cast("Tensor", args[0]).shape))
+            self.seen.queries.append(tuple(args[0].shape))
             self._joined.append(result)
-            self.seen.weights += cast("Callable[..., list[Tensor]]", _compute_fused_weights)(
-                *args, **given
-            )
+            self.seen.weights += _compute_fused_weights(*args, **given)
         elif func in SHAPINGS and isinstance(args[0], Tensor):
             is_joined = any(args[0] is each for each in self._joined)
             self.seen.shapings.append((tuple(args[0].shape), tuple(result.shape), is_joined))
@@ -140,104 +126,94 @@ def _compute_fused_weights(
     return [scores.softmax(dim=-1).nan_to_num()]
 
 
+def _choose_watched(subject: Subject) -> tuple[Batch, Tensor | None]:
+    """Return a few examples, and whether each position is padding, [B, T]; None without padding.
+
+    Half of them are the shortest, where there is padding: the first ones alone may all be long.
+    """
+    many = probe(subject)
+    rows, tokens = torch.arange(len(next(iter(many.values())))), find_tokens(many)
+    padding = None if tokens is None else find_padding(many[tokens])
+    if tokens is None or padding is None:
+        return select_rows(many, rows[:PROBED_ROWS]), None
+    half = PROBED_ROWS // 2
+    shortest = padding.content.argsort(stable=True)
+    shortest = shortest[(padding.content[shortest] > 1) & (shortest >= half)]
+    chosen = torch.cat([rows[:half], shortest[:half]])
+    return select_rows(many, chosen), padding.covers(many[tokens].shape[1])[chosen]
+
+
+@once
 def observe_attention(subject: Subject) -> tuple[Observed, Batch]:
     """Return the attention of a pass over a few examples, and the examples."""
-    many = probe(subject)
-    batch = select_rows(many, _choose_watched(many))
-    model, watch = build_noisy_model(subject), _Watch()
-    with torch.no_grad(), watch:
-        model(**inputs_of(batch))
+    batch, _ = _choose_watched(subject)
+    with _Watch() as watch:
+        run_model(build_noisy_model(subject), batch)
     return watch.seen, batch
 
 
 @check(
     "attention",
-    expects=(
-        "weights over the keys that add up to 1, differ, and leave padding out; heads "
-        "split and joined without moving numbers between positions"
-    ),
+    expects="weights over the keys that add up to 1, differ, and leave padding out; heads "
+    "split and joined without moving numbers between positions",
     source="Attention Is All You Need, section 3.2; every softmax, product and change of shape "
     "of a pass is examined",
 )
 def check_attention(subject: Subject, judge: Judge) -> CheckResult:
     """Check that attention mixes positions by weights over the keys, separately in each head."""
-    found, batch = subject.once(observe_attention)
+    found, batch = observe_attention(subject)
     if not found.lengths:
         return judge.skipped("no attention between positions is found")
     tokens = find_tokens(batch)
     length = batch[tokens].shape[1] if tokens else 0
     return (
-        _judge_heads(judge, found, length)
-        or _judge_axes(judge, found, len(next(iter(batch.values()))))
+        _judge_axes(judge, found, len(next(iter(batch.values()))), length)
         or _judge_weights(judge, found)
-        or _judge_padding(judge, subject, found, batch)
+        or _judge_padding(judge, subject)
         or judge.passed(f"{len(found.weights)} layers over {sorted(found.lengths)} positions")
     )
 
 
-def _judge_heads(judge: Judge, found: Observed, length: int) -> CheckResult | None:
-    """Judge whether heads attend to each other in place of positions."""
+def _judge_axes(judge: Judge, found: Observed, rows: int, positions: int) -> CheckResult | None:
+    """Judge the dimensions of softmaxes, and how heads are split and joined."""
     for shape in [*found.queries, *(shape for shape, _ in found.softmaxes)]:
-        if len(shape) == 4 and shape[1] == length and length not in shape[2:]:
+        if len(shape) == 4 and shape[1] == positions and positions not in shape[2:]:
             return judge.failed(
                 f"attention runs over dimension 2 of {list(shape)}, positions are dimension 1",
                 hint="transpose(1, 2) first: attention takes [B, heads, T, width], otherwise "
                 "heads attend to heads and no position to another",
             )
-    return None
-
-
-def _judge_axes(judge: Judge, found: Observed, rows: int) -> CheckResult | None:
     for shape, axis in found.softmaxes:
-        is_square = (
-            len(shape) > 2 and shape[-1] == shape[-2] and shape[0] in (rows, rows * shape[1])
-        )
-        if len(shape) == 4 and shape[-1] == shape[-2] >= SHORTEST and axis == -3:
+        if len(shape) < 3 or shape[-1] != shape[-2]:
+            continue
+        is_batch = axis == -len(shape) and shape[0] in (rows, rows * shape[1])
+        if is_batch or (len(shape) == 4 and shape[-1] >= SHORTEST and axis == -3):
             return judge.failed(
-                f"a softmax over dimension {len(shape) + axis} of {list(shape)}: over the heads",
-                hint="the softmax of attention runs over the keys, dim=-1",
-            )
-        if is_square and axis == 0 - len(shape):
-            return judge.failed(
-                f"a softmax over dimension 0 of {list(shape)}: over the batch",
+                f"a softmax over dimension {len(shape) + axis} of {list(shape)}: over the "
+                f"{'batch' if is_batch else 'heads'}",
                 hint="the softmax of attention runs over the keys, dim=-1",
             )
     for before, after, is_joined in found.shapings:
         for length in found.lengths:
-            if _is_split_wrong(before, after, length) and before[0] == rows:
+            # [B, T, E] became [B, …, T, width] without exchanging dimensions.
+            is_split = len(after) > 3 and before[:-1] == (after[0], length) == (rows, length)
+            is_split = is_split and length not in (before[-1], after[1], after[-1])
+            if is_split and after[2:-1].count(length) == 1:
                 return judge.failed(
                     f"{list(before)} became {list(after)}: positions are split into heads",
                     hint="view or reshape to [B, T, heads, width], and then transpose(1, 2): "
                     "otherwise a head gets some whole tokens instead of a part of every token",
                 )
-            if is_joined and _is_join_wrong(before, after, length):
+            # [B, heads, T, width] became [B, T, heads * width] without exchanging dimensions.
+            heads = before[1] if len(before) == 4 and before[2] == length else 1
+            is_plain = heads not in (1, length) and after == (before[0], length, heads * before[-1])
+            if is_joined and is_plain:
                 return judge.failed(
                     f"{list(before)} became {list(after)}: heads are mixed with positions",
                     hint="transpose(1, 2) before reshape: [B, heads, T, width] must become "
                     "[B, T, heads * width]",
                 )
     return None
-
-
-def _is_split_wrong(before: tuple[int, ...], after: tuple[int, ...], length: int) -> bool:
-    """Whether [B, T, E] became [B, …, T, width] without exchanging dimensions."""
-    if len(before) != 3 or len(after) < 4 or before[:2] != (after[0], length):
-        return False
-    return (
-        before[2] != length
-        and after[1] != length
-        and after[2:-1].count(length) == 1
-        and (after[-1] != length)
-    )
-
-
-def _is_join_wrong(before: tuple[int, ...], after: tuple[int, ...], length: int) -> bool:
-    """Whether [B, heads, T, width] became [B, T, heads * width] without exchanging dimensions."""
-    if len(before) != 4 or len(after) != 3:
-        return False
-    rows, heads, positions, width = before
-    is_plain = heads not in (1, positions) and positions == length
-    return is_plain and after == (rows, positions, heads * width)
 
 
 def _judge_weights(judge: Judge, found: Observed) -> CheckResult | None:
@@ -276,20 +252,18 @@ def _are_even(weights: Tensor) -> bool:
     return bool(several.any()) and float(uneven[several].max()) < EVEN
 
 
-def _judge_padding(
-    judge: Judge, subject: Subject, found: Observed, batch: Batch
-) -> CheckResult | None:
-    for number, share in enumerate(_measure_padding_shares(subject, found, batch), start=1):
+def _judge_padding(judge: Judge, subject: Subject) -> CheckResult | None:
+    for number, share in enumerate(measure_padding_shares(subject), start=1):
         if share > 1 - MASKED:
             return judge.failed(
-                f"words of layer {number} attend only to padding",
+                f"in layer {number}, words attend only to padding",
                 hint="the mask is inverted: True means excluded in key_padding_mask, and included "
                 "in attn_mask of scaled_dot_product_attention",
                 share=share,
             )
         if share > MASKED:
             return judge.warned(
-                f"words of layer {number} give {share:.0%} of their attention to padding",
+                f"in layer {number}, words give {share:.0%} of their attention to padding",
                 hint="the mask is missing, does not fit the keys' dimension, or is too weak: mask "
                 "keys, not queries, with -inf before the softmax",
                 share=share,
@@ -297,25 +271,15 @@ def _judge_padding(
     return None
 
 
-def is_padding_masked(subject: Subject, found: Observed, batch: Batch) -> bool:
-    """Whether there is attention, and no word attends to padding."""
-    shares = _measure_padding_shares(subject, found, batch)
-    return bool(shares) and max(shares) <= MASKED
-
-
-def _measure_padding_shares(subject: Subject, found: Observed, batch: Batch) -> list[float]:
+def measure_padding_shares(subject: Subject) -> list[float]:
     """Return, by layer, the share of attention to padding; empty where there is no padding."""
-    many = probe(subject)
-    tokens = find_tokens(many)
-    padding = None if tokens is None else find_padding(many[tokens])
-    if tokens is None or padding is None:
+    _, is_padding = _choose_watched(subject)
+    if is_padding is None:
         return []
-    rows, length = batch[tokens].shape
-    own = Padding(padding.code, padding.content[_choose_watched(many)], padding.is_left)
-    is_padding = own.covers(length)
+    rows, length = is_padding.shape
     some = is_padding.any(dim=1) & ~is_padding.all(dim=1)
     shares = []
-    for weights in found.weights:
+    for weights in observe_attention(subject)[0].weights:
         if weights.shape[-2:] != (length, length) or weights.shape[0] % rows or not some.any():
             continue
         by_row = weights.reshape(rows, -1, length, length)[some]
@@ -323,19 +287,3 @@ def _measure_padding_shares(subject: Subject, found: Observed, batch: Batch) -> 
         given = (by_row * is_padding[some][:, None, None, :]).sum(dim=-1, keepdim=True)
         shares.append(float((given * kept).sum() / kept.expand_as(given).sum().clamp_min(1)))
     return shares
-
-
-def _choose_watched(many: Batch) -> Tensor:
-    """Return positions of a few examples; half of them the shortest, where there is padding.
-
-    The first ones alone may all be long.
-    """
-    rows = torch.arange(len(next(iter(many.values()))))
-    tokens = find_tokens(many)
-    padding = None if tokens is None else find_padding(many[tokens])
-    if padding is None:
-        return rows[:PROBED_ROWS]
-    half = PROBED_ROWS // 2
-    shortest = padding.content.argsort(stable=True)
-    shortest = shortest[(padding.content[shortest] > 1) & (shortest >= half)]
-    return torch.cat([rows[:half], shortest[:half]])

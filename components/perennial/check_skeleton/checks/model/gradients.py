@@ -1,8 +1,7 @@
 """Check gradients: examples do not mix, inputs and parameters reach the loss."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.attention import observe_attention
+from perennial.check_skeleton.checks.model.sequences import shade
 from perennial.check_skeleton.checks.model.silent_parameters import (
     Drawing,
     Silence,
@@ -19,13 +19,19 @@ from perennial.check_skeleton.checks.model.silent_parameters import (
     find_copies_of_embeddings,
     find_drawn_at_random,
 )
-from perennial.check_skeleton.checks.model.token_positions import shade
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
+from perennial.check_skeleton.models import (
+    build_noisy_model,
+    evaluated,
+    measure_changes,
+    run_model,
+    run_updates,
+    shuffle_batches,
+    watch_modules,
+)
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffle_batches, updates
 from perennial.check_skeleton.subject import (
     Subject,
-    build_noisy_model,
     find_padding,
     is_sequence,
     seeded,
@@ -60,8 +66,7 @@ MOVED = 1e-5
     "example_independence",
     expects=lambda subject: (
         f"the {_name_compared(subject)} of an example do not change when another one is replaced, "
-        "or "
-        "when the batch is reordered"
+        "or when the batch is reordered"
     ),
     source="guides: gradients must depend on their own example only (view instead of permute)",
 )
@@ -73,20 +78,26 @@ def check_example_independence(subject: Subject, judge: Judge) -> CheckResult:
     what = _name_compared(subject)
     batch, model = subject.balanced(PROBED_ROWS), build_noisy_model(subject)
     rows = len(batch[LABEL])
-    measure = _compute_outputs if what == "outputs" else partial(_compute_losses, subject)
-    before, again = measure(model, batch), measure(model, batch)
+
+    def measure(index: Tensor) -> Tensor:
+        some = select_rows(batch, index)
+        output = run_model(model, some)
+        found = output if what == "outputs" else subject.task.losses(output, some).unsqueeze(1)
+        return found.double()
+
+    order = torch.arange(rows)
+    before, again = measure(order), measure(order)
     if float((again - before).abs().max()) > MIXING:
         return judge.skipped("outputs are random in evaluation mode: see `modes`")
     with Drawing() as drawing:
-        turned = measure(model, select_rows(batch, torch.arange(rows).flip(0))).flip(0)
-    moved = ((turned - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
+        turned = measure(order.flip(0)).flip(0)
+    moved = measure_changes(before, turned).flatten(1).amax(dim=1)
     mixed: dict[str, float] = {}
     changes: list[Tensor] = []
     for replaced in range(rows):
-        index = torch.arange(rows)
+        index = order.clone()
         index[replaced] = (replaced + rows // 2) % rows
-        after = measure(model, select_rows(batch, index))
-        change = ((after - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
+        change = measure_changes(before, measure(index)).flatten(1).amax(dim=1)
         changes.append(change.clone())
         change[replaced] = 0.0
         if float(change.max()) > MIXING:
@@ -123,17 +134,14 @@ def check_example_independence(subject: Subject, judge: Judge) -> CheckResult:
 def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
     """Check that every input tensor, and every column of a table, reaches the loss."""
     batch, model = subject.balanced(4 * PROBED_ROWS), build_noisy_model(subject)
-    unused: list[str] = []
-    columns: list[str] = []
+    unused, columns = list[str](), list[str]()
     for name, tensor in inputs_of(batch).items():
         if not len(tensor) or bool((tensor == tensor[:1]).all()):
             continue  # nothing to exchange; `input_scale` checks constants
         try:
             with made_up(f"{name} of other examples"):
-                is_used = _is_used(subject, model, batch, {name: tensor.roll(1, 0)})
-                columns += (
-                    list(_find_unused_columns(subject, model, batch, name)) if is_used else []
-                )
+                if is_used := _is_used(subject, model, batch, {name: tensor.roll(1, 0)}):
+                    columns += _find_unused_columns(subject, model, batch, name)
         except RefusedInputsError:  # lengths or edges belong to their own tokens and nodes
             is_used = _is_following_real_rows(model, batch, name)
         if not is_used:
@@ -150,10 +158,10 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             "from the first step in place of the last",
         )
     if blind := find_blindness_to_positions(subject, model, batch):
-        told = describe_value_of_places(subject, *blind)
-        return (judge.failed if told else judge.warned)(
+        value = describe_value_of_places(subject, *blind)
+        return (judge.failed if value else judge.warned)(
             f"the output is the same wherever the parts of the picture are: {blind[0]}, parts of "
-            f"{blind[1]} x {blind[1]}" + (f"; {told}" if told else ""),
+            f"{blind[1]} x {blind[1]}" + (f"; {value}" if value else ""),
             hint="no positions reach the model: add learned or sinusoidal ones to the patches. "
             "Correct only for an intended bag of patches",
         )
@@ -186,7 +194,7 @@ def check_parameter_gradients(subject: Subject, judge: Judge) -> CheckResult:
         strangers, own = 0, {id(parameter) for parameter in model.parameters()}
         batches = shuffle_batches(subject, subject.train, STEPS)
         rate = subject.settings.learning_rates[0]
-        for loss in updates(subject.task, model, batches, rate, as_trained=True):
+        for loss in run_updates(subject.task, model, batches, rate, as_trained=True):
             if not loss.requires_grad:
                 return judge.failed(
                     "the loss has no gradient at all",
@@ -222,42 +230,29 @@ def _seek_rare(subject: Subject, model: nn.Module, totals: dict[str, float]) -> 
 
 def _is_choosing(subject: Subject, model: nn.Module) -> bool:
     """Whether different examples use different layers, as with a mixture of experts."""
-    model.eval()
     called: set[str] = set()
 
-    def note(name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
-        def keep(module: nn.Module, given: tuple[object, ...]) -> None:
-            first = given[0] if given else None
-            if not isinstance(first, Tensor) or first.numel():
-                called.add(name)
+    def note(name: str, module: nn.Module, given: tuple[object, ...]) -> None:
+        first = given[0] if given else None
+        if not isinstance(first, Tensor) or first.numel():
+            called.add(name)
 
-        return keep
-
-    hooks = [module.register_forward_pre_hook(note(name)) for name, module in model.named_modules()]
     seen = set()
-    with torch.no_grad():
+    with watch_modules(evaluated(model), note, is_before=True):
         for row in range(min(PROBED_ROWS, subject.num_rows() - 1)):
             called.clear()
             try:
-                model(**inputs_of(select_rows(subject.train, slice(row, row + 1))))
+                run_model(model, select_rows(subject.train, slice(row, row + 1)))
             except Exception:  # not every model takes a single row
                 break
             seen.add(frozenset(called))
-    for hook in hooks:
-        hook.remove()
     return len(seen) > 1
 
 
 def _judge_totals(
-    judge: Judge,
-    totals: dict[str, float],
-    strangers: int,
-    silence: Silence,
-    *,
-    chooses: bool,
+    judge: Judge, totals: dict[str, float], strangers: int, silence: Silence, *, chooses: bool
 ) -> CheckResult | None:
-    broken = [name for name, size in totals.items() if not size < float("inf")]
-    if broken:
+    if broken := [name for name, size in totals.items() if not size < float("inf")]:
         return judge.failed(
             f"gradients that are not finite: {', '.join(broken[:6])}",
             hint="look for divisions by zero, logarithms of zero and too large an initialisation",
@@ -268,9 +263,29 @@ def _judge_totals(
             hint="keep layers in nn.ModuleList or nn.ModuleDict, not in a Python list: optimizer "
             "and checkpoint miss them",
         )
-    if silence.harmful or silence.idle:
-        return _judge_silence(judge, len(totals), silence, chooses=chooses)
-    return None
+    silent = silence.harmful
+    shown = f"{len(silent)} of {len(totals)} parameters get no gradient: {', '.join(silent[:6])}"
+    if silent and chooses and len(silent) < len(totals) / 2:
+        return judge.warned(
+            shown,
+            hint="examples are routed to layers, and no example of the sample to these: expected "
+            "for rare experts, otherwise look at the load balancing",
+        )
+    if silent:
+        return judge.failed(
+            shown,
+            hint="they are not used in forward, cut off by detach, or dead: zero weights on both "
+            "sides, or a dropout of 1",
+        )
+    if not silence.idle:
+        return None
+    return judge.warned(
+        f"{len(silence.idle)} of {len(totals)} parameters in the last of equal blocks "
+        f"have no effect: {', '.join(silence.idle[:6])}",
+        hint="their result is not used, as in the last block of N-BEATS or WaveNet, "
+        "where it is harmless: the same layers of the other blocks learn. If a result was "
+        "forgotten after the loop, use it; otherwise omit these layers in that block",
+    )
 
 
 def _judge_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckResult | None:
@@ -288,39 +303,15 @@ def _judge_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckRes
     )
 
 
-def _judge_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool) -> CheckResult:
-    silent = silence.harmful
-    if silent and chooses and len(silent) < total / 2:
-        return judge.warned(
-            f"{len(silent)} of {total} parameters get no gradient: {', '.join(silent[:6])}",
-            hint="examples are routed to layers, and no example of the sample to these: expected "
-            "for rare experts, otherwise look at the load balancing",
-        )
-    if silent:
-        return judge.failed(
-            f"{len(silent)} of {total} parameters get no gradient: {', '.join(silent[:6])}",
-            hint="they are not used in forward, cut off by detach, or dead: zero weights on both "
-            "sides, or a dropout of 1",
-        )
-    return judge.warned(
-        f"{len(silence.idle)} of {total} parameters in the last of equal blocks "
-        f"have no effect: {', '.join(silence.idle[:6])}",
-        hint="their result is not used, as in the last block of N-BEATS or WaveNet, "
-        "where it is harmless: the same layers of the other blocks learn. If a result was "
-        "forgotten after the loop, use it; otherwise omit these layers in that block",
-    )
-
-
 def _judge_ties(
     judge: Judge, subject: Subject, totals: dict[str, float], cancelled: Sequence[str]
 ) -> CheckResult:
     """Judge whether a parameter starts as a copy of an embedding and is trained separately."""
     model = subject.build_model()
-    copies = find_copies_of_embeddings(model, dict(model.named_parameters()))
-    twins = [name for name, _ in copies]
-    if twins:
+    if copies := find_copies_of_embeddings(model, dict(model.named_parameters())):
         return judge.warned(
-            f"{', '.join(twins)} starts as a copy of an embedding and is trained separately",
+            f"{', '.join(name for name, _ in copies)} starts as a copy of an embedding and is "
+            "trained separately",
             hint="a tie is broken: assign the parameter itself, head.weight = embedding.weight, "
             "after everything that replaces or copies it",
         )
@@ -331,42 +322,27 @@ def _judge_ties(
     return judge.passed(measured)
 
 
-def _compute_losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
-    """Return losses of shape [B, 1]."""
-    with torch.no_grad():
-        return subject.task.losses(model(**inputs_of(batch)), batch).double().unsqueeze(1)
-
-
-def _compute_outputs(model: nn.Module, batch: Batch) -> Tensor:
-    """Return outputs of shape [B, ...]."""
-    with torch.no_grad():
-        output: Tensor = model(**inputs_of(batch)).double()
-    return output
-
-
 def _is_following_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
     """Whether the model reads a tensor at all, where no other values are possible."""
-    inputs = inputs_of(batch)
-    with torch.no_grad():
-        try:
-            model(**{key: value for key, value in inputs.items() if key != name})
-        except Exception:  # the tensor is required
-            return True
+    try:
+        run_model(model, {key: value for key, value in batch.items() if key != name})
+    except Exception:  # the tensor is required
+        return True
     return False
 
 
 def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:
     """Whether other values of some inputs change any loss, including the training loss."""
-    before = _compute_losses(subject, model, batch)
-    if not torch.equal(_compute_losses(subject, model, {**batch, **other}), before):
-        return True
-    task, losses = subject.task, []
-    if type(task).training_losses is Task.training_losses:
-        return False
-    for each in (batch, {**batch, **other}):
-        with seeded(subject.seed), torch.no_grad():
-            losses.append(task.training_losses(model(**inputs_of(each)), each))
-    return not torch.equal(losses[0], losses[1])
+    task = subject.task
+    is_one = type(task).training_losses is Task.training_losses
+    for losses in (task.losses,) if is_one else (task.losses, task.training_losses):
+        found = []
+        for each in (batch, {**batch, **other}):
+            with seeded(subject.seed), torch.no_grad():
+                found.append(losses(run_model(model, each), each))
+        if not torch.equal(*found):
+            return True
+    return False
 
 
 def _find_unused_columns(
@@ -375,27 +351,20 @@ def _find_unused_columns(
     tensor = batch[name]
     if tensor.ndim != 2 or is_sequence(name, batch):
         return
-    for column in _find_doubtful_columns(subject, model, batch, name):
+    doubtful = torch.arange(tensor.shape[1])
+    if tensor.is_floating_point():
+        # One pass, where a table may have thousands of columns.
+        free = tensor.clone().requires_grad_()
+        losses = subject.task.losses(model(**inputs_of({**batch, name: free})), batch)
+        if losses.requires_grad:
+            (gradient,) = torch.autograd.grad(losses.sum(), free, allow_unused=True)
+            doubtful = doubtful if gradient is None else doubtful[(gradient == 0).all(dim=0)]
+    for column in doubtful.tolist():
         other = tensor.clone()
         other[:, column] = tensor[:, column].roll(1, 0)
         varies = not torch.equal(other, tensor)
         if varies and not _is_used(subject, model, batch, {name: other}):
             yield f"{name}[{column}]"
-
-
-def _find_doubtful_columns(
-    subject: Subject, model: nn.Module, batch: Batch, name: str
-) -> list[int]:
-    """Return columns without a gradient: one pass, where a table may have thousands."""
-    tensor = batch[name]
-    if not tensor.is_floating_point():
-        return list(range(tensor.shape[1]))
-    free = tensor.clone().requires_grad_()
-    losses = subject.task.losses(model(**inputs_of({**batch, name: free})), batch)
-    if not losses.requires_grad:
-        return list(range(tensor.shape[1]))
-    (gradient,) = torch.autograd.grad(losses.sum(), free, allow_unused=True, materialize_grads=True)
-    return (gradient == 0).all(dim=0).nonzero().flatten().tolist()
 
 
 def _name_compared(subject: Subject) -> str:
@@ -416,25 +385,13 @@ def find_blindness_to_positions(
         for side in range(1, min(height, width) + 1):
             if height % side or width % side or (height, width) == (side, side):
                 continue
-            moved = _move_tiles(tensor, side, order)
-            if not torch.equal(moved, tensor) and _is_same(model, few, {name: moved}):
+            tiles = nn.functional.unfold(tensor, side, stride=side)  # [B, C * side * side, tiles]
+            other = tiles[:, :, torch.randperm(tiles.shape[2], generator=order)]
+            moved = nn.functional.fold(other, (height, width), side, stride=side)
+            outputs = (run_model(model, {**few, name: each}) for each in (tensor, moved))
+            if not torch.equal(moved, tensor) and bool((measure_changes(*outputs) <= SAME).all()):
                 return name, side
     return None
-
-
-def _move_tiles(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
-    """Return pictures [B, C, H, W] with their square parts in another order."""
-    height, width = pictures.shape[2:]
-    tiles = nn.functional.unfold(pictures, side, stride=side)  # [B, C * side * side, tiles]
-    moved = tiles[:, :, torch.randperm(tiles.shape[2], generator=order)]
-    return nn.functional.fold(moved, (height, width), side, stride=side)
-
-
-def _is_same(model: nn.Module, batch: Batch, other: Batch) -> bool:
-    """Whether other values of some inputs leave every output unchanged."""
-    with torch.no_grad():
-        before, after = (model(**inputs_of({**batch, **each})) for each in ({}, other))
-    return bool(((after - before).abs() <= SAME * (1 + before.abs())).all())
 
 
 def describe_value_of_places(subject: Subject, name: str, side: int) -> str:
@@ -452,8 +409,14 @@ def describe_value_of_places(subject: Subject, name: str, side: int) -> str:
     if not is_small or tiles.shape[2] < FEWEST_PARTS or len(np.unique(labels[:half])) < 2:
         return ""
     # A bag of parts contains, number by number, its values in sorted order.
-    bag = tiles.sort(dim=2).values
-    right = [_find_right(each.flatten(1), labels, half) for each in (pictures, bag)]
+    bag, right = tiles.sort(dim=2).values, []
+    for each in (pictures, bag):
+        values = each.flatten(1).double().numpy()
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=50))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a few steps are enough
+            model.fit(values[:half], labels[:half])
+        right.append(np.asarray(model.predict(values[half:]) == labels[half:]))
     gain = right[0].astype(float) - right[1].astype(float)
     error = float(gain.std() / np.sqrt(len(gain)))
     if gain.mean() < CLEAR_ERRORS * max(error, 1e-12):
@@ -464,28 +427,12 @@ def describe_value_of_places(subject: Subject, name: str, side: int) -> str:
     )
 
 
-def _find_right(
-    numbers: Tensor, labels: "np.ndarray[tuple[int], np.dtype[np.int64]]", half: int
-) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Return which examples of the second half are right after a fit on the first half."""
-    found = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=50))
-    values = numbers.to(torch.float64).numpy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a few steps are enough
-        found.fit(values[:half], labels[:half])
-    return np.asarray(found.predict(values[half:]) == labels[half:])
-
-
 def find_single_step(subject: Subject, model: nn.Module) -> str:
     """Return the sequence of which the model reads only one position; empty where there is none.
 
     Models without recurrence and attention may take the last step by design, as simple forecasts.
-
-    Args:
-        subject: Its examples are changed, one position at a time.
-        model: A model from `build_noisy_model`.
     """
-    found, _ = subject.once(observe_attention)
+    found, _ = observe_attention(subject)
     kinds = (nn.RNNBase, nn.MultiheadAttention)
     if not (found.lengths or any(isinstance(each, kinds) for each in model.modules())):
         return ""
@@ -520,28 +467,18 @@ def _find_longest(batch: Batch, name: str) -> tuple[Batch, int]:
     return select_rows(batch, rows), int(padding.content[rows].min())
 
 
-@torch.no_grad()
 def _find_seen_positions(model: nn.Module, batch: Batch, name: str) -> Tensor | None:
     """Return which answers move with which positions, [T, B]; None if each position has its own."""
-    before: Tensor = model(**inputs_of(batch))
+    before = run_model(model, batch)
     length = batch[name].shape[1]
     if before.ndim > 2 or before.shape[1:2] == (length,):
         return None
     seen: list[Tensor] = []
     for step in range(length):
-        seen.append(_find_moved_answers(model, batch, (name, step), before))
+        changed = batch[name].clone()
+        changed[:, step] = batch[name][:, step].roll(1, 0)
+        moved = measure_changes(before, run_model(model, {**batch, name: changed}))
+        seen.append(moved.reshape(len(before), -1).amax(dim=1) > MOVED)
         if int(torch.stack(seen).sum(dim=0).max()) > 1:
             break  # several positions are seen, whatever the others do
     return torch.stack(seen)
-
-
-def _find_moved_answers(
-    model: nn.Module, batch: Batch, place: tuple[str, int], before: Tensor
-) -> Tensor:
-    """Return which answers move when a position is taken from another example, [B]."""
-    name, step = place
-    changed = batch[name].clone()
-    changed[:, step] = batch[name][:, step].roll(1, 0)
-    after = model(**inputs_of({**batch, name: changed}))
-    moved: Tensor = ((after - before).abs() / (1 + before.abs())).reshape(len(before), -1)
-    return moved.amax(dim=1) > MOVED

@@ -1,6 +1,5 @@
 """Check `modes` and `few_rows`: dropout and statistics by mode, batches of few rows."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,14 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from perennial.check_skeleton.made_up_inputs import find_method
+from perennial.check_skeleton.models import (
+    BATCH_STATISTICS,
+    DROPOUTS,
+    build_noisy_model,
+    run_model,
+    watch_modules,
+)
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import BATCH_STATISTICS, DROPOUTS
-from perennial.check_skeleton.subject import Subject, build_noisy_model, run_model, seeded
+from perennial.check_skeleton.subject import Subject, are_equal, seeded
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import predict_batch
 from perennial.engine.serving.pyfunc import ServedModel
 from perennial.engine.serving.servable import input_columns
-from perennial.engine.task import Batch, Task, inputs_of
+from perennial.engine.task import Batch, inputs_of
 
 PROBED_ROWS = 32
 # torch's momentum is the weight of the new batch, 0.1 by default; in other libraries it is the
@@ -47,10 +52,8 @@ Answer = Callable[[pl.DataFrame], Tensor]
 
 @check(
     "modes",
-    expects=(
-        "in evaluation mode, equal outputs in two passes and unchanged statistics; in "
-        "training mode, every dropout and batch norm active"
-    ),
+    expects="in evaluation mode, equal outputs in two passes and unchanged statistics; in "
+    "training mode, every dropout and batch norm active",
     source="guides: forgotten train and eval calls silently train or serve another model",
 )
 def check_modes(subject: Subject, judge: Judge) -> CheckResult:
@@ -71,18 +74,18 @@ def _judge_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRes
     model.eval()
     before = {name: buffer.detach().clone() for name, buffer in _find_kept_buffers(model).items()}
     first, again = _sum_outputs(model, inputs), _sum_outputs(model, inputs)
-    stuck = [name for name, module in _find_acting_layers(model).items() if module.training]
-    if stuck:
+    if stuck := [name for name, module in _find_acting_layers(model).items() if module.training]:
         return judge.failed(
             f"evaluation mode leaves {len(stuck)} layers in training mode: {', '.join(stuck[:4])}",
             hint="train() or eval() is overridden, or forward calls train(): dropout then changes "
             "predictions, and batch norm learns from evaluation data",
             layers=stuck,
         )
-    different = [
-        name for name, total in first.items() if not _are_equal_sums(total, again.get(name))
-    ]
-    if different:
+    if different := [
+        name
+        for name, total in first.items()
+        if not np.isclose(total, again.get(name, np.inf), rtol=1e-6, atol=0.0, equal_nan=True)
+    ]:
         place = different[0] or "forward"
         return judge.failed(
             f"two passes in evaluation mode differ, first in {place}",
@@ -91,8 +94,7 @@ def _judge_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRes
             module=place,
         )
     after = _find_kept_buffers(model)
-    changed = [name for name in before if _is_different(after[name], before[name])]
-    if changed:
+    if changed := [name for name in before if not are_equal(after[name], before[name])]:
         return judge.failed(
             f"a pass in evaluation mode changes {', '.join(changed[:4])}",
             hint="statistics are learned from evaluation data: update buffers only if "
@@ -104,22 +106,24 @@ def _judge_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRes
 
 def _judge_statistics(judge: Judge, subject: Subject, model: nn.Module) -> CheckResult | None:
     """Judge the settings of batch normalisation; None if nothing is wrong."""
-    found = {
-        name: each for name, each in _find_acting_layers(model).items() if _is_normalising(each)
-    }
-    batchwise = [name for name, each in found.items() if not each.track_running_stats]
-    if batchwise:
+    layers = _find_acting_layers(model).items()
+    found: dict[str, Any] = {n: each for n, each in layers if isinstance(each, BATCH_STATISTICS)}
+    if batchwise := [name for name, each in found.items() if not each.track_running_stats]:
         return judge.failed(
             f"no running statistics in {', '.join(batchwise[:4])}",
             hint="with track_running_stats=False batch norm uses the evaluated batch's own "
             "statistics: a prediction then depends on its neighbours",
             layers=batchwise,
         )
-    passes = _count_forward_passes(subject)
+    # The most forward passes that one process makes in the training.
+    training = subject.training
+    passes = training.steps * -(-training.global_batch_size // training.micro_batch_size)
     kept = {
         name: (1 - each.momentum) ** passes
         for name, each in found.items()
-        if each.momentum is not None and each.momentum < SMALL_MOMENTUM and _is_initial(each)
+        if each.momentum is not None and each.momentum < SMALL_MOMENTUM
+        # The statistics are still the initial ones.
+        if not bool(each.running_mean.any()) and bool((each.running_var == 1).all())
     }
     slowest = max(kept, key=lambda name: kept[name], default="")
     if slowest and kept[slowest] > KEPT_OF_THE_START:
@@ -142,20 +146,13 @@ def _judge_statistics(judge: Judge, subject: Subject, model: nn.Module) -> Check
     return None
 
 
-def _count_forward_passes(subject: Subject) -> int:
-    """The most forward passes that one process makes in the training."""
-    training = subject.training
-    return training.steps * -(-training.global_batch_size // training.micro_batch_size)
-
-
 def _judge_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
     """Judge the share that dropout drops; None if nothing is wrong."""
     shares = {name: each.p for name, each in model.named_modules() if isinstance(each, DROPOUTS)}
     most = max(shares, key=lambda name: shares[name], default="")
     if not most or shares[most] < DOUBTFUL_DROPOUT:
         return None
-    say = judge.warned if shares[most] < FAILING_DROPOUT else judge.failed
-    return say(
+    return (judge.warned if shares[most] < FAILING_DROPOUT else judge.failed)(
         f"{most} drops {shares[most]:.0%} of its inputs in training",
         hint="torch's p is the share that is dropped, one minus the share that other libraries "
         "keep",
@@ -184,11 +181,11 @@ def _judge_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResul
             "eval() or the overridden train()",
             layers=idle,
         )
-    dropping = [name for name, module in acting.items() if not _is_normalising(module)]
-    is_random = _is_different(first, again)
+    dropping = [name for name, module in acting.items() if not isinstance(module, BATCH_STATISTICS)]
+    is_random = not are_equal(first, again)
     dropped = [(evaluated != 0) & (output == 0) for output in (first, again)]
     share = float(torch.stack(dropped).double().mean())
-    if share >= DROPPED_OUTPUTS and _is_different(dropped[0].double(), dropped[1].double()):
+    if share >= DROPPED_OUTPUTS and not torch.equal(*dropped):
         return judge.failed(
             f"in training mode {share:.0%} of the outputs are exactly 0, others at each pass",
             hint="dropout acts on the model's answer: put it before the last layer, or predictions "
@@ -200,11 +197,10 @@ def _judge_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResul
             hint=f"forward does not call {', '.join(dropping[:4])}, or only where it has no effect",
             layers=dropping,
         )
-    scale = 1 + float(evaluated.abs().max())
+    most = SAME_OUTPUT * (1 + float(evaluated.abs().max()))
+    is_still = not acting and not is_random
     if evaluated.shape != first.shape or (
-        len(acting) == 0
-        and not is_random
-        and float((first - evaluated).abs().max()) > SAME_OUTPUT * scale
+        is_still and float((first - evaluated).abs().max()) > most
     ):
         return judge.warned(
             "the modes compute different outputs, though no layer drops or normalises by the batch",
@@ -222,7 +218,7 @@ def _find_acting_layers(model: nn.Module) -> Mapping[str, Any]:
     return {
         name: module
         for name, module in model.named_modules()
-        if _is_normalising(module) or (isinstance(module, DROPOUTS) and module.p > 0)
+        if isinstance(module, BATCH_STATISTICS) or (isinstance(module, DROPOUTS) and module.p > 0)
     }
 
 
@@ -236,49 +232,23 @@ def _find_kept_buffers(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _is_normalising(module: nn.Module) -> bool:
-    return isinstance(module, BATCH_STATISTICS)
-
-
-def _is_initial(layer: nn.Module) -> bool:
-    """Whether its statistics are still the initial ones."""
-    mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
-    return not bool(mean.any()) and bool((variance == 1).all())
-
-
 def _sum_outputs(model: nn.Module, inputs: Batch) -> dict[str, float]:
     """Return the sum of every module's output, in order; the model's own is last."""
     sums: dict[str, float] = {}
 
-    def watch(name: str) -> Callable[[nn.Module, object, object], None]:
-        def note(module: nn.Module, args: object, output: object) -> None:
-            if isinstance(output, Tensor) and output.is_floating_point():
-                sums[name] = sums.get(name, 0.0) + float(output.double().sum())
+    def note(name: str, module: nn.Module, args: object, output: object) -> None:
+        if isinstance(output, Tensor) and output.is_floating_point():
+            sums[name] = sums.get(name, 0.0) + float(output.double().sum())
 
-        return note
-
-    hooks = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
-    run_model(model, inputs)
-    for hook in hooks:
-        hook.remove()
+    with watch_modules(model, note):
+        run_model(model, inputs)
     return sums
-
-
-def _are_equal_sums(total: float, again: float | None) -> bool:
-    if again is None:
-        return False
-    return math.isclose(total, again, rel_tol=1e-6) or (math.isnan(total) and math.isnan(again))
-
-
-def _is_different(value: Tensor, other: Tensor) -> bool:
-    return not torch.allclose(value, other, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 @check(
     "few_rows",
-    expects=(
-        f"one entry per row from {', '.join(WAYS)}, equal for 1, 2 and 3 rows to those among {MANY}"
-    ),
+    expects=f"one entry per row from {', '.join(WAYS)}, equal for 1, 2 and 3 rows to those "
+    f"among {MANY}",
     source="most requests to a served model have one row; squeeze() and statistics of the "
     "batch silently change their answers",
     tolerance=f"{SAME:g} of the largest",
@@ -329,39 +299,22 @@ def _list_ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer
     """Yield the ways to answer rows; each depends on those before it."""
     task = subject.task
 
-    def encoded(rows: pl.DataFrame) -> Batch:
-        return task.encode(rows)
+    def compute_losses(rows: pl.DataFrame) -> Tensor:
+        batch = task.encode(rows)
+        return task.losses(run_model(model, batch), batch)
 
-    def outputs(rows: pl.DataFrame) -> Tensor:
-        with torch.no_grad():
-            found: Tensor = model(**inputs_of(encoded(rows)))
-        return found
+    def serve(rows: pl.DataFrame) -> Tensor:
+        sent = rows.select(input_columns(task))
+        served = ServedModel(task, model, sent.schema).predict(sent.to_pandas())
+        return torch.from_numpy(served.to_numpy(dtype=np.float64, copy=True))
 
-    def losses(rows: pl.DataFrame) -> Tensor:
-        with torch.no_grad():
-            batch = encoded(rows)
-            return task.losses(model(**inputs_of(batch)), batch)
-
-    def predictions(rows: pl.DataFrame) -> Tensor:
-        return predict_batch(task, model, encoded(rows))[1]
-
-    yield WAYS[0], outputs
-    yield WAYS[1], losses
-    yield WAYS[2], predictions
-    if can_be_served(task, subject.validation_rows):
-        yield WAYS[3], lambda rows: _make_served_answer(task, model, rows)
-
-
-def can_be_served(task: Task, rows: pl.DataFrame) -> bool:
-    """Whether a table of requests can hold the rows: pictures and lists need another format."""
-    flat = (pl.Binary, pl.List, pl.Array, pl.Struct)
-    return not any(isinstance(rows.schema[name], flat) for name in input_columns(task))
-
-
-def _make_served_answer(task: Task, model: nn.Module, rows: pl.DataFrame) -> Tensor:
-    sent = rows.select(input_columns(task))
-    served = ServedModel(task, model, sent.schema).predict(sent.to_pandas())
-    return torch.from_numpy(served.to_numpy(dtype=np.float64, copy=True))
+    yield WAYS[0], lambda rows: run_model(model, task.encode(rows))
+    yield WAYS[1], compute_losses
+    yield WAYS[2], lambda rows: predict_batch(task, model, task.encode(rows))[1]
+    # Pictures and lists need another format than a table of requests.
+    kinds = (subject.validation_rows.schema[name] for name in input_columns(task))
+    if not any(isinstance(kind, pl.Binary | pl.List | pl.Array | pl.Struct) for kind in kinds):
+        yield WAYS[3], serve
 
 
 def _describe_wrong(found: Tensor, expected: Tensor, rows: int) -> str:

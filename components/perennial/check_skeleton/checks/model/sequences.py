@@ -1,20 +1,14 @@
 """Check sequences: weights, targets, and independence of the future."""
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 import torch
-from torch import Tensor
+from pydantic import JsonValue
+from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.token_positions import (
-    AGREEMENT,
-    TargetOffset,
-    find_target_offset,
-    find_tokens,
-    measure_agreements,
-    measure_dependencies,
-    measure_moves,
-)
 from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_counted_tokens,
@@ -23,11 +17,11 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.models import build_noisy_model, measure_changes, run_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Padding,
     Subject,
-    build_noisy_model,
     find_padding,
     select_head,
     select_rows,
@@ -36,6 +30,16 @@ from perennial.check_skeleton.verdict import DEPENDENCIES
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 
+# Shuffled tokens agree with their labels about as often as letters do, once in ten to twenty; the
+# end of a text may be labelled otherwise than it is padded, which matters in short ones.
+AGREEMENT = 0.5
+# Of its own size; smaller movements are rounding.
+SMALLEST_MOVE = 1e-5
+OFFSETS = (1, 0, 2, -1, 3, -2)
+# Masked language models hide their target tokens, four in five by one code.
+HIDDEN_SHARE = 0.5
+MOST_POSITIONS = 24
+SHORTEST_SEQUENCE = 8
 PROBED_ROWS = 16
 # Rounding moves a logit by about 1e-7 of itself; one token seen too early moves it by more than
 # 1e-2 under the noise that is put on the weights.
@@ -58,19 +62,116 @@ FEWEST_LISTS = 4
 SHORTEST_RUN = 3
 
 
+@dataclass(frozen=True)
+class TargetOffset:
+    """The targets of the loss, compared with the tokens that the model receives."""
+
+    tokens: str  # name of the input with the tokens
+    wanted: Tensor  # the target code at each position, [B, T], -1 where there is none
+    # By offset, the share of targets that equal the token that far ahead.
+    agreement: dict[int, float]
+
+    @property
+    def offset(self) -> int | None:
+        """Distance to the target tokens, ahead; None where they are nowhere."""
+        best = max(self.agreement, key=lambda offset: self.agreement[offset])
+        return best if self.agreement[best] >= AGREEMENT else None
+
+
+def measure_agreements(tokens: Tensor, wanted: Tensor) -> dict[int, float]:
+    """Return, by offset, the share of targets [B, T] that equal the token that far ahead."""
+    length, shares = wanted.shape[1], {}
+    for offset in OFFSETS:
+        start, end = max(-offset, 0), length - max(offset, 0)
+        asks = wanted[:, start:end]
+        holds = tokens[:, start + offset : end + offset] == asks
+        shares[offset] = float(holds[asks >= 0].double().mean().nan_to_num())
+    return shares
+
+
+def find_target_offset(subject: Subject, batch: Batch) -> TargetOffset | str:
+    """Return the targets of a batch; or why they cannot be compared with tokens."""
+    output = compute_output(subject, batch)
+    if not is_per_token(output, batch[LABEL]):
+        return "the model's output is not one row of scores per label"
+    wanted = find_wanted_tokens(subject.task, output, batch)
+    found = [
+        TargetOffset(name, wanted, measure_agreements(tensor, wanted))
+        for name, tensor in inputs_of(batch).items()
+        if tensor.shape == wanted.shape and not tensor.is_floating_point()
+    ]
+    if not found:
+        return "no input has the shape of the labels"
+    best = max(found, key=lambda each: max(each.agreement.values()))
+    shown, asks = batch[best.tokens][wanted >= 0], wanted[wanted >= 0]
+    code = shown.mode().values if len(shown) else -1
+    if bool((shown == code).double().mean() >= HIDDEN_SHARE and not (asks == code).any()):
+        return "the target tokens are hidden from the model"
+    return best
+
+
+def find_tokens(batch: Batch) -> str | None:
+    """Return the input whose codes vary most, of those that may be sequences of tokens."""
+    sequences = {
+        name: len(np.unique(tensor.numpy()))
+        for name, tensor in inputs_of(batch).items()
+        if tensor.ndim == 2
+        and not tensor.is_floating_point()
+        and tensor.shape[1] >= SHORTEST_SEQUENCE
+    }
+    return max(sequences, key=lambda name: sequences[name], default=None)
+
+
+def measure_dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonValue:
+    """Return how much the output at each position moves with the token at each, from 0 to 1.
+
+    By output, by input, evenly spread over the positions. The first example of the batch is
+    changed, one token at a time, with at most so many changes in each forward pass.
+    """
+    length = batch[name].shape[1]
+    places = torch.linspace(0, length - 1, min(length, MOST_POSITIONS)).round().long()
+    one = select_head(inputs_of(batch), 1)
+    used = torch.from_numpy(np.unique(batch[name].numpy()))
+    columns = []
+    before = run_model(model, one)
+    for some in torch.split(places, max(most, 1)):
+        rows = torch.arange(len(some))
+        inputs = select_rows(one, rows * 0)
+        at = torch.searchsorted(used, inputs[name][rows, some])
+        inputs[name][rows, some] = used[(at + 1) % len(used)]
+        # Copies in a batch may affect each other; `example_independence` checks that.
+        moves = measure_changes(before, run_model(model, inputs)).amax(dim=2)
+        columns.append(moves[:, places])
+    return shade(torch.cat(columns).t())
+
+
+def shade(moved: Tensor) -> JsonValue:
+    """Return how far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
+
+    0 is not at all, 1 by its own size or more; between them each decade is one step.
+    """
+    decades = -math.log10(SMALLEST_MOVE)
+    shades = (1 + moved.clamp_min(SMALLEST_MOVE).log10() / decades).clamp_max(1.0)
+    return [[round(shade, 3) for shade in row] for row in shades.tolist()]
+
+
 @check(
     "example_weights",
-    expects=(
-        "no negative weights; for a loss over tokens, the number of tokens in it, without padding"
-    ),
+    expects="no negative weights; for a loss over tokens, the number of tokens in it, without "
+    "padding",
     source="the engine averages losses by weight: the mean over all tokens of the global "
     "batch, however many of them an example has",
 )
 def check_example_weights(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `weight` is the number of tokens in the loss of the example."""
     weights, batch = subject.train.get(WEIGHT), select_head(probe(subject), PROBED_ROWS)
-    if weights is not None and (wrong := _describe_wrong_weights(weights)):
-        return judge.failed(wrong, hint="return one number per example, 0 or more")
+    if weights is not None:
+        is_finite = weights.ndim == 1 and bool(torch.isfinite(weights).all())
+        if not is_finite or float(weights.min()) < 0 or not float(weights.sum()):
+            return judge.failed(
+                f"weights have shape {list(weights.shape)}, are all 0, negative or not finite",
+                hint="return one number per example, 0 or more",
+            )
     beyond = measure_learned_beyond_lists(subject)
     if beyond is not None and beyond > LEARNED_FILL:
         return judge.failed(
@@ -89,12 +190,6 @@ def check_example_weights(subject: Subject, judge: Judge) -> CheckResult:
     if weights is None:
         return judge.skipped("every example has the same weight, and none is a sequence")
     return judge.passed(f"from {float(weights.min()):.4g} to {float(weights.max()):.4g}")
-
-
-def _describe_wrong_weights(weights: Tensor) -> str:
-    if weights.ndim != 1 or not bool(torch.isfinite(weights).all()) or float(weights.min()) < 0:
-        return f"weights have shape {list(weights.shape)}, or are negative or not finite"
-    return "" if float(weights.sum()) else "all weights are 0"
 
 
 def _judge_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> CheckResult | None:
@@ -142,9 +237,6 @@ def _judge_fill(judge: Judge, subject: Subject) -> CheckResult | None:
 
 def _judge_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
     """Judge which tokens are in the loss: all but padding are expected."""
-    shown = (
-        f"{float(counted.sum(dim=1).double().mean()):.4g} tokens on average, equal to the weights"
-    )
     tokens = find_tokens(batch)
     padding = None if tokens is None else find_padding(batch[tokens])
     is_padding = torch.zeros_like(counted) if padding is None else padding.covers(counted.shape[1])
@@ -162,7 +254,8 @@ def _judge_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
             hint="only the last token may be learned: each token of a text can be learned from "
             "earlier ones. Expected where only short answers count",
         )
-    return judge.passed(shown)
+    mean = float(counted.sum(dim=1).double().mean())
+    return judge.passed(f"{mean:.4g} tokens on average, equal to the weights")
 
 
 @check(
@@ -175,12 +268,15 @@ def _judge_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
 def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the target of each position is the next token."""
     columns, batch = subject.task.columns, probe(subject)
-    if not _are_labels_targets(subject, batch):
-        return judge.failed(
-            "the targets of the loss are not the labels of its positions, nor of near ones",
-            hint="the loss pairs outputs with labels of other positions: look for view or reshape "
-            "where permute is meant, and for a softmax over the wrong dimension",
-        )
+    output = compute_output(subject, batch)
+    if is_per_token(output, batch[LABEL]):
+        wanted = find_wanted_tokens(subject.task, output, batch)
+        if max(measure_agreements(batch[LABEL], wanted).values()) < AGREEMENT:
+            return judge.failed(
+                "the targets of the loss are not the labels of its positions, nor of near ones",
+                hint="the loss pairs outputs with labels of other positions: look for view or "
+                "reshape where permute is meant, and for a softmax over the wrong dimension",
+            )
     found = find_target_offset(subject, batch)
     if not isinstance(found, str) and found.offset == 0 and subject.task.reconstructs_inputs:
         found = "the target of each position is its own token, as the task declares"
@@ -204,15 +300,6 @@ def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
         "vocabularies",
         agreement=agreement,
     )
-
-
-def _are_labels_targets(subject: Subject, batch: Batch) -> bool:
-    """Whether the targets of the loss are its labels, shifted or not; true without tokens."""
-    output = compute_output(subject, batch)
-    if not is_per_token(output, batch[LABEL]):
-        return True
-    wanted = find_wanted_tokens(subject.task, output, batch)
-    return max(measure_agreements(batch[LABEL], wanted).values()) >= AGREEMENT
 
 
 @check(
@@ -255,17 +342,14 @@ def _judge_outputs(
 ) -> CheckResult:
     """Judge the outputs of two texts before their first difference."""
     model, (batch, other) = build_noisy_model(subject), texts
-    with torch.no_grad():
-        before, again, after = (model(**inputs_of(each)) for each in (batch, batch, other))
-    if float(measure_moves(before, again).max()) > LOOKING_AHEAD:
+    before, again, after = (run_model(model, each) for each in (batch, batch, other))
+    if float(measure_changes(before, again).max()) > LOOKING_AHEAD:
         return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
     shared = _find_shared_positions(found, batch, other)
-    early = torch.where(
-        shared & ~shared.all(dim=1, keepdim=True), measure_moves(before, after), 0.0
-    )
-    seen = {
-        DEPENDENCIES: measure_dependencies(model, batch, found.tokens, subject.task.scoring_rows)
-    }
+    is_before = shared & ~shared.all(dim=1, keepdim=True)
+    early = torch.where(is_before, measure_changes(before, after).amax(dim=2), 0.0)
+    moves = measure_dependencies(model, batch, found.tokens, subject.task.scoring_rows)
+    seen = {DEPENDENCIES: moves}
     if float(early.max()) <= LOOKING_AHEAD:
         pairs = int((~shared).any(dim=1).sum())
         return judge.passed(f"{pairs} pairs of texts", **seen)
@@ -282,13 +366,10 @@ def _find_shared_positions(found: TargetOffset, batch: Batch, other: Batch) -> T
     return (batch[found.tokens] != other[found.tokens]).cumsum(dim=1) == 0
 
 
-def map_characters(texts: pl.Series) -> dict[int, str]:
+def map_characters(texts: pl.Series) -> dict[int, int]:
     """Map each character to another one of the texts: tokenizers may not know others."""
-    characters = sorted(set("".join(texts.drop_nulls())))
-    return {
-        ord(one): other
-        for one, other in zip(characters, characters[1:] + characters[:1], strict=True)
-    }
+    characters = "".join(sorted(set("".join(texts.drop_nulls()))))
+    return str.maketrans(characters, characters[1:] + characters[:1])
 
 
 def _change_second_halves(texts: pl.Series, most: int) -> pl.Series:
@@ -300,8 +381,7 @@ def _change_second_halves(texts: pl.Series, most: int) -> pl.Series:
     for text in texts.fill_null(""):
         content = text.encode()
         shared = content[: min(len(content) // 2, most)].decode(errors="ignore")
-        rest = text[len(shared) :]
-        changed.append(shared + rest.translate(exchange))
+        changed.append(shared + text[len(shared) :].translate(exchange))
     return pl.Series(texts.name, changed, dtype=pl.String)
 
 
@@ -319,9 +399,8 @@ def find_filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
     middle = rows.slice(rows.height // 2, TEXTS)
     if middle.height < TEXTS:
         return None
-    cut = []
-    for place, text in enumerate(middle[label]):
-        cut.append(text[: math.ceil(len(text) ** ((place + 1) / TEXTS))])
+    shares = enumerate(middle[label], start=1)
+    cut = [text[: math.ceil(len(text) ** (place / TEXTS))] for place, text in shares]
     rows = rows.head(TEXTS)
     try:
         short = subject.task.encode(middle.with_columns(pl.Series(label, cut, dtype=pl.String)))
@@ -332,11 +411,11 @@ def find_filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
     found = None if name is None or name not in short else find_padding(short[name])
     if found is None or name is None:
         return None
-    tokens = batch[name].flip(1) if not found.is_left else batch[name]
+    tokens = batch[name] if found.is_left else batch[name].flip(1)
     runs = (tokens == found.code).long().cumprod(dim=1).sum(dim=1)
     # A text may end in characters that look like padding.
-    own = torch.tensor([len(set(text[:3] if found.is_left else text[-3:])) == 1
-                        for text in rows[label]])  # fmt: skip
+    ends = (text[:3] if found.is_left else text[-3:] for text in rows[label])
+    own = torch.tensor([len(set(each)) == 1 for each in ends])
     filled = (runs >= SHORTEST_RUN) & ~own
     if not bool(filled.any()):
         return None
@@ -366,7 +445,7 @@ def measure_learned_beyond_lists(subject: Subject) -> float | None:
     places = torch.arange(width)
     values = column[short.tolist()].to_list()
     for beyond in (places >= lengths, places < width - lengths):
-        if _is_in_place(values, batch[LABEL], beyond) and _is_filled(batch, beyond):
+        if _has_one_code_per_value(values, batch[LABEL], beyond) and _is_filled(batch, beyond):
             given = output.clone().requires_grad_()
             (gradient,) = torch.autograd.grad(subject.task.losses(given, batch).sum(), given)
             is_learned = (gradient != 0).reshape(len(short), width, -1).any(dim=2)
@@ -374,7 +453,7 @@ def measure_learned_beyond_lists(subject: Subject) -> float | None:
     return None
 
 
-def _is_in_place(values: list[list[object]], labels: Tensor, beyond: Tensor) -> bool:
+def _has_one_code_per_value(values: list[list[object]], labels: Tensor, beyond: Tensor) -> bool:
     """Whether each value of the lists has one code at its own position, unlike sets of tags."""
     codes: dict[object, float] = {}
     for row, listed in enumerate(values):

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from perennial.check_skeleton.subject import Subject, evaluated, seeded
+from perennial.check_skeleton.models import evaluated, measure_changes, watch_modules
+from perennial.check_skeleton.subject import Subject, seeded
 from perennial.engine.parallelism.parallelize import find_leaves
 from perennial.engine.task import Batch, Task, inputs_of
 
@@ -22,26 +24,20 @@ DRAWS = ("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "ex
 
 @dataclass(frozen=True)
 class Silence:
-    """Parameters without a gradient, by the reason for it.
+    """Parameters without a gradient, by the reason for it."""
 
-    Attributes:
-        harmful: Detached, dead, forgotten or discarded.
-        idle: In the first or last of equal blocks, where their result is not used.
-        cancelled: Without effect on any loss, because they shift all scores equally.
-    """
-
-    harmful: tuple[str, ...] = ()
+    harmful: tuple[str, ...] = ()  # detached, dead, forgotten or discarded
+    # In the first or last of equal blocks, where their result is not used.
     idle: tuple[str, ...] = ()
+    # Without effect on any loss, because they shift all scores equally.
     cancelled: tuple[str, ...] = ()
 
 
 def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, float]) -> Silence:
     """Separate harmless parameters without a gradient from the others.
 
-    Args:
-        subject: Provides the rows for the test.
-        model: The model after some updates; it is left in evaluation mode.
-        totals: Sum of the absolute gradients of each trainable parameter.
+    The model has made some updates, and is left in evaluation mode; `totals` are the sums of the
+    absolute gradients of each trainable parameter.
     """
     silent = [name for name, size in totals.items() if size == 0.0]
     if not silent or len(silent) > MOST:
@@ -55,12 +51,15 @@ def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, flo
         twins = [] if is_reached else _find_twins(name, totals)
         if not (is_reached or twins):
             continue
-        effect = _measure_effect(subject.task, model, batch, name)
-        if effect.moves_loss:
+        is_called, moves_output, moves_loss = _measure_effect(subject.task, model, batch, name)
+        if moves_loss:
             continue  # cut off by detach, or by a step that has no gradient
-        if is_reached and effect.moves_output and _has_learning_neighbour(name, totals):
+        module = name.rpartition(".")[0]
+        neighbours = (size for each, size in totals.items() if each.rpartition(".")[0] == module)
+        if is_reached and moves_output and any(neighbours):
             reasons[name] = "cancelled"
-        elif twins and (effect.is_called or not _is_called(subject.task, model, batch, twins[0])):
+        # Some layers use the weights of others themselves, and never call them.
+        elif twins and (is_called or not _run_and_watch(subject.task, model, batch, twins[0])[1]):
             reasons[name] = "idle"
     names = {
         reason: tuple(n for n in silent if reasons[n] == reason) for reason in reasons.values()
@@ -73,8 +72,7 @@ def find_drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
 
     Weights of custom modules may be random by design, such as frequencies of random features.
     """
-    with seeded(subject.seed):
-        first = subject.task.build_model()
+    first = subject.build_model()
     with seeded(subject.seed + 1):
         second = subject.task.build_model()
     return [
@@ -86,56 +84,33 @@ def find_drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """The effect of another value of a parameter.
-
-    Attributes:
-        is_called: Whether its module is called at all.
-        moves_output: Whether the output of its module changes.
-        moves_loss: Whether any loss changes.
-    """
-
-    is_called: bool
-    moves_output: bool
-    moves_loss: bool
-
-
 @torch.no_grad()
-def _measure_effect(task: Task, model: nn.Module, batch: Batch, name: str) -> _Effect:
+def _measure_effect(
+    task: Task, model: nn.Module, batch: Batch, name: str
+) -> tuple[bool, bool, bool]:
+    """Change a parameter: whether its module is called, and its output and any loss change."""
     parameter = model.get_parameter(name)
     kept = parameter.clone()
     losses, outputs = _run_and_watch(task, model, batch, name)
     parameter.add_(STEP * (1 + kept.abs()))
     after, moved = _run_and_watch(task, model, batch, name)
     parameter.copy_(kept)
-    return _Effect(
-        is_called=bool(outputs),
-        moves_output=any(map(_are_different, outputs, moved)),
-        moves_loss=_are_different(losses, after),
-    )
-
-
-def _is_called(task: Task, model: nn.Module, batch: Batch, name: str) -> bool:
-    """Whether a parameter's module is called; some layers use the weights of others themselves."""
-    with torch.no_grad():
-        return bool(_run_and_watch(task, model, batch, name)[1])
+    return bool(outputs), any(map(_are_different, outputs, moved)), _are_different(losses, after)
 
 
 def _run_and_watch(
     task: Task, model: nn.Module, batch: Batch, name: str
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the losses, and the outputs of a parameter's module."""
+    """Return the losses, and the outputs of a parameter's module; without gradients."""
     found: list[Tensor] = []
+    own = model.get_submodule(name.rpartition(".")[0])
 
-    def keep(module: nn.Module, given: object, output: object) -> None:
-        found.extend(_list_tensors(output))
+    def keep(_: str, module: nn.Module, given: object, output: object) -> None:
+        if module is own:
+            found.extend(_list_tensors(output))
 
-    handle = model.get_submodule(name.rpartition(".")[0]).register_forward_hook(keep)
-    try:
+    with watch_modules(model, keep), torch.no_grad():
         return _compute_losses(task, model, batch), found
-    finally:
-        handle.remove()
 
 
 def _compute_losses(task: Task, model: nn.Module, batch: Batch) -> Tensor:
@@ -154,15 +129,8 @@ def _list_tensors(output: object) -> Iterator[Tensor]:
 
 
 def _are_different(before: Tensor, after: Tensor) -> bool:
-    if before.shape != after.shape:
-        return True
-    return not bool(((after - before).abs() <= MOVED * (1 + before.abs())).all())
-
-
-def _has_learning_neighbour(name: str, totals: Mapping[str, float]) -> bool:
-    """Whether another parameter of the same module gets a gradient."""
-    module = name.rpartition(".")[0]
-    return any(size > 0.0 for each, size in totals.items() if each.rpartition(".")[0] == module)
+    is_one_form = before.shape == after.shape
+    return not is_one_form or not bool((measure_changes(before, after) <= MOVED).all())
 
 
 def _find_twins(name: str, totals: Mapping[str, float]) -> list[str]:
@@ -207,12 +175,7 @@ def _is_block_learning(parts: list[str], place: int, totals: Mapping[str, float]
 def find_copies_of_embeddings(
     model: nn.Module, named: Mapping[str, nn.Parameter]
 ) -> list[tuple[str, Tensor]]:
-    """Return parameters that equal an embedding bit by bit: their name, the embedding.
-
-    Args:
-        model: The initial model.
-        named: The parameters to compare with its embeddings.
-    """
+    """Return parameters that equal an embedding bit by bit: their name, the embedding."""
     embeddings = {
         id(each.weight): each.weight
         for each in model.modules()
@@ -234,12 +197,9 @@ class Drawing(TorchFunctionMode):
         self.has_drawn = False
 
     def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:  # fmt: skip
         given = kwargs or {}
         name = getattr(func, "__name__", "").lstrip("_")
         # Dropout in evaluation mode is called, and draws nothing.

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,18 +11,15 @@ import polars as pl
 import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from perennial.check_skeleton.checks.data.signals import is_plain, measure_signal, needs_column
-from perennial.check_skeleton.checks.model.sequences import map_characters
-from perennial.check_skeleton.checks.model.token_positions import (
-    find_tokens,
+from perennial.check_skeleton.checks.data.signals import (
+    is_free_text,
+    is_input_changed,
+    measure_signal,
 )
+from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import (
-    Subject,
-    compute_example_keys,
-    find_padding,
-)
+from perennial.check_skeleton.subject import Subject, compute_example_keys, find_padding, once
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, inputs_of
 
@@ -66,36 +63,23 @@ PRIOR = 0.5
 
 
 @dataclass(frozen=True)
-class Words:
-    """Frequent words of a column after `encode`.
-
-    Attributes:
-        column: The column.
-        words: Number of words tried.
-        inputs: Number of distinct inputs, without the input of unknown words.
-        lost: Share of occurrences that became the input of a more frequent or unknown word.
-        unseen: Number of words that became the input of an unknown word.
-        alike: Two words with the same input; empty where there are none.
-        is_chosen: Whether all other words have their own inputs, as words of a list have.
-        is_sequence: Whether texts change many numbers of the inputs, or none though they are read.
-    """
+class Vocabulary:
+    """Frequent words of a column after `encode`."""
 
     column: str
-    words: int
-    inputs: int
-    lost: float
-    unseen: int
-    alike: tuple[str, ...]
-    is_chosen: bool
-    is_sequence: bool
+    words: int  # number of words tried
+    inputs: int  # number of distinct inputs, without the input of unknown words
+    lost: float  # share of occurrences that became the input of a more frequent or unknown word
+    unseen: int  # number of words that became the input of an unknown word
+    alike: tuple[str, ...]  # two words with the same input; empty where there are none
+    is_chosen: bool  # whether all other words have their own inputs, as in a list of chosen words
+    is_sequence: bool  # whether texts change many inputs, or none though they are read
 
 
 @check(
     "text_coverage",
-    expects=(
-        "different inputs for different frequent words; most changes of one character "
-        f"seen in each of {PARTS} parts of a text"
-    ),
+    expects="different inputs for different frequent words; most changes of one character "
+    f"seen in each of {PARTS} parts of a text",
     source="guides: look at what the model really receives; contexts that are cut too early "
     "and unknown words lose text silently",
     tolerance=f"{DOUBTED_LOSS:.0%} of the words' occurrences, {READ_SHARE:.0%} of texts with "
@@ -117,11 +101,11 @@ def check_text_coverage(subject: Subject, judge: Judge) -> CheckResult:
     found = _judge_parts(judge, subject)
     if found.outcome != "skipped" or found.is_unmeasured or not words:
         return found
-    return judge.passed(f"{words[0].words} frequent words of {words[0].column} become "
-                        f"{words[0].inputs} different inputs")  # fmt: skip
+    frequent = f"{words[0].words} frequent words of {words[0].column}"
+    return judge.passed(f"{frequent} become {words[0].inputs} different inputs")
 
 
-def _judge_words(judge: Judge, found: Sequence[Words]) -> CheckResult | None:
+def _judge_words(judge: Judge, found: Sequence[Vocabulary]) -> CheckResult | None:
     """Judge the words that are lost; None where each word has its own input."""
     if not found or found[0].lost <= DOUBTED_LOSS:
         return None
@@ -157,7 +141,17 @@ def _judge_parts(judge: Judge, subject: Subject) -> CheckResult:
     rows = rows.filter(pl.col(label).str.len_chars() >= PARTS)
     if rows.height < FEWEST_TEXTS:
         return judge.skipped(f"{rows.height} texts leave room in their sequences")
-    seen = _measure_seen_parts(subject, rows)
+    exchange = map_characters(rows[label])
+
+    def change(part: int) -> list[str]:
+        changed = []
+        for text in rows[label]:
+            place = int((2 * part + 1) / (2 * PARTS) * len(text))
+            changed.append(text[:place] + text[place].translate(exchange) + text[place + 1 :])
+        return changed
+
+    with made_up("texts with one other character"):
+        seen = _measure_seen_parts(subject, rows, label, change)
     shown = f"seen in the parts of {rows.height} texts: {', '.join(f'{s:.0%}' for s in seen)}"
     if min(seen) >= READ_SHARE:
         return judge.passed(shown, seen=seen)
@@ -178,68 +172,69 @@ def _judge_feature(judge: Judge, subject: Subject) -> CheckResult:
     name = find_long_texts(subject)
     if not name:
         return judge.skipped("neither the label nor a feature is free text")
+    # The longer half of the texts, with enough words for all parts.
+    length = subject.train_rows[name].fill_null("").str.split(" ").list.len()
+    least = max(LONG_WORDS, float(length.median() or 0.0))  # type: ignore[arg-type]
+    rows = subject.train_rows.filter(length >= least).head(READ_ROWS)
+    if rows.height < FEWEST_ROWS // 2:
+        return judge.skipped("too few long texts")
+    texts = [text.split() for text in rows[name]]
+
+    def change(part: int) -> list[str]:
+        changed = []
+        for words, others in zip(texts, [*texts[1:], texts[0]], strict=True):
+            start, end = _find_bounds(words, part)
+            stand_in = [others[place % len(others)] for place in range(start, end)]
+            changed.append(" ".join([*words[:start], *stand_in, *words[end:]]))
+        return changed
+
     try:
-        seen = measure_parts_seen(subject, name)
+        seen = _measure_seen_parts(subject, rows, name, change)
     except Exception as error:  # a task may reject new texts
         return judge.skipped(f"encode rejects changed texts: {type(error).__name__}: {error}")
     unseen = [part for part, share in enumerate(seen) if share < READ_SHARE]
     shown = f"seen in the parts of long texts in {name}: {', '.join(f'{s:.0%}' for s in seen)}"
-    if not seen or not unseen:
-        return judge.passed(shown) if seen else judge.skipped("too few long texts")
-    told = measure_signal_of_parts(subject, name, unseen)
-    if told < CLEAR_ERRORS:
-        return judge.passed(
-            f"{shown}; the rest does not predict the label ({told:.1f} standard errors)"
+    if not unseen:
+        return judge.passed(shown)
+    errors = measure_signal_of_parts(subject, name, unseen)
+    if errors < CLEAR_ERRORS:
+        shown += f"; the rest does not predict the label ({errors:.1f} standard errors)"
+        return judge.passed(shown)
+    if len(unseen) == len(seen):
+        hint = "words do not reach the inputs: most may be unknown to encode, by case or spelling"
+    elif 0 in unseen:
+        hint = "the beginning of texts is cut off, and it predicts the label: keep it"
+    else:
+        hint = (
+            "texts are cut, and the cut part predicts the label: raise the length, keep the end, "
+            "or read more than one window"
         )
     return judge.warned(
-        f"{shown}; words in the unseen parts predict the label by {told:.0f} standard errors",
-        hint=_explain_cut(unseen, seen),
+        f"{shown}; words in the unseen parts predict the label by {errors:.0f} standard errors",
+        hint=hint,
         seen=seen,
-        told=round(told, 2),
+        errors=round(errors, 2),
     )
 
 
-def _explain_cut(unseen: Sequence[int], seen: Sequence[float]) -> str:
-    """Return why parts of texts do not reach the inputs."""
-    if len(unseen) == len(seen):
-        return (
-            "words do not reach the inputs: most words may be unknown to encode, because of case "
-            "or spelling"
-        )
-    if 0 in unseen:
-        return "the beginning of texts is cut off, and it predicts the label: keep it"
-    return (
-        "texts are cut, and the cut part predicts the label: raise the length, keep the end, or "
-        "read more than one window"
-    )
-
-
-def _measure_seen_parts(subject: Subject, rows: pl.DataFrame) -> list[float]:
-    """Return, by part, the share of texts whose tensors change with a character in it."""
-    label, before, shares = subject.task.columns.label, subject.task.encode(rows), []
-    exchange = map_characters(rows[label])
+def _measure_seen_parts(
+    subject: Subject, rows: pl.DataFrame, name: str, change: Callable[[int], list[str]]
+) -> list[float]:
+    """Return, by part, the share of texts whose inputs change with it."""
+    before, seen = inputs_of(subject.task.encode(rows)), []
     for part in range(PARTS):
-        texts = [
-            _change_character(text, (2 * part + 1) / (2 * PARTS), exchange) for text in rows[label]
-        ]
-        changed = rows.with_columns(pl.Series(label, texts, dtype=pl.String))
-        with made_up("texts with one other character"):
-            after = subject.task.encode(changed)
-        differs = [(after[name] != before[name]).flatten(1).any(dim=1)
-                   for name in inputs_of(before)]  # fmt: skip
-        shares.append(round(float(torch.stack(differs).any(dim=0).double().mean()), 4))
-    return shares
+        texts = pl.Series(name, change(part), dtype=pl.String)
+        after = subject.task.encode(rows.with_columns(texts))
+        pairs = ((before[each], after[each]) for each in before)
+        differs = [(one != other).reshape(rows.height, -1).any(dim=1) for one, other in pairs]
+        seen.append(round(float(torch.stack(differs).any(dim=0).double().mean()), 4))
+    return seen
 
 
-def _change_character(text: str, where: float, exchange: Mapping[int, str]) -> str:
-    place = int(where * len(text))
-    return text[:place] + text[place].translate(exchange) + text[place + 1 :]
-
-
-def measure_words(subject: Subject) -> list[Words]:
-    """Return the frequent words of each text feature after `encode`, worst first."""
+def measure_words(subject: Subject) -> list[Vocabulary]:
+    """Measure what `encode` makes of each text feature's frequent words, worst first."""
     found = []
-    for name, words in subject.once(_frequent_words).items():
+    for name, words in _find_frequent_words(subject).items():
         try:
             judged = _measure_column(subject, name, words)
         except Exception:  # a task may reject new texts
@@ -248,8 +243,9 @@ def measure_words(subject: Subject) -> list[Words]:
     return sorted(found, key=lambda each: -each.lost)
 
 
-def _frequent_words(subject: Subject) -> dict[str, dict[str, int]]:
-    """Return the frequent words of each text feature that has enough of them, with their counts."""
+@once
+def _find_frequent_words(subject: Subject) -> dict[str, dict[str, int]]:
+    """Count the frequent words of each text feature that has enough of them."""
     texts = [subject.train_rows[name] for name in subject.task.columns.features]
     found = {each.name: _count_frequent(each) for each in texts if each.dtype == pl.String}
     return {name: words for name, words in found.items() if words}
@@ -257,24 +253,18 @@ def _frequent_words(subject: Subject) -> dict[str, dict[str, int]]:
 
 def _count_frequent(texts: pl.Series) -> dict[str, int]:
     """Count the texts of each content word, one word per stem."""
-    counts: Counter[str] = Counter()
-    for text in texts.drop_nulls():
-        counts.update(set(text.split()))
-    chosen: dict[str, int] = {}
-    stems = set()
+    counts = Counter(word for text in texts.drop_nulls() for word in set(text.split()))
+    stems: dict[str, tuple[str, int]] = {}
     for word, count in counts.most_common():
-        stem = word.lower()[:STEM]
-        is_content = WORD.fullmatch(word) and word.lower() not in FUNCTION_WORDS
-        if count < FREQUENT_TEXTS or len(chosen) == MOST_WORDS:
+        if count < FREQUENT_TEXTS or len(stems) == MOST_WORDS:
             break
-        if is_content and stem not in stems:
-            stems.add(stem)
-            chosen[word] = count
+        if WORD.fullmatch(word) and word.lower() not in FUNCTION_WORDS:
+            stems.setdefault(word.lower()[:STEM], (word, count))
     is_text = float(texts.str.count_matches(r"\s+").mean() or 0.0) >= 1  # type: ignore[arg-type]
-    return chosen if is_text and len(chosen) >= FEWEST_WORDS else {}
+    return dict(stems.values()) if is_text and len(stems) >= FEWEST_WORDS else {}
 
 
-def _measure_column(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
+def _measure_column(subject: Subject, name: str, words: dict[str, int]) -> Vocabulary | None:
     """Encode a column's words, each alone, repeated, and in a text; None if not conclusive."""
     column = subject.train_rows[name].drop_nulls()
     real = column.unique(maintain_order=True).head(SAMPLE_TEXTS).to_list()
@@ -286,13 +276,20 @@ def _measure_column(subject: Subject, name: str, words: dict[str, int]) -> Words
     is_kept = len(set(keys)) >= REPEATED_SHARE * len(real)
     if column.n_unique() <= REPEATED_SHARE * len(column) and is_kept:
         return None
-    if not moved and not needs_column(subject, subject.train_rows.head(1), name):
+    one = subject.train_rows.head(1)
+    if not moved and not is_input_changed(subject, one, one.drop(name)):
         return None
     context = sorted(real, key=lambda text: len(text.split()))[len(real) // 2].split()
-    every = [*words, *_make_unseen(words)]
-    forms = [[word, " ".join([word] * REPEATS), " ".join([word, *context[1:]]),
-              " ".join([*context[:-1], word])] for word in every]  # fmt: skip
-    _, keys = _encode_texts(subject, name, [text for form in forms for text in form])
+    # Two unknown words of the same letters.
+    generator = np.random.default_rng(0)
+    letters = sorted({letter for word in words for letter in word.lower()})
+    every = [*words, *("".join(generator.choice(letters, 12)) for _ in range(2))]
+    texts = [
+        " ".join(each)
+        for word in every
+        for each in ([word], [word] * REPEATS, [word, *context[1:]], [*context[:-1], word])
+    ]
+    _, keys = _encode_texts(subject, name, texts)
     inputs = [tuple(keys[4 * place : 4 * place + 4]) for place in range(len(every))]
     groups: dict[tuple[bytes, ...], list[str]] = {}
     for word, key in zip(words, inputs, strict=False):
@@ -300,16 +297,12 @@ def _measure_column(subject: Subject, name: str, words: dict[str, int]) -> Words
     unknown = [word for key in set(inputs[len(words) :]) for word in groups.pop(key, [])]
     kept = sum(words[group[0]] for group in groups.values())
     alike = max(groups.values(), key=len, default=[])
-    return Words(
-        name,
-        len(words),
-        len(groups),
-        1 - kept / sum(words.values()),
-        len(unknown),
+    return Vocabulary(
+        name, len(words), len(groups), 1 - kept / sum(words.values()), len(unknown),
         tuple(alike[:2]) if len(alike) > 1 else (),
         is_chosen=len(alike) == 1 and len(groups) > 2,
         is_sequence=moved == 0 or moved >= FEWEST_NUMBERS,
-    )
+    )  # fmt: skip
 
 
 def find_words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
@@ -318,7 +311,7 @@ def find_words_as_padding(subject: Subject) -> tuple[str, list[str], float] | No
     Such a word disappears after a text, where only padding follows, but not before it. Words that
     `encode` drops by design disappear at both ends.
     """
-    for name in subject.once(_frequent_words):
+    for name in _find_frequent_words(subject):
         column = subject.train_rows[name]
         try:
             found = _find_vanished(subject, name)
@@ -339,15 +332,12 @@ def _find_vanished(subject: Subject, name: str) -> list[str]:
     # A short text, so that there is room for one more word.
     short = sorted(texts.unique(maintain_order=True), key=lambda text: len(text.split()))
     context = short[len(short) // 10]
-    _, keys = _encode_texts(subject, name, [context, *(f"{context} {word}" for word in words),
-                                       *(f"{word} {context}" for word in words)])  # fmt: skip
-    behind, before = keys[1 : 1 + len(words)], keys[1 + len(words) :]
-    one_end = [
-        [word for word, key, other in zip(words, ends, others, strict=True)
-         if key == keys[0] != other]
-        for ends, others in ((behind, before), (before, behind))
-    ]  # fmt: skip
-    found = max(one_end, key=len)
+    changed = [f"{context} {word}" for word in words] + [f"{word} {context}" for word in words]
+    _, (own, *keys) = _encode_texts(subject, name, [context, *changed])
+    pairs = list(zip(words, keys[: len(words)], keys[len(words) :], strict=True))
+    at_end = [word for word, behind, before in pairs if behind == own != before]
+    at_start = [word for word, behind, before in pairs if before == own != behind]
+    found = max(at_end, at_start, key=len)
     # Where many disappear, texts are cut there.
     return found if len(found) <= max(PADDED_SHARE * len(words), 1) else []
 
@@ -363,50 +353,18 @@ def _encode_texts(subject: Subject, name: str, texts: Sequence[str]) -> tuple[in
     return moved, compute_example_keys(inputs)
 
 
-def _make_unseen(words: dict[str, int]) -> list[str]:
-    """Return two unknown words of the same letters."""
-    generator = np.random.default_rng(0)
-    letters = sorted({letter for word in words for letter in word.lower()})
-    return ["".join(generator.choice(letters, 12)) for _ in range(2)]
-
-
 def find_long_texts(subject: Subject) -> str:
     """Return the first feature of free text; empty where none is, or the label is not a class."""
     if subject.task.kind not in ("binary", "multiclass"):
         return ""
-    rows = subject.train_rows
-    texts = [
-        name
-        for name in subject.task.columns.features
-        if rows[name].dtype == pl.String and not is_plain(rows[name])
-    ]
-    return texts[0] if texts else ""
-
-
-def measure_parts_seen(subject: Subject, name: str) -> list[float]:
-    """Return, by part, the share of long texts whose inputs change with the words in it."""
-    rows = _choose_long(subject.train_rows, name).head(READ_ROWS)
-    if rows.height < FEWEST_ROWS // 2:
-        return []
-    before, seen = inputs_of(subject.task.encode(rows)), []
-    texts_words = [text.split() for text in rows[name]]
-    for part in range(PARTS):
-        changed = []
-        for words, others in zip(texts_words, [*texts_words[1:], texts_words[0]], strict=True):
-            start, end = _find_bounds(words, part)
-            stand_in = [others[place % len(others)] for place in range(start, end)]
-            changed.append(" ".join([*words[:start], *stand_in, *words[end:]]))
-        texts = pl.Series(name, changed, dtype=pl.String)
-        after = inputs_of(subject.task.encode(rows.with_columns(texts)))
-        differs = [
-            (after[each] != before[each]).reshape(rows.height, -1).any(dim=1) for each in before
-        ]
-        seen.append(round(float(torch.stack(differs).any(dim=0).double().mean()), 4))
-    return seen
+    texts = (
+        name for name in subject.task.columns.features if is_free_text(subject.train_rows[name])
+    )
+    return next(texts, "")
 
 
 def measure_signal_of_parts(subject: Subject, name: str, parts: Sequence[int]) -> float:
-    """Return the standard errors by which words of these parts predict labels of other rows."""
+    """Return by how many standard errors these parts of texts predict labels of other rows."""
     texts = subject.train_rows[name].fill_null("").to_list()
     labels = subject.train[LABEL].numpy()
     codes, counts = np.unique(labels, return_counts=True)
@@ -416,34 +374,20 @@ def measure_signal_of_parts(subject: Subject, name: str, parts: Sequence[int]) -
         for text in texts
     ]
     half = np.arange(len(words)) % 2 == 0
-    odds = _measure_odds(words, is_one, half)
-    scores = pl.Series([sum(odds.get(word, 0.0) for word in each) for each in words])
-    bins = (scores.filter(pl.Series(~half)).rank() * SCORE_BINS / (~half).sum()).floor()
-    target = is_one[~half].astype(np.float64)[:, None]
-    return measure_signal(bins.cast(pl.Int64).to_numpy(), target).errors
-
-
-def _measure_odds(
-    words: list[list[str]], is_one: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
-    half: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
-) -> dict[str, float]:  # fmt: skip
-    """Return the log ratio of each word's frequency in one class, from half of the texts."""
+    # The log ratio of each word's frequency in one class, from half of the texts.
     inside, outside = (
         Counter(word for row in np.flatnonzero(half & side) for word in set(words[row]))
         for side in (is_one, ~is_one)
     )
     scale = (int((half & ~is_one).sum()) + 1) / (int((half & is_one).sum()) + 1)
-    return {
+    odds = {
         word: math.log((inside[word] + PRIOR) / (outside[word] + PRIOR) * scale)
         for word in inside.keys() | outside.keys()
     }
-
-
-def _choose_long(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the longer half of the texts, with enough words for all parts."""
-    length = rows[name].fill_null("").str.split(" ").list.len()
-    least = max(LONG_WORDS, float(length.median() or 0.0))  # type: ignore[arg-type]
-    return rows.filter(length >= least)
+    scores = pl.Series([sum(odds.get(word, 0.0) for word in each) for each in words])
+    bins = (scores.filter(pl.Series(~half)).rank() * SCORE_BINS / (~half).sum()).floor()
+    target = is_one[~half].astype(np.float64)[:, None]
+    return measure_signal(bins.cast(pl.Int64).to_numpy(), target).errors
 
 
 def _find_bounds(words: Sequence[str], part: int) -> tuple[int, int]:

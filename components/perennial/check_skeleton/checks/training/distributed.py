@@ -3,16 +3,16 @@
 import math
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS
-from perennial.check_skeleton.trials.records import RankRecord
+from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS, RankRecord, StepRecord
 from perennial.check_skeleton.trials.supervisor import Outcome, Trials, make_trials
 from perennial.contracts.skeleton import CheckResult
 
@@ -81,19 +81,12 @@ HANGS = (
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two trials that should be equal.
+    """The difference between two trials that should be equal."""
 
-    Attributes:
-        first_step: The first update whose loss differs; 0 if none does.
-        loss: The largest difference of a loss, relative to it.
-        tensor: The tensor that differs most.
-        weight: The difference, relative to the largest change of a parameter.
-    """
-
-    first_step: int
-    loss: float
-    tensor: str
-    weight: float
+    first_step: int  # the first update whose loss differs; 0 if none does
+    loss: float  # the largest difference of a loss, relative to it
+    tensor: str  # the tensor that differs most
+    weight: float  # the difference, relative to the largest change of a parameter
 
     @property
     def is_large(self) -> bool:
@@ -102,16 +95,14 @@ class Difference:
 
     def __str__(self) -> str:
         where = f" from update {self.first_step} on" if self.first_step else ""
-        return f"losses differ by {self.loss:.1g}{where}, weights by {self.weight:.1g}" + (
-            f" ({self.tensor})" if self.is_large else ""
-        )
+        tensor = f" ({self.tensor})" if self.is_large else ""
+        return f"losses differ by {self.loss:.1g}{where}, weights by {self.weight:.1g}{tensor}"
 
 
 @check(
     "rank_equivalence",
-    expects=(
-        f"equal losses and weights in {STEPS} updates of one process and of two, under ddp and fsdp"
-    ),
+    expects=f"equal losses and weights in {STEPS} updates of one process and of two, under ddp "
+    "and fsdp",
     source="measured: rounding changes healthy tasks by 1e-6 of the weights' movement, "
     "rank-dependent code by 1e-2 and more",
     tolerance=f"{TOLERANCE:g} of the weights' movement, and of the loss",
@@ -120,7 +111,7 @@ def check_rank_equivalence(subject: Subject, judge: Judge) -> CheckResult:
     """Check that two processes, replicated and sharded, compute the same as one."""
     if subject.training.strategy == "single":
         return judge.skipped(ALONE)
-    trials = subject.once(make_trials)
+    trials = make_trials(subject)
     if trials.reason:
         return judge.unmeasured(trials.reason)
     alone = trials["alone"]
@@ -129,11 +120,8 @@ def check_rank_equivalence(subject: Subject, judge: Judge) -> CheckResult:
     if not alone.is_complete:
         # Plain gradient descent may diverge where the contract's optimizer does not.
         diverged = alone.failure is not None and alone.failure.type == DIVERGED
-        conclude = judge.warned if diverged else judge.failed
-        return conclude(
-            f"the engine cannot train the task in one process: {alone.problem}",
-            hint=explain_failure(alone),
-        )
+        shown = f"the engine cannot train the task in one process: {alone.problem}"
+        return (judge.warned if diverged else judge.failed)(shown, hint=explain_failure(alone))
     if trials.randomness_off == "noise":
         return judge.skipped("the loss draws random numbers that evaluation mode does not turn off")
     return _judge_equivalence(judge, trials, subject.training.strategy)
@@ -141,10 +129,8 @@ def check_rank_equivalence(subject: Subject, judge: Judge) -> CheckResult:
 
 @check(
     "rank_data",
-    expects=(
-        "equal initial weights on every rank; each row once per epoch on one rank, in "
-        "another order each epoch; different random numbers on each rank"
-    ),
+    expects="equal initial weights on every rank; each row once per epoch on one rank, in "
+    "another order each epoch; different random numbers on each rank",
     source="guides: the same seed for weights, different ones for data, dropout and "
     "augmentation; ranks with duplicated data are a silent waste",
 )
@@ -152,7 +138,7 @@ def check_rank_data(subject: Subject, judge: Judge) -> CheckResult:
     """Check that ranks start from equal weights and use different rows that cover all."""
     if subject.training.strategy == "single":
         return judge.skipped(ALONE)
-    trials = subject.once(make_trials)
+    trials = make_trials(subject)
     if trials.reason:
         return judge.unmeasured(trials.reason)
     straight = trials["straight"]
@@ -165,7 +151,14 @@ def check_rank_data(subject: Subject, judge: Judge) -> CheckResult:
             hint="build_model depends on the process: look for RANK, the process id, the time, "
             "hashes of text (PYTHONHASHSEED) and own generators",
         )
-    if problem := _describe_row_problem(ranks, trials.rows):
+    epochs, rows = list_shared_order(ranks, trials.rows), trials.rows
+    missing = [rows - len(set(epoch)) for epoch in epochs]
+    is_same = len(epochs) > 1 and epochs[0] == epochs[1]
+    problem = "both epochs have the same order" if is_same else ""
+    if any(missing):
+        number, count = next((n, count) for n, count in enumerate(missing, start=1) if count)
+        problem = f"{count} of {rows} rows are missing in epoch {number}, others are repeated"
+    if problem:
         return judge.failed(
             problem,
             hint="every update must use the rows that the engine hands to this rank: look for a "
@@ -177,24 +170,21 @@ def check_rank_data(subject: Subject, judge: Judge) -> CheckResult:
 
 @check(
     "resume_trial",
-    expects=(
-        f"killed after the checkpoint of update {SAVED_AFTER} and resumed in new "
-        f"processes: the losses and weights of update {STEPS}, bit for bit"
-    ),
+    expects=f"killed after the checkpoint of update {SAVED_AFTER} and resumed in new "
+    f"processes: the losses and weights of update {STEPS}, bit for bit",
     source="guides: a resume that loses state silently trains something else; measured: "
     "the engine resumes bit for bit",
     tolerance="none",
 )
 def check_resume_trial(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a killed and resumed training equals one without interruption."""
-    trials = subject.once(make_trials)
+    trials = make_trials(subject)
     if trials.reason:
         return judge.unmeasured(trials.reason)
     straight, killed, resumed = (trials[name] for name in ("straight", "killed", "resumed"))
     if not straight.is_complete and subject.training.strategy != "single":
         return judge.unmeasured(f"needs a full training: {straight.problem}")
-    obstacles = [each.obstacle for each in (straight, killed, resumed) if each.obstacle]
-    if obstacles:
+    if obstacles := [each.obstacle for each in (straight, killed, resumed) if each.obstacle]:
         return judge.unmeasured(obstacles[0])
     for outcome, place in ((straight, "before"), (killed, "until the kill"), (resumed, "after it")):
         # Both parts of one training store their errors in one place.
@@ -214,7 +204,12 @@ def list_requested_strategies(strategy: str) -> Sequence[str]:
 def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
     found = [(name, *_find_difference(trials, name)) for name in ("ddp", "fsdp")]
     wrong = [(name, measured, hint) for name, measured, hint in found if hint]
-    how = _describe_setup(trials)
+    notes = ["plain gradient descent in float32, without augmentation and dropout"]
+    if trials.randomness_off == "evaluation":
+        notes.append("in evaluation mode, because forward draws random numbers by itself")
+    if trials.has_batch_norm:
+        notes.append("batch normalisation over all processes, as under batch_norm = 'sync'")
+    how = {"how": "; ".join(notes)}
     if not wrong and not all(trials[name].is_complete for name, _, _ in found):
         obstacles = [each.obstacle for each in trials.outcomes.values() if each.obstacle]
         return judge.unmeasured((obstacles or [found[0][1]])[0])
@@ -224,9 +219,8 @@ def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult
     hint = ". ".join(dict.fromkeys(hint for _, _, hint in wrong))
     works = [name for name, _, hint in found if not hint and trials[name].is_complete]
     if set(list_requested_strategies(wanted)) <= set(works):
-        return judge.warned(
-            measured, f"{hint}. The contract asks for {wanted!r}, which works", **how
-        )
+        hint = f"{hint}. The contract asks for {wanted!r}, which works"
+        return judge.warned(measured, hint, **how)
     if _is_division(trials, [name for name, _, _ in wrong]):
         return judge.warned(measured, DIVISION, **how)
     return judge.failed(measured, hint, **how)
@@ -254,8 +248,7 @@ def _find_difference(trials: Trials, name: str) -> tuple[str, str]:
 
 
 def _explain_likely_cause(difference: Difference, alone: RankRecord) -> str:
-    kept = ", ".join(alone.drifting[:6])
-    if kept:
+    if kept := ", ".join(alone.drifting[:6]):
         return (
             f"{kept} changes in training but is neither a parameter nor a registered buffer, so "
             "every rank has its own: register it as a buffer, or remove it"
@@ -274,38 +267,14 @@ def _explain_likely_cause(difference: Difference, alone: RankRecord) -> str:
 
 def _is_division(trials: Trials, names: Sequence[str]) -> bool:
     """Whether one process with two passes differs exactly as the processes do."""
-    passes = trials.outcomes.get("passes")
-    if passes is None or not passes.is_complete or trials["alone"].ranks[0].drifting:
+    passes, origin = trials.outcomes.get("passes"), trials["alone"].ranks[0]
+    if passes is None or not passes.is_complete or origin.drifting:
         return False
-    others = [trials[name] for name in names]
     return all(
-        other.is_complete
-        and not measure_difference(
-            passes.ranks[0], other.ranks[0], trials["alone"].ranks[0]
-        ).is_large
-        for other in others
+        trials[name].is_complete
+        and not measure_difference(passes.ranks[0], trials[name].ranks[0], origin).is_large
+        for name in names
     )
-
-
-def _describe_setup(trials: Trials) -> dict[str, object]:
-    """Return the differences from the contract's training."""
-    notes = ["plain gradient descent in float32, without augmentation and dropout"]
-    if trials.randomness_off == "evaluation":
-        notes.append("in evaluation mode, because forward draws random numbers by itself")
-    if trials.has_batch_norm:
-        notes.append("batch normalisation over all processes, as under batch_norm = 'sync'")
-    return {"how": "; ".join(notes)}
-
-
-def _describe_row_problem(ranks: Sequence[RankRecord], rows: int) -> str:
-    epochs = list_shared_order(ranks, rows)
-    for number, epoch in enumerate(epochs, start=1):
-        missing = rows - len(set(epoch))
-        if missing:
-            return f"{missing} of {rows} rows are missing in epoch {number}, others are repeated"
-    if len(epochs) > 1 and epochs[0] == epochs[1]:
-        return "both epochs have the same order"
-    return ""
 
 
 def _judge_randomness(judge: Judge, ranks: Sequence[RankRecord], rows: int) -> CheckResult:
@@ -324,7 +293,7 @@ def _judge_randomness(judge: Judge, ranks: Sequence[RankRecord], rows: int) -> C
             "index, or a generator that is created in each call",
         )
     probes = [rank.probe for rank in ranks if rank.probe is not None]
-    if all(p.is_random for p in probes) and _are_equal([p.losses for p in probes]):
+    if all(p.is_random and torch.equal(p.losses, probes[0].losses) for p in probes):
         return judge.failed(
             "every rank draws the same dropout masks",
             hint="forward or losses seed their own generator: draw from the global generator, "
@@ -342,10 +311,6 @@ def _judge_randomness(judge: Judge, ranks: Sequence[RankRecord], rows: int) -> C
     )
 
 
-def _are_equal(losses: Sequence[torch.Tensor]) -> bool:
-    return all(torch.equal(losses[0], other) for other in losses[1:])
-
-
 def _judge_resume(judge: Judge, whole: RankRecord, resumed: Outcome) -> CheckResult:
     rest = resumed.ranks[0]
     losses = {step.step: step.loss for step in rest.steps}
@@ -354,43 +319,26 @@ def _judge_resume(judge: Judge, whole: RankRecord, resumed: Outcome) -> CheckRes
     if not differing and whole.final == rest.final:
         strategy = resumed.trial.training.strategy
         return judge.passed(f"loss {losses[STEPS]:.6g} of update {STEPS}, twice, under {strategy}")
-    step, moved = (*differing, STEPS)[0], _name_differing_weights(whole, rest)
+    step, names = (*differing, STEPS)[0], sorted({*whole.final, *rest.final})
+    moved = [name for name in names if whole.final.get(name) != rest.final.get(name)]
+    kept = ", ".join(whole.drifting[:6])
     return judge.failed(
         f"update {step}: loss {losses[step]:.8g} after the resume, {before[step]:.8g} without; "
         f"{len(moved)} tensors end different: {', '.join(moved[:4])}",
-        hint=_describe_lost(whole),
+        hint=f"{kept} changes in training and is in no checkpoint: make it a registered buffer "
+        "(persistent), or a function of the inputs"
+        if kept
+        else "something outside the state_dict changes in training: a generator in the task's "
+        "code, a module-level cache, a file; draw from the global generators, keep state in "
+        "buffers",
         drifting=list(whole.drifting),
-    )
-
-
-def _name_differing_weights(whole: RankRecord, rest: RankRecord) -> list[str]:
-    names = sorted({*whole.final, *rest.final})
-    return [name for name in names if whole.final.get(name) != rest.final.get(name)]
-
-
-def _describe_lost(whole: RankRecord) -> str:
-    kept = ", ".join(whole.drifting[:6])
-    if kept:
-        return (
-            f"{kept} changes in training and is in no checkpoint: make it a registered buffer "
-            "(persistent), or a function of the inputs"
-        )
-    return (
-        "something outside the state_dict changes in training: a generator in the task's code, a "
-        "module-level cache, a file; draw from the global generators, keep state in buffers"
     )
 
 
 def measure_difference(
     one: RankRecord, other: RankRecord, origin: RankRecord | None = None
 ) -> Difference:
-    """Compare two trials of equal length.
-
-    Args:
-        one: The first trial; has the initial weights, unless `origin` has.
-        other: The other trial.
-        origin: Trial with the initial weights and parameters.
-    """
+    """Compare two trials of equal length; `origin`, or the first, has the initial weights."""
     origin = origin or one
     scale = max(abs(step.loss) for step in one.steps) or 1.0
     gaps = {
@@ -430,12 +378,14 @@ def _measure_size(values: Tensor | float) -> float:
     return math.inf if math.isnan(size) else size
 
 
+def _list_steps(ranks: Sequence[RankRecord]) -> Iterator[StepRecord]:
+    """Return the updates of all ranks, in the order of the updates."""
+    return chain.from_iterable(zip(*(rank.steps for rank in ranks), strict=True))
+
+
 def list_shared_order(ranks: Sequence[RankRecord], rows: int) -> list[tuple[int, ...]]:
     """Return the rows that all ranks saw together, cut into whole epochs."""
-    stream: list[int] = []
-    for steps in zip(*(rank.steps for rank in ranks), strict=True):
-        for step in steps:
-            stream += step.rows.tolist()
+    stream = [row for step in _list_steps(ranks) for row in step.rows.tolist()]
     return [tuple(stream[start : start + rows]) for start in range(0, len(stream) - rows + 1, rows)]
 
 
@@ -444,11 +394,7 @@ def count_seen_twice(ranks: Sequence[RankRecord], rows: int) -> tuple[int, int]:
 
     The expected count is a rank's own count of rows with equal inputs in the stored data.
     """
-    seen: list[str] = []
-    for steps in zip(*(rank.steps for rank in ranks), strict=True):
-        for step in steps:
-            seen += step.examples
-    epoch = seen[:rows]
+    epoch = [each for step in _list_steps(ranks) for each in step.examples][:rows]
     return len(epoch) - len(set(epoch)), ranks[0].twins
 
 

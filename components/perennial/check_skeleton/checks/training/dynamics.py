@@ -1,7 +1,7 @@
 """Check `first_steps`: the first updates of the contract's own training."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -10,9 +10,9 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.training.input_independence import z_score
+from perennial.check_skeleton.checks.training.learning import z_score
+from perennial.check_skeleton.models import simplify
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import simplify
 from perennial.check_skeleton.subject import Subject, select_head, select_rows
 from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS
 from perennial.contracts.errors import PerennialError
@@ -64,25 +64,18 @@ DECAYED = 0.02
 
 @dataclass
 class Course:
-    """The course of a short training.
+    """The course of a short training."""
 
-    Attributes:
-        factor: Factor of the contract's learning rate.
-        points: Measurements of each update.
-        losses: Step → losses of the fixed batch, shape [N], nothing random.
-        trained: The same for the training loss, which class weights or smoothing may change.
-        paths: Step → predictions of a few examples.
-        growth: Length of the weight matrices at the end over that at the start.
-        moved: Share of the weights' length that the batches reached: few rows of a large
-            embedding.
-    """
-
-    factor: float
-    points: list[UpdatePoint] = field(default_factory=list)
+    factor: float  # factor of the contract's learning rate
+    points: list[UpdatePoint] = field(default_factory=list)  # measurements of each update
+    # Step → losses of the fixed batch, shape [N], nothing random.
     losses: dict[int, Tensor] = field(default_factory=dict)
+    # The same for the training loss, which class weights or smoothing may change.
     trained: dict[int, Tensor] = field(default_factory=dict)
+    # Step → predictions of a few examples.
     paths: dict[int, list[float]] = field(default_factory=dict)
-    growth: float = math.inf
+    growth: float = 1.0  # length of the weight matrices at the end over that at the start
+    # Share of the weights' length that the batches reached: few rows of a large embedding.
     moved: float = 1.0
 
     @property
@@ -111,14 +104,16 @@ class Course:
         """Whether measured and minimised loss end clearly above their start."""
         if not math.isfinite(self.end):
             return True
-        return all(_is_rising(losses) for losses in (self.losses, self.trained))
+        return self.goes_wrong and all(
+            float(losses[max(losses)].mean() - losses[0].mean())
+            > (RISE - 1) * float(losses[0].abs().mean())
+            for losses in (self.losses, self.trained)
+        )
 
     @property
     def goes_wrong(self) -> bool:
         """Whether measured and minimised loss rise significantly, even if by little."""
-        return all(
-            _measure_errors(losses) < -CLEAR_ERRORS for losses in (self.losses, self.trained)
-        )
+        return max(map(_measure_errors, (self.losses, self.trained))) < -CLEAR_ERRORS
 
     @property
     def settled(self) -> Sequence[UpdatePoint]:
@@ -131,30 +126,27 @@ class Course:
 
 @dataclass(frozen=True)
 class ShortTraining:
-    """A short version of the contract's training.
+    """A short version of the contract's training."""
 
-    Attributes:
-        training: Settings with a cheap batch, its rate by the optimizer's scaling rule, and a
-            warm-up that leaves half of the updates at the peak rate.
-        data: Encoded sample of the training split.
-        fixed: Examples whose loss and predictions are recorded.
-    """
-
+    # Settings with a cheap batch, its rate by the optimizer's scaling rule, and a warm-up that
+    # leaves half of the updates at the peak rate.
     training: TrainingSection
-    data: EncodedSplit
-    fixed: Batch
+    data: EncodedSplit  # encoded sample of the training split
+    fixed: Batch  # examples whose loss and predictions are recorded
 
     @classmethod
     def of(cls, subject: Subject) -> "ShortTraining":
         """Build the short version of the training in a subject's contract."""
-        training, rows = subject.training, _choose_batch_rows(subject)
+        training, task = subject.training, subject.task
+        rows = min(subject.num_rows(), training.global_batch_size, subject.settings.batch_rows)
+        cost = flops_per_example(task, select_head(subject.train, max(2, task.scored_together)))
+        if cost:
+            rows = min(rows, max(FEWEST_ROWS, int(ARITHMETIC / (STEPS * cost))))
         peak = training.optimizer.peak_rate(training.global_batch_size)
         optimizer = training.optimizer.model_copy(
-            update={
-                "learning_rate": peak, "reference_batch_size": training.global_batch_size,
-            }
-        )  # fmt: skip
-        micro = rows if subject.task.needs_whole_batch else min(rows, training.micro_batch_size)
+            update={"learning_rate": peak, "reference_batch_size": training.global_batch_size}
+        )
+        micro = rows if task.needs_whole_batch else min(rows, training.micro_batch_size)
         changed = training.model_copy(
             update={
                 "optimizer": optimizer, "schedule": _compress_schedule(training), "compile": False,
@@ -162,7 +154,12 @@ class ShortTraining:
                 "allow_tf32": False, "deterministic": False, "memory": Memory(),
             }
         )  # fmt: skip
-        return cls(changed, EncodedSplit(subject.train), _choose_fixed_batch(subject, rows))
+        # Examples from all of the sample; whole groups where they are scored together.
+        group = task.scored_together
+        wanted = min(FIXED_ROWS, 8 * rows, subject.num_rows(), task.scoring_rows)
+        starts = torch.linspace(0, subject.num_rows() - group, max(1, wanted // group)).long()
+        index = (starts[:, None] + torch.arange(group)).flatten()
+        return cls(changed, EncodedSplit(subject.train), select_rows(subject.train, index))
 
     def at(self, factor: float) -> TrainingSection:
         """Return the training with another learning rate."""
@@ -174,18 +171,15 @@ class ShortTraining:
 
 @check(
     "first_steps",
-    expects=(
-        f"within {STEPS} updates a loss that does not rise, weights that grow less than "
-        f"{LARGEST_GROWTH:g} times, updates that move them by more than {SHORTEST_TRAVEL:g} of "
-        "their length over the budget"
-    ),
+    expects=f"within {STEPS} updates a loss that does not rise, weights that grow less than "
+    f"{LARGEST_GROWTH:g} times, updates that move them by more than {SHORTEST_TRAVEL:g} of "
+    "their length over the budget",
     source="guides: watch the first updates and a fixed batch's predictions; updates of about "
     "1e-3 of the weights; learning rates matter by factors of ten",
 )
 def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the contract's training starts well."""
-    obstacle = _find_obstacle(subject)
-    if obstacle:
+    if obstacle := _find_obstacle(subject):
         return judge.skipped(obstacle)
     try:
         trial = ShortTraining.of(subject)
@@ -196,8 +190,13 @@ def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
         return _judge_too_high(judge, course, run(subject, trial, 1 / FACTOR), subject, trial)
     if measure_travel(course, subject.training, trial) < SHORTEST_TRAVEL:
         faster = run(subject, trial, FACTOR)
-        if _is_better(faster, course) and not _is_getting_there(subject, trial, faster):
-            return _judge_too_low(judge, course, faster, subject, trial)
+        gain, slow_gain = faster.start - faster.end, course.start - course.end
+        is_better = faster.is_finite and faster.errors >= CLEAR_ERRORS
+        if is_better and gain > FASTER * max(slow_gain, 0.0):
+            # The contract's rate may also learn most of it, in the updates of its budget.
+            whole = run(subject, trial, 1.0, min(subject.training.steps, MOST_STEPS))
+            if whole.start - whole.end <= LEARNED_SHARE * gain:
+                return _judge_too_low(judge, course, faster, subject, trial)
     return _judge_gradients(judge, course, subject, trial)
 
 
@@ -205,7 +204,7 @@ def _judge_too_high(
     judge: Judge, course: Course, slower: Course, subject: Subject, trial: ShortTraining
 ) -> CheckResult:
     evidence = _collect_evidence(subject, trial, course, slower)
-    rate = _find_peak_rate(subject)
+    rate = subject.training.optimizer.peak_rate(subject.training.global_batch_size)
     shown = (
         f"loss {course}, weights {course.growth:.3g} times as long at rate {rate:.3g}; "
         f"loss {slower} at a hundredth of it"
@@ -236,7 +235,8 @@ def _judge_too_high(
 def _judge_too_low(
     judge: Judge, course: Course, faster: Course, subject: Subject, trial: ShortTraining
 ) -> CheckResult:
-    rate, path = _find_peak_rate(subject), measure_travel(course, subject.training, trial)
+    rate = subject.training.optimizer.peak_rate(subject.training.global_batch_size)
+    path = measure_travel(course, subject.training, trial)
     conclude = judge.failed if path < HOPELESS_TRAVEL else judge.warned
     return conclude(
         f"the weights move by at most {path:.2g} of their length in {subject.training.steps} "
@@ -258,9 +258,8 @@ def _cut_short(subject: Subject, course: Course) -> str:
         return ""  # the others divide by the gradients' size
     norm = median(each.gradient_norm for each in course.settled)
     return (
-        f"clipping shortens the steps, not the learning rate: gradients of norm {norm:.3g} are "
-        f"cut to {training.clipping.max_norm:g} in {share:.0%} of the updates; raise "
-        "clipping.max_norm"
+        f"clipping shortens the steps, not the learning rate: gradients of norm {norm:.3g} are cut "
+        f"to {training.clipping.max_norm:g} in {share:.0%} of the updates; raise clipping.max_norm"
     )
 
 
@@ -309,33 +308,28 @@ def _find_obstacle(subject: Subject) -> str:
     return ""
 
 
-def _is_getting_there(subject: Subject, trial: ShortTraining, faster: Course) -> bool:
-    """Whether the contract's rate also learns most of it, in the updates of its budget."""
-    whole = run(subject, trial, 1.0, min(subject.training.steps, MOST_STEPS))
-    return whole.start - whole.end > LEARNED_SHARE * (faster.start - faster.end)
-
-
-def _is_better(faster: Course, course: Course) -> bool:
-    """Whether a higher rate learns significantly and far more."""
-    if not faster.is_finite or faster.errors < CLEAR_ERRORS:
-        return False
-    return faster.start - faster.end > FASTER * max(course.start - course.end, 0.0)
-
-
-def _find_peak_rate(subject: Subject) -> float:
-    return subject.training.optimizer.peak_rate(subject.training.global_batch_size)
-
-
 def _collect_evidence(
     subject: Subject, trial: ShortTraining, *courses: Course
 ) -> dict[str, JsonValue]:
     """Return loss curves, prediction paths, and the numbers behind the verdict."""
-    curves = {name: line for course in courses for name, line in _draw_curves(course)}
-    first = courses[0]
+    curves: dict[str, JsonValue] = {}
+    for course in courses:
+        name = "" if course.factor == 1.0 else f", rate x {course.factor:g}"
+        batches = [(float(step), each.loss) for step, each in enumerate(course.points)]
+        fixed = [(float(step), float(each.mean())) for step, each in course.losses.items()]
+        for kind, line in (("batch", batches), ("fixed examples", fixed)):
+            curves[f"{kind}{name}"] = [[step, loss] for step, loss in line if math.isfinite(loss)]
+    first, paths = courses[0], dict[str, JsonValue]()
     points = first.settled
+    for position, index in enumerate(shown_examples(trial.fixed).tolist()):
+        name = f"example {index}"
+        if subject.task.kind != "statistic":
+            name += f" (label {float(trial.fixed[LABEL][index]):.4g})"
+        pairs = ((step, values[position]) for step, values in first.paths.items())
+        paths[name] = [[float(step), value] for step, value in pairs if math.isfinite(value)]
     return {
         CURVES: curves,
-        PREDICTION_PATHS: _draw_paths(subject, trial.fixed, first),
+        PREDICTION_PATHS: paths,
         "update_ratio": median(each.ratio for each in points),
         "gradient_norm": median(each.gradient_norm for each in points),
         "clipped_share": float(np.mean([each.is_clipped for each in first.points])),
@@ -344,56 +338,9 @@ def _collect_evidence(
     }
 
 
-def _draw_curves(course: Course) -> Iterator[tuple[str, JsonValue]]:
-    name = "" if course.factor == 1.0 else f", rate x {course.factor:g}"
-    batches = [(float(step), each.loss) for step, each in enumerate(course.points)]
-    fixed = [(float(step), float(each.mean())) for step, each in course.losses.items()]
-    for kind, line in (("batch", batches), ("fixed examples", fixed)):
-        yield f"{kind}{name}", [[step, loss] for step, loss in line if math.isfinite(loss)]
-
-
-def _draw_paths(subject: Subject, fixed: Batch, course: Course) -> JsonValue:
-    """Return example, with its label where that is one number → its prediction at each step."""
-    lines: dict[str, JsonValue] = {}
-    for position, index in enumerate(shown_examples(fixed).tolist()):
-        label = fixed[LABEL][index]
-        name = f"example {index}"
-        if subject.task.kind != "statistic":
-            name += f" (label {float(label):.4g})"
-        pairs = ((step, values[position]) for step, values in course.paths.items())
-        lines[name] = [[float(step), value] for step, value in pairs if math.isfinite(value)]
-    return lines
-
-
-def _is_rising(losses: Mapping[int, Tensor]) -> bool:
-    first, last = losses[0], losses[max(losses)]
-    size = float(first.abs().mean())
-    is_higher = float(last.mean()) > float(first.mean()) + (RISE - 1) * size
-    return is_higher and _measure_errors(losses) < -CLEAR_ERRORS
-
-
 def _measure_errors(losses: Mapping[int, Tensor]) -> float:
     """Return the standard errors by which losses fell."""
     return z_score((losses[0] - losses[max(losses)]).numpy())
-
-
-def _choose_batch_rows(subject: Subject) -> int:
-    """Return examples per update: those of the contract, within the cost limit of the checks."""
-    task, rows = subject.task, len(subject.train[LABEL])
-    rows = min(rows, subject.training.global_batch_size, subject.settings.batch_rows)
-    cost = flops_per_example(task, select_head(subject.train, max(2, task.scored_together)))
-    if cost:
-        rows = min(rows, max(FEWEST_ROWS, int(ARITHMETIC / (STEPS * cost))))
-    return rows
-
-
-def _choose_fixed_batch(subject: Subject, rows: int) -> Batch:
-    """Return examples from all of the sample; whole groups where they are scored together."""
-    count, group = len(subject.train[LABEL]), subject.task.scored_together
-    wanted = min(FIXED_ROWS, 8 * rows, count, subject.task.scoring_rows)
-    starts = torch.linspace(0, count - group, max(1, wanted // group)).long()
-    index = (starts[:, None] + torch.arange(group)).flatten()
-    return select_rows(subject.train, index)
 
 
 def _compress_schedule(training: TrainingSection) -> Schedule:
@@ -414,7 +361,7 @@ def run(subject: Subject, trial: ShortTraining, factor: float, steps: int = STEP
         Probed(task, trial.data, training, torch.device("cpu")),
         BatchPlan(rows, training.micro_batch_size, 1), measures_ratio=True,
     )  # fmt: skip
-    course, before = Course(factor), _measure_lengths(update.model)
+    course = Course(factor)
     weights = [each.detach().clone() for each in _find_matrices(update.model)]
     _follow(subject, trial.fixed, update.model, course, 0)
     for step in range(min(steps, training.steps)):
@@ -423,8 +370,22 @@ def run(subject: Subject, trial: ShortTraining, factor: float, steps: int = STEP
             break
         if (step + 1) % EVERY == 0 or step + 1 in (steps, training.steps):
             _follow(subject, trial.fixed, update.model, course, step + 1)
-    course.growth = _measure_growth(before, _measure_lengths(update.model))
-    course.moved = _measure_moved_share(weights, _find_matrices(update.model))
+    after = [each.detach() for each in _find_matrices(update.model)]
+    # Matrices that start at zero grow without limit.
+    if pairs := [(old, new) for old, new in zip(weights, after, strict=True) if bool(old.any())]:
+        norms = (
+            [float(each.double().norm()) for each in side] for side in zip(*pairs, strict=True)
+        )
+        old_length, new_length = (math.hypot(*each) for each in norms)
+        course.growth = new_length / old_length if math.isfinite(new_length) else math.inf
+    squares = [0.0, 0.0]
+    for old, new in zip(weights, after, strict=True):
+        moves = (new - old).abs().flatten(1).amax(dim=1)
+        rows_squared = old.double().flatten(1).square().sum(dim=1)
+        # Rows that moved by more than decay, and all rows.
+        squares[0] += float(rows_squared[moves > DECAYED * moves.max()].sum())
+        squares[1] += float(rows_squared.sum())
+    course.moved = math.sqrt(squares[0] / squares[1]) if squares[0] and squares[1] else 1.0
     return course
 
 
@@ -452,31 +413,6 @@ def shown_examples(fixed: Batch) -> Tensor:
 def _find_matrices(model: nn.Module) -> list[nn.Parameter]:
     """Return trainable parameters of two dimensions and more."""
     return [each for each in model.parameters() if each.requires_grad and each.ndim > 1]
-
-
-def _measure_lengths(model: nn.Module) -> list[float]:
-    """Return the length (norm) of each trainable matrix."""
-    return [float(torch.linalg.vector_norm(e.detach().double())) for e in _find_matrices(model)]
-
-
-def _measure_moved_share(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """Return the share of the weights' length in rows that moved by more than decay."""
-    squares = [0.0, 0.0]
-    for old, new in zip(before, after, strict=True):
-        moves = (new.detach() - old).abs().flatten(1).amax(dim=1)
-        rows = old.double().flatten(1).square().sum(dim=1)
-        squares[0] += float(rows[moves > DECAYED * moves.max()].sum())
-        squares[1] += float(rows.sum())
-    return math.sqrt(squares[0] / squares[1]) if squares[0] and squares[1] else 1.0
-
-
-def _measure_growth(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the growth in length of all weights that did not start at zero."""
-    pairs = [(old, new) for old, new in zip(before, after, strict=True) if old > 0]
-    if not pairs:
-        return 1.0
-    old, new = (math.hypot(*lengths) for lengths in zip(*pairs, strict=True))
-    return new / old if math.isfinite(new) else math.inf
 
 
 def measure_travel(course: Course, training: TrainingSection, trial: ShortTraining) -> float:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.silent_parameters import find_copies_of_embeddings
-from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffle_batches, updates
+from perennial.check_skeleton.models import run_updates, shuffle_batches
+from perennial.check_skeleton.registry import Judge, check, join_names
 from perennial.check_skeleton.subject import Subject, seeded
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
@@ -20,7 +20,6 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.optimization.schedule import learning_rate
 
-NAMED = 6
 # In float32 a typical first update moves all numbers; in bfloat16, few of those near one.
 UNMOVED_SHARE = 0.5
 # Points at which the rate is sampled: enough to see a hundredth of the budget twentyfold.
@@ -70,19 +69,17 @@ def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
         )
     updated = Counter(id(each) for group in optimizer.param_groups for each in group["params"])
     names = {id(each): name for name, each in reversed(registered.items())}
-    missing = [name for name, each in trainable.items() if id(each) not in updated]
-    if missing:
+    if missing := [name for name, each in trainable.items() if id(each) not in updated]:
         return judge.failed(
             f"{len(missing)} of {len(trainable)} trainable parameters are never updated: "
-            f"{_shorten_names(missing)}",
+            f"{join_names(missing)}",
             hint="model.parameters() leaves them out: remove the override of parameters() or "
             "named_parameters(), or set requires_grad_(False) on what is meant to be frozen",
             missing=missing,
         )
-    twice = [names.get(key, "unnamed") for key, count in updated.items() if count > 1]
-    if twice:
+    if twice := [names.get(key, "unnamed") for key, count in updated.items() if count > 1]:
         return judge.failed(
-            f"{len(twice)} parameters are updated more than once per step: {_shorten_names(twice)}",
+            f"{len(twice)} parameters are updated more than once per step: {join_names(twice)}",
             hint="model.parameters() returns them several times: remove the override of "
             "parameters(), or let it return each parameter once",
             twice=twice,
@@ -92,48 +89,54 @@ def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
 
 def _find_registered(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return each parameter of a module by its first name, whatever parameters() returns."""
-    found: dict[int, tuple[str, nn.Parameter]] = {}
+    found: dict[nn.Parameter, str] = {}
     for prefix, module in model.named_modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                full = f"{prefix}.{name}" if prefix else name
-                found.setdefault(id(parameter), (full, parameter))
-    return dict(found.values())
+                found.setdefault(parameter, f"{prefix}.{name}" if prefix else name)
+    return {name: parameter for parameter, name in found.items()}
 
 
 def _judge_memory(
-    judge: Judge,
-    model: nn.Module,
-    trainable: Mapping[str, nn.Parameter],
+    judge: Judge, model: nn.Module, trainable: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
-) -> CheckResult:
+) -> CheckResult:  # fmt: skip
     """Judge shared tensors, copies in place of ties, and updates without effect."""
-    shared = _find_shared(trainable)
-    if shared:
+    ranges = sorted(
+        (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
+        for name, each in trainable.items()
+        if each.is_contiguous() and each.numel()
+    )
+    if shared := [
+        f"{first[2]} and {second[2]}" for first, second in pairwise(ranges) if second[0] < first[1]
+    ]:
         return judge.failed(
-            f"{len(shared)} pairs of parameters share memory: {_shorten_names(shared)}",
+            f"{len(shared)} pairs of parameters share memory: {join_names(shared)}",
             hint="tie weights by assigning the same nn.Parameter to both modules; .data or a view "
             "makes two parameters, which are updated twice, with two states",
             shared=shared,
         )
-    copied = _find_copied_embeddings(model, trainable)
-    if copied:
+    embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    others = {name: each for name, each in trainable.items() if id(each) not in embeddings}
+    names = {id(each): name for name, each in trainable.items()}
+    if copied := [
+        f"{name} equals {names.get(id(embedding), 'an embedding')}"
+        for name, embedding in find_copies_of_embeddings(model, others)
+    ]:
         return judge.warned(
-            f"an embedding starts as a copy: {_shorten_names(copied)}",
+            f"an embedding starts as a copy: {join_names(copied)}",
             hint="if the weights should be tied, assign the embedding's nn.Parameter itself: "
             "copies diverge from the first update on",
             copied=copied,
         )
-    idle = _find_unmoved(trainable, optimizer)
-    if idle:
+    if idle := _find_unmoved(trainable, optimizer):
         types = sorted({str(trainable[name].dtype) for name in idle})
         # A bias of a million is correct where labels are millions; small steps do not move it.
         is_whole = all(trainable[name].dtype == torch.float32 for name in idle)
         conclude = judge.warned if is_whole and len(idle) < len(trainable) / 2 else judge.failed
         return conclude(
             f"{len(idle)} of {len(trainable)} parameters do not move in an update: "
-            f"{_shorten_names(idle)} "
-            f"({', '.join(types)})",
+            f"{join_names(idle)} ({', '.join(types)})",
             hint="keep weights in float32, where small steps are not rounded away: remove half() "
             "or bfloat16() from build_model and set training.precision",
             idle=idle,
@@ -142,29 +145,6 @@ def _judge_memory(
     return judge.passed(
         f"{type(optimizer).__name__} moves {len(trainable)} parameters, {decayed} with weight decay"
     )
-
-
-def _find_shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
-    """Return pairs of parameters that overlap in memory."""
-    ranges = sorted(
-        (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
-        for name, each in trainable.items()
-        if each.is_contiguous() and each.numel()
-    )
-    return [
-        f"{first[2]} and {second[2]}" for first, second in pairwise(ranges) if second[0] < first[1]
-    ]
-
-
-def _find_copied_embeddings(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> list[str]:
-    """Return other matrices that start as copies of an embedding, as in a tie by copy."""
-    names = {id(each): name for name, each in trainable.items()}
-    embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
-    others = {name: each for name, each in trainable.items() if id(each) not in embeddings}
-    return [
-        f"{name} equals {names.get(id(embedding), 'an embedding')}"
-        for name, embedding in find_copies_of_embeddings(model, others)
-    ]
 
 
 def _find_unmoved(
@@ -183,40 +163,6 @@ def _find_unmoved(
 
 
 @dataclass(frozen=True)
-class _RateCurve:
-    """The learning rate over the budget, as a share of its peak.
-
-    Attributes:
-        steps: Sampled updates, ascending, first and last included.
-        shares: Share of the peak rate at each.
-        budget: Number of updates.
-    """
-
-    steps: Sequence[int]
-    shares: Sequence[float]
-    budget: int
-
-    @classmethod
-    def of(cls, training: TrainingSection) -> "_RateCurve":
-        budget = training.steps
-        steps = sorted({round(each) for each in np.linspace(0, budget - 1, min(POINTS, budget))})
-        shares = [learning_rate(1.0, training.schedule, step, budget) for step in steps]
-        return cls(steps, shares, budget)
-
-    @property
-    def climb(self) -> int:
-        """Updates before the highest rate of the budget."""
-        return self.steps[int(np.argmax(np.asarray(self.shares) >= max(self.shares) - 1e-9))]
-
-    @property
-    def idle_share(self) -> float:
-        """Share of the budget, at its end, with a rate near zero."""
-        low = [step for step, share in zip(self.steps, self.shares, strict=True)
-               if share >= NOTHING]  # fmt: skip
-        return 1.0 - (low[-1] + 1) / self.budget if low else 1.0
-
-
-@dataclass(frozen=True)
 class _Finding:
     """A problem, and what to do about it."""
 
@@ -227,32 +173,32 @@ class _Finding:
 
 @check(
     "schedule_fit",
-    expects=(
-        "a rate that reaches its peak early and stays above a thousandth of it for nine "
-        f"tenths of the budget; {FEW_EPOCHS:g} to {MANY_EPOCHS:g} epochs; several evaluations"
-    ),
+    expects="a rate that reaches its peak early and stays above a thousandth of it for nine "
+    f"tenths of the budget; {FEW_EPOCHS:g} to {MANY_EPOCHS:g} epochs; several evaluations",
     source="guides: a schedule copied from another data set, or a decay that ends early, "
     "fails silently; the linear scaling rule holds with a warm-up and up to a point",
 )
 def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
     """Check that warm-up, decay, rate, epochs and evaluations fit the budget and the data."""
     training, rows = subject.training, subject.train_split_rows
-    course = _RateCurve.of(training)
+    last = training.steps - 1
+    steps = sorted({round(each) for each in np.linspace(0, last, min(POINTS, last + 1))})
+    # The rates over the budget, as shares of the peak.
+    rates = {s: learning_rate(1.0, training.schedule, s, training.steps) for s in steps}
+    most = max(rates.values())
+    climb = next(step for step, share in rates.items() if share >= most - 1e-9)
     peak = training.optimizer.peak_rate(training.global_batch_size)
     epochs = training.steps * training.global_batch_size / rows
     shown = (
-        f"rate {peak * course.shares[0]:.3g} at update 1, at most {peak * max(course.shares):.3g} "
-        f"from update {course.climb + 1}, {peak * course.shares[-1]:.3g} at update "
-        f"{training.steps}; {epochs:.3g} epochs of {rows} rows"
+        f"rate {peak * rates[0]:.3g} at update 1, at most {peak * most:.3g} from update "
+        f"{climb + 1}, {peak * rates[last]:.3g} at update {training.steps}; {epochs:.3g} epochs "
+        f"of {rows} rows"
     )
-    lines = [[float(step), peak * share] for step, share in
-             zip(course.steps, course.shares, strict=True)]  # fmt: skip
-    evidence = {"schedule": {"learning rate": lines[:: max(1, len(lines) // 100)]},
-                "epochs": epochs}  # fmt: skip
-    findings = [
-        *_find_course_problems(course, training),
-        *_find_budget_problems(training, rows, epochs),
-    ]
+    lines = [[float(step), peak * share] for step, share in rates.items()]
+    curve = {"learning rate": lines[:: max(1, len(lines) // 100)]}
+    evidence = {"schedule": curve, "epochs": epochs}
+    findings = [*_find_course_problems(rates, climb, training)]
+    findings += _find_budget_problems(training, rows, epochs)
     if not findings:
         return judge.passed(shown, **evidence)
     findings.sort(key=lambda finding: not finding.is_fatal)
@@ -261,34 +207,38 @@ def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
     return conclude(f"{measured} ({shown})", hint="; ".join(f.hint for f in findings), **evidence)
 
 
-def _find_course_problems(course: _RateCurve, training: TrainingSection) -> Iterator[_Finding]:
-    """Yield problems of the rate over the budget."""
+def _find_course_problems(
+    rates: Mapping[int, float], climb: int, training: TrainingSection
+) -> Iterator[_Finding]:
+    """Yield problems of the rate over the budget; `climb` is the update with the highest rate."""
+    most, last = max(rates.values()), rates[training.steps - 1]
     length = training.schedule.steps or training.steps
     other = f"schedule.steps = {length} is another training's length"
-    if max(course.shares) < REACHED:
+    if most < REACHED:
         yield _Finding(
-            f"the rate climbs to {max(course.shares):.0%} of its peak and no further",
+            f"the rate climbs to {most:.0%} of its peak and no further",
             f"the warm-up is longer than the budget: {other}; remove it, or shorten the warm-up",
             is_fatal=True,
         )
         return
-    if course.climb > LONG_WARMUP * course.budget:
+    if climb > LONG_WARMUP * training.steps:
         yield _Finding(
-            f"the rate climbs for {course.climb / course.budget:.0%} of the budget",
+            f"the rate climbs for {climb / training.steps:.0%} of the budget",
             "shorten the warm-up: 1 to 10 percent of the updates are usual",
         )
-    if course.idle_share > IDLE_WARNED:
+    busy = max((step for step, share in rates.items() if share >= NOTHING), default=-1)
+    idle = 1.0 - (busy + 1) / training.steps
+    if idle > IDLE_WARNED:
         cause = other if length < training.steps else "its milestones are early"
         yield _Finding(
-            f"the rate is below a thousandth of its peak for the last {course.idle_share:.0%} of "
-            "the budget",
+            f"the rate is below a thousandth of its peak for the last {idle:.0%} of the budget",
             f"the decay ends long before the training does: {cause}",
-            is_fatal=course.idle_share > IDLE_FAILED,
+            is_fatal=idle > IDLE_FAILED,
         )
     is_cut = training.schedule.shape in DECAYING and length > training.steps
-    if is_cut and course.shares[-1] > UNFINISHED:
+    if is_cut and last > UNFINISHED:
         yield _Finding(
-            f"the rate is still {course.shares[-1]:.0%} of its peak at the last update",
+            f"the rate is still {last:.0%} of its peak at the last update",
             f"the decay continues after the end: {other}; to train the first part of a longer "
             "training, use shape = 'wsd'",
         )
@@ -313,7 +263,21 @@ def _find_budget_problems(
             f"evaluate_every_steps = {training.evaluate_every_steps} leaves a single evaluation",
             "evaluate five times or more, so that there are checkpoints to choose from",
         )
-    yield from _find_scaling_problems(training)
+    if reference := training.optimizer.reference_batch_size:
+        growth = training.global_batch_size / reference
+        if not 1 / LARGEST_GROWTH <= growth <= LARGEST_GROWTH:
+            yield _Finding(
+                f"the rate was tuned with batches of {reference}, but batches have "
+                f"{training.global_batch_size} examples",
+                "the scaling rule of optimizer.reference_batch_size is valid for a few doublings: "
+                "tune the learning rate for this batch",
+            )
+        is_unwarmed = learning_rate(1.0, training.schedule, 0, training.steps) == 1.0
+        if training.optimizer.batch_exponent == 1.0 and growth >= UNWARMED_GROWTH and is_unwarmed:
+            yield _Finding(
+                f"the rate is scaled up {growth:g} times and used in full from the first update",
+                "large scaled rates need a warm-up: set schedule.warmup_fraction to 0.05",
+            )
     averaging = training.averaging
     if averaging is not None and not averaging.warm_up:
         kept = averaging.decay**training.steps
@@ -322,30 +286,6 @@ def _find_budget_problems(
                 f"the averaged weights are still {kept:.0%} initial weights at the end",
                 "lower averaging.decay, or set averaging.warm_up = true",
             )
-
-
-def _find_scaling_problems(training: TrainingSection) -> Iterator[_Finding]:
-    reference = training.optimizer.reference_batch_size
-    if reference is None:
-        return
-    growth = training.global_batch_size / reference
-    if not 1 / LARGEST_GROWTH <= growth <= LARGEST_GROWTH:
-        yield _Finding(
-            f"the rate was tuned with batches of {reference}, but batches have "
-            f"{training.global_batch_size} examples",
-            "the scaling rule of optimizer.reference_batch_size is valid for a few doublings: tune "
-            "the learning rate for this batch",
-        )
-    is_unwarmed = learning_rate(1.0, training.schedule, 0, training.steps) == 1.0
-    if training.optimizer.batch_exponent == 1.0 and growth >= UNWARMED_GROWTH and is_unwarmed:
-        yield _Finding(
-            f"the rate is scaled up {growth:g} times and used in full from the first update",
-            "large scaled rates need a warm-up: set schedule.warmup_fraction to 0.05",
-        )
-
-
-def _shorten_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
 @check(
@@ -366,7 +306,12 @@ def check_reproducibility(subject: Subject, judge: Judge) -> CheckResult:
             f"the losses differ: {first_losses[-1]:.6g} and {losses_again[-1]:.6g}",
             hint="the model or the loss draws numbers from an unseeded generator",
         )
-    if _draw_after_build(subject, subject.seed) == _draw_after_build(subject, subject.seed + 1):
+    draws = []
+    for seed in (subject.seed, subject.seed + 1):
+        with seeded(seed):
+            subject.task.build_model()
+            draws.append(float(torch.rand(())))
+    if draws[0] == draws[1]:
         return judge.failed(
             "build_model sets the global seed",
             hint="remove manual_seed from the task: it makes all ranks and all dropout masks equal",
@@ -382,10 +327,6 @@ def _run(subject: Subject) -> tuple[list[Tensor], list[float]]:
         start = [value.detach().clone() for value in model.state_dict().values()]
         batches = shuffle_batches(subject, subject.train, STEPS)
         rate = subject.settings.learning_rates[0]
-        return start, [float(loss.detach()) for loss in updates(subject.task, model, batches, rate)]
-
-
-def _draw_after_build(subject: Subject, seed: int) -> float:
-    with seeded(seed):
-        subject.task.build_model()
-        return float(torch.rand(()))
+        return start, [
+            float(loss.detach()) for loss in run_updates(subject.task, model, batches, rate)
+        ]

@@ -1,0 +1,589 @@
+"""Check that the model learns: it memorises a batch, and real inputs beat zeros."""
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+
+import numpy as np
+import torch
+from pydantic import JsonValue
+from torch import Tensor, nn
+
+from perennial.check_skeleton.baselines import compute_control_losses
+from perennial.check_skeleton.checks.model.sequences import find_target_offset
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.free_outputs import (
+    compute_constant_losses,
+    compute_output,
+    find_free_outputs,
+    find_training_constant,
+    reach_loss_by_steps,
+)
+from perennial.check_skeleton.models import (
+    compute_mean_loss,
+    evaluated,
+    is_trained_otherwise,
+    measure_loss,
+    run_model,
+    run_updates,
+    shuffle_batches,
+    simplify,
+)
+from perennial.check_skeleton.registry import Judge, check, join_names
+from perennial.check_skeleton.subject import (
+    Codes,
+    Floats,
+    Subject,
+    is_sequence,
+    seeded,
+    select_head,
+)
+from perennial.check_skeleton.verdict import CURVES
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import score_in_parts
+from perennial.engine.task import LABEL, Batch, inputs_of
+
+# A model with ten times more trained numbers than examples can memorise them; with fewer, failure
+# does not prove a bug.
+PARAMETERS_PER_EXAMPLE = 10
+# Frozen layers limit what the layers before and after them can learn.
+FROZEN_MARGIN = 10
+# The share of the best constant's loss that counts as zero.
+TOLERANCE = 0.05
+UNSEEN_SHARE = 1e-6
+# Slow learning is not a bug: where a loss fell to half of its start, the best rate gets more steps.
+HALVED = 0.5
+# Of bugs that nothing else found, the best loss was 7 times what counts as zero, or more; of two
+# healthy tasks that did not reach it, 1.3 and 4 times.
+CLOSE = 5.0
+PATIENCE = 4
+# With few columns, examples are close together, and random labels need a steeper function than a
+# few hundred updates can learn: a plain network of this width is the control.
+CONTROL_WIDTH = 128
+CONTROL_SHARE = 1.5
+NUM_EVALUATIONS = 5
+VARYING_ROWS = 1024
+# Real tasks keep more than this share of the constant's loss after a hundred updates or two.
+SUSPICIOUS_SHARE = 0.05
+# Exchanged inputs cost a model that learned from them about twice its lead over the constant.
+LEAST_RELIANCE = 2.0
+# How much more clearly a linear model must see the signal before missing it is a failure.
+POWER_MARGIN = 2.0
+# A copy of the label leaves almost no loss, the best of many legitimate inputs more than half.
+TELLING_SHARE = 0.2
+MOST_COLUMNS = 2048
+BINS = 64
+MOST_CODES = 256
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The attempt to memorise one batch."""
+
+    losses: Sequence[float]  # loss before each update
+    target: float  # the loss that counts as zero
+    # Whether all labels are predicted at the end: a fixed temperature, or noise, may keep the loss
+    # above the target.
+    is_right: bool = False
+
+    @property
+    def learned(self) -> bool:
+        """Whether the loss reached the target, or every label is predicted."""
+        return min(self.losses) <= self.target or self.is_right
+
+    def is_close(self, floor: float) -> bool:
+        """Whether the loss came close to what counts as zero, above its floor."""
+        return min(self.losses) - floor <= CLOSE * (self.target - floor) or self.is_right
+
+    def __str__(self) -> str:
+        return f"{self.losses[0]:.4g} → {min(self.losses):.3g} (target {self.target:.3g})"
+
+
+@check(
+    "overfit_one_batch",
+    expects=lambda subject: (
+        f"loss below {TOLERANCE:.0%} of the best constant's within "
+        f"{subject.settings.overfit_steps} updates"
+    ),
+    source="guides: if you cannot overfit a tiny batch, stop everything",
+)
+def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that the model can memorise two examples, and one batch."""
+    settings = subject.settings
+    two, batch = subject.balanced(2), subject.balanced(settings.overfit_rows)
+    rows = len(batch[LABEL])
+    (near, near_margin), (far, margin) = _find_goal(subject, two), _find_goal(subject, batch)
+    # Two labels that are close together leave almost no loss to compare with.
+    small = _find_best_fit(subject, two, near + max(near_margin, margin))
+    large = _find_best_fit(subject, batch, far + margin)
+    shown = f"2 examples: {small}; {rows} examples: {large}"
+    curves = {
+        name: [[float(step), loss] for step, loss in enumerate(fit.losses)]
+        for name, fit in (("2 examples", small), (f"{rows} examples", large))
+    }
+    evidence = {CURVES: curves}
+    if small.learned and large.learned:
+        return judge.passed(shown, **evidence)
+    if small.learned and _is_hard(subject, batch, large):
+        shown += "; a plain network does no better, as the examples are close in few columns"
+        return judge.passed(shown, **evidence)
+    numbers, frozen, silent = _count_used_parameters(subject, batch)
+    needed = PARAMETERS_PER_EXAMPLE * (FROZEN_MARGIN if frozen else 1)
+    if small.learned and numbers < needed * rows:
+        return judge.warned(
+            shown,
+            hint=f"only {numbers} parameters get a gradient, too few to memorise {rows} "
+            "examples; show that a larger model can",
+            **evidence,
+        )
+    if small.is_close(near) and large.is_close(far):
+        return judge.warned(
+            shown,
+            hint="it comes close and no further: examples that are alike may have different "
+            f"labels, or the loss has a floor; {numbers} parameters are in play",
+            **evidence,
+        )
+    hint = f"no parameter gets a gradient; frozen: {join_names(frozen)}"
+    if numbers < 0:
+        hint = (
+            "the loss has no gradient: look for detach(), .data, no_grad, numpy or argmax between "
+            "the parameters and the loss"
+        )
+    elif numbers:
+        hint = _explain(numbers, large if small.learned else small, settings)
+        hint += f"; frozen: {join_names(frozen)}" if frozen else ""
+        hint += f"; without gradient: {join_names(silent)}" if silent else ""
+    return judge.failed(shown, hint, **evidence)
+
+
+def _explain(numbers: int, fit: Fit, settings: SkeletonSection) -> str:
+    """Return why a batch was not learned: wrong sign, no capacity, or the model."""
+    rates = ", ".join(f"{rate:g}" for rate in settings.learning_rates)
+    first, best = fit.losses[0], min(fit.losses)
+    if not math.isfinite(fit.losses[-1]):
+        return (
+            f"the loss becomes NaN or infinite at every learning rate of {rates}: look at its "
+            "logarithms, roots and divisions"
+        )
+    if best > 0.99 * first:
+        return (
+            f"the loss does not fall at any learning rate of {rates}: its sign is wrong, or the "
+            "inputs do not distinguish the examples"
+        )
+    return (
+        f"the loss falls to {best / first:.0%} of its start and no further at every learning rate "
+        f"of {rates}, so the optimizer is not the cause: look for inputs that do not distinguish "
+        f"the examples, and for dead or detached units; {numbers} parameters get a gradient"
+    )
+
+
+def _find_goal(subject: Subject, batch: Batch) -> tuple[float, float]:
+    """Return the least possible loss, and how far above it still counts as zero."""
+    settings = subject.settings
+    output = compute_output(subject, batch)
+    free = find_free_outputs(subject, output, batch)
+    # Measured above the floor of the loss, which `loss_floor` checks.
+    floor = max(free.floor, _measure_prefix_floor(subject, output, batch))
+    if floor >= 0:
+        compared = free.constant_loss if free.is_bound else free.model_loss
+        return floor, TOLERANCE * max(compared - floor, 0.0)
+    # Densities narrow without end: the target is the loss that as many steps on the outputs
+    # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
+    rate = max(settings.learning_rates)
+    floor = reach_loss_by_steps(subject, output, batch, settings.overfit_steps, rate)
+    room = max(free.constant_loss - floor, 0.0)
+    narrow = room - 0.5 * math.log(1 / TOLERANCE)
+    return floor, max(TOLERANCE * room, narrow)
+
+
+def _find_best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
+    """Return the fit at the first learning rate that learns the batch, else the lowest one."""
+    fit = _fit(subject, batch, target, subject.build_model)
+    if fit.learned or not is_trained_otherwise(subject.task):
+        return fit
+    other = _fit(subject, batch, target, subject.build_model, as_trained=True)
+    return other if other.learned else fit
+
+
+def _measure_prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
+    """Return the least loss of texts with common prefixes, from the shares of the next tokens."""
+    found = find_target_offset(subject, batch)
+    if isinstance(found, str) or found.offset != 1:
+        return -math.inf
+    tokens, wanted = batch[found.tokens], found.wanted
+    scores = torch.full_like(output, math.log(UNSEEN_SHARE))
+    for place in range(tokens.shape[1]):
+        _, group = torch.unique(tokens[:, : place + 1], dim=0, return_inverse=True)
+        counts = torch.zeros(int(group.max()) + 1, output.shape[-1])
+        rows = (wanted[:, place] >= 0).nonzero().flatten()
+        at = (group[rows], wanted[rows, place])
+        counts.index_put_(at, torch.ones(len(rows)), accumulate=True)
+        shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)
+        scores[:, place] = shares.clamp_min(UNSEEN_SHARE).log()[group].to(output.dtype)
+    return measure_loss(subject.task.losses, scores.log_softmax(dim=-1), batch)
+
+
+def _fit(
+    subject: Subject, batch: Batch, target: float, build_model: Callable[[], nn.Module],
+    *, as_trained: bool = False,
+) -> Fit:  # fmt: skip
+    settings, fits = subject.settings, {}
+    made = partial(_fit_at, subject, batch, target, build_model, as_trained=as_trained)
+    for rate in settings.learning_rates:
+        fits[rate] = made(rate=rate, steps=settings.overfit_steps)
+        if fits[rate].learned:
+            return fits[rate]
+    rate = min(fits, key=lambda rate: min(fits[rate].losses))
+    if min(fits[rate].losses) < HALVED * fits[rate].losses[0]:
+        return made(rate=rate, steps=PATIENCE * settings.overfit_steps)
+    return fits[rate]
+
+
+def _fit_at(
+    subject: Subject, batch: Batch, target: float, build_model: Callable[[], nn.Module],
+    *, rate: float, steps: int, as_trained: bool,
+) -> Fit:  # fmt: skip
+    model, losses, batches = simplify(build_model()), [], repeat(batch, steps + 1)
+    for loss in run_updates(subject.task, model, batches, rate, as_trained=as_trained):
+        losses.append(float(loss.detach()))
+        if losses[-1] <= target and not as_trained:
+            break
+    is_right = _is_right(subject, simplify(model), batch)
+    if as_trained:
+        measured = measure_loss(subject.task.losses, run_model(model, batch), batch)
+        losses = [*losses[:1], measured]
+    return Fit(losses, target, is_right)
+
+
+def _is_right(subject: Subject, model: nn.Module, batch: Batch) -> bool:
+    """Whether all labels of the batch are predicted."""
+    task, labels = subject.task, batch[LABEL].double()
+    if task.kind == "statistic":
+        return False
+    predicted = task.predict(run_model(model, batch)).double()
+    if task.kind == "regression":
+        spread = float((labels - labels.mean()).square().mean())
+        error = float((predicted - labels).square().mean())
+        return error <= TOLERANCE * spread
+    answers = predicted.argmax(dim=-1) if task.kind == "multiclass" else predicted > 0.5
+    return bool((answers.double() == labels).all())
+
+
+def _is_hard(subject: Subject, batch: Batch, fit: Fit) -> bool:
+    """Whether a plain network on the same columns does not learn the batch better."""
+    inputs = inputs_of(batch).values()
+    if any(each.ndim != 2 for each in inputs):
+        return False
+    columns = torch.cat([_make_columns(each) for each in inputs], dim=1)
+    if columns.shape[1] >= len(columns):
+        return False  # so many columns separate all examples linearly
+    constant = find_free_outputs(subject, compute_output(subject, batch), batch).constant
+
+    def build_control() -> nn.Module:
+        with seeded(subject.seed):
+            return _Control(columns, constant)
+
+    control = _fit(subject, batch, fit.target, build_control)
+    return not control.learned and min(fit.losses) <= CONTROL_SHARE * min(control.losses)
+
+
+def _make_columns(tensor: Tensor) -> Tensor:
+    """Return standardised numbers, or one column for each code."""
+    if tensor.is_floating_point():
+        return (tensor - tensor.mean(dim=0)) / tensor.std(dim=0).clamp_min(1e-6)
+    parts = [(column[:, None] == column.unique()).float() for column in tensor.long().t()]
+    return torch.cat(parts, dim=1) if parts else torch.empty(len(tensor), 0)
+
+
+class _Control(nn.Module):
+    """A plain network on fixed columns, which ignores its inputs."""
+
+    def __init__(self, columns: Tensor, constant: Tensor) -> None:
+        super().__init__()
+        self._columns, self._constant = columns, constant.detach()
+        self._layers = nn.Sequential(
+            nn.Linear(columns.shape[1], CONTROL_WIDTH), nn.ReLU(),
+            nn.Linear(CONTROL_WIDTH, CONTROL_WIDTH), nn.ReLU(),
+            nn.Linear(CONTROL_WIDTH, constant.numel()),
+        )  # fmt: skip
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        output: Tensor = self._layers(self._columns)
+        return self._constant + output.reshape(-1, *self._constant.shape[1:])
+
+
+def _count_used_parameters(subject: Subject, batch: Batch) -> tuple[int, list[str], list[str]]:
+    """Count numbers with a gradient; list frozen parameters, and those without a gradient.
+
+    The count is -1 where the loss does not depend on any parameter.
+    """
+    model = simplify(subject.build_model())
+    named = dict(model.named_parameters())
+    frozen = [name for name, each in named.items() if not each.requires_grad]
+    trainable = {name: each for name, each in named.items() if each.requires_grad}
+    loss = compute_mean_loss(subject.task.losses(model(**inputs_of(batch)), batch), batch)
+    if not trainable or not loss.requires_grad:
+        return 0 if loss.requires_grad or not trainable else -1, frozen, list(trainable)
+    gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+    counts = [0 if each is None else int((each != 0).sum()) for each in gradients]
+    silent = [name for name, count in zip(trainable, counts, strict=True) if not count]
+    return sum(counts), frozen, silent
+
+
+@dataclass(frozen=True)
+class InputAblation:
+    """Two trainings that differ only in their inputs, at the evaluation with the largest lead."""
+
+    real: float  # mean validation loss on real inputs
+    constant: float  # mean validation loss of the best input-independent model
+    z_score: float  # mean paired lead over its standard error
+    varies: bool  # whether different rows get different outputs
+    # Standard errors by which the trained model is worse on inputs exchanged among rows; infinite
+    # where it no longer leads and there is nothing to explain.
+    reliance: float
+    curves: JsonValue  # validation loss by step, with real and with zeroed inputs
+
+    def __str__(self) -> str:
+        return (
+            f"validation loss {self.real:.4g} on real inputs, {self.constant:.4g} without: "
+            f"{self.z_score:+.1f} standard errors"
+        )
+
+
+@check(
+    "input_independent_baseline",
+    expects=lambda subject: (
+        f"real inputs lead by {subject.settings.significance:g} standard errors within "
+        f"{subject.settings.training_steps} updates, but above {SUSPICIOUS_SHARE:.0%} of the loss "
+        "without"
+    ),
+    source="guides: train on zeroed inputs; paired over validation rows, with a linear "
+    "model as control for what the sample can show",
+)
+def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that the model learns from its inputs."""
+    settings = subject.settings
+    ablation = _find_best_ablation(subject)
+    evidence: dict[str, JsonValue] = {
+        CURVES: ablation.curves,
+        "z_score": ablation.z_score,
+        "exchanged_z_score": ablation.reliance,
+    }
+    if ablation.z_score >= settings.significance:
+        if ablation.reliance < LEAST_RELIANCE:
+            return judge.warned(
+                f"{ablation}; with inputs exchanged among rows it is worse by only "
+                f"{ablation.reliance:.1f}",
+                hint="the lead does not come from the inputs: the mean of the label may drift, or "
+                "weights or places in the batch may predict the label",
+                **evidence,
+            )
+        if alone := _describe_leak(subject, ablation):
+            return judge.warned(
+                f"{ablation}: nearly perfect after a few updates{alone}",
+                hint="possible leakage: look for the label, or a consequence of it, in the inputs",
+                **evidence,
+            )
+        return judge.passed(str(ablation), **evidence)
+    if not ablation.varies:
+        return judge.failed(
+            f"{ablation}; the output is the same for every row",
+            hint="the inputs do not reach the output: constant encoding, dead units, detach",
+            **evidence,
+        )
+    control = compute_control_losses(subject)
+    power = z_score(control[1] - control[0]) if control else 0.0
+    evidence["linear_z_score"] = power
+    if power >= settings.significance + POWER_MARGIN:
+        return judge.failed(
+            f"{ablation}, while a linear model leads by {power:.1f}",
+            hint="the inputs carry signal that the model does not learn: look at input_scale, "
+            "initialisation and labels",
+            **evidence,
+        )
+    return judge.warned(
+        str(ablation),
+        hint="neither the model nor a linear model finds a signal in this sample and budget: raise "
+        "skeleton.sample_rows and skeleton.training_steps, or check the features",
+        **evidence,
+    )
+
+
+def _describe_leak(subject: Subject, ablation: InputAblation) -> str:
+    """Return what makes a result suspicious; empty where many inputs explain it.
+
+    Digits, and labels that follow a rule, are learned quickly without a leak. A leak is one input.
+    """
+    is_perfect = 0 <= ablation.real < SUSPICIOUS_SHARE * ablation.constant
+    if not is_perfect or subject.task.reconstructs_inputs:
+        return ""
+    if subject.task.kind == "statistic":
+        return ", and there is no label to compare single inputs with"
+    name, left = _find_best_single_input(subject)
+    return f"; {name} alone reduces the loss to {left:.0%}" if left <= TELLING_SHARE else ""
+
+
+def z_score(differences: Floats) -> float:
+    """Return the mean over its standard error; 0 if nothing differs or values are not finite."""
+    error = float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
+    return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
+
+
+def _find_best_ablation(subject: Subject) -> InputAblation:
+    """Return the ablation at the first learning rate with a clear lead, else the best one."""
+    ablations, rates = list[InputAblation](), subject.settings.learning_rates
+    ways = [(rate, False) for rate in rates]
+    ways += [(rates[0], True)] if is_trained_otherwise(subject.task) else []
+    for rate, as_trained in ways:
+        ablations.append(_run_ablation(subject, rate, as_trained=as_trained))
+        if ablations[-1].z_score >= subject.settings.significance:
+            return ablations[-1]
+    return max(ablations, key=lambda ablation: ablation.z_score)
+
+
+def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
+    real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
+    zeroed = _run_without_inputs(subject, rate)
+    # The rival is the best of all: a model that only finds the label's mean faster on real inputs
+    # has not learned from them.
+    constant = compute_constant_losses(
+        subject.task, find_training_constant(subject)[0], subject.validation
+    )
+    rivals = [*zeroed.losses.values(), constant.double().numpy()]
+    rival = min(filter(_are_finite, rivals), key=np.mean)
+    best = max(
+        filter(_are_finite, real.losses.values()), key=lambda losses: z_score(rival - losses),
+        default=rival,
+    )  # fmt: skip
+    still_leads = z_score(rival - real.losses[max(real.losses)]) >= subject.settings.significance
+    reliance = real.reliance if still_leads else math.inf
+    curves: JsonValue = {"real inputs": real.curve(), "zeroed inputs": zeroed.curve()}
+    return InputAblation(
+        float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies,
+        reliance, curves,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Validation losses, shape [N], by step of a training, and the effect of its inputs."""
+
+    losses: dict[int, Floats]
+    varies: bool
+    reliance: float
+
+    def curve(self) -> JsonValue:
+        points = ((step, losses) for step, losses in self.losses.items() if _are_finite(losses))
+        return [[float(step), float(losses.mean())] for step, losses in points]
+
+
+def _run(
+    subject: Subject, rate: float, train: Batch, validation: Batch, *, as_trained: bool = False
+) -> _Run:
+    settings, model = subject.settings, simplify(subject.build_model())
+    every = max(settings.training_steps // NUM_EVALUATIONS, 1)
+    batches = shuffle_batches(subject, train, settings.training_steps)
+    updated = run_updates(subject.task, model, batches, rate, as_trained=as_trained)
+    losses = {}
+    for step, _ in enumerate(updated, start=1):
+        if step % every == 0 or step == settings.training_steps:
+            losses[step] = score_in_parts(subject.task, model, validation).losses
+            simplify(model)
+    rows = min(VARYING_ROWS, subject.task.scoring_rows)
+    output = run_model(evaluated(model), select_head(validation, rows))
+    varies = not torch.allclose(output, output[:1].expand_as(output))
+    reliance = 0.0
+    if varies:
+        # Each input from another, distant row: neighbours may be alike.
+        half, exchanged = len(validation[LABEL]) // 2, dict(validation)
+        for number, (name, tensor) in enumerate(inputs_of(validation).items()):
+            exchanged[name] = tensor.roll(half + number, 0)
+        try:
+            worse = score_in_parts(subject.task, model, exchanged).losses
+            reliance = z_score(worse - losses[max(losses)])
+        except Exception:  # for instance, one row's tokens with another's lengths
+            reliance = math.inf
+    return _Run(losses, varies, reliance)
+
+
+def _run_without_inputs(subject: Subject, rate: float) -> "_Run":
+    """Train on uninformative inputs: zeros, or where those are rejected the inputs of one row."""
+    makers: tuple[Callable[[Tensor], Tensor], ...] = (
+        torch.zeros_like, lambda each: each[:1].expand_as(each).clone(),
+    )  # fmt: skip
+    for make in makers:
+        train, validation = (
+            {**each, **{name: make(tensor) for name, tensor in inputs_of(each).items()}}
+            for each in (subject.train, subject.validation)
+        )
+        try:
+            return _run(subject, rate, train, validation)
+        except Exception:  # for instance, sequences of length zero cannot be packed
+            logging.getLogger(__name__).info("the task rejects inputs that are all equal")
+    return _Run({}, varies=False, reliance=0.0)
+
+
+def _are_finite(losses: Floats) -> bool:
+    return bool(np.isfinite(losses).all())
+
+
+def _find_best_single_input(subject: Subject) -> tuple[str, float]:
+    """Return the most predictive input, and the share of the best constant's loss that is left.
+
+    By the label's mean or class shares within each of its values, or of its 64 quantiles. All is
+    left where there is no second input.
+    """
+    columns = (_list_columns(subject.train, each) for each in (subject.train, subject.validation))
+    pairs = list(zip(*columns, strict=True))
+    if len(pairs) < 2:
+        return "", 1.0
+    shares = {}
+    for (name, column), (_, other) in pairs:
+        edges = np.unique(column)
+        if len(edges) > BINS:
+            edges = np.unique(np.quantile(column, np.linspace(0, 1, BINS + 1)[1:-1]))
+        codes, others = (np.searchsorted(edges, each) for each in (column, other))
+        shares[name] = _measure_loss_left(subject, codes, others)
+    best = min(shares, key=lambda name: shares[name])
+    return best, shares[best]
+
+
+def _list_columns(reference: Batch, batch: Batch) -> Iterator[tuple[str, Floats]]:
+    """Yield columns of tables and pictures; for sequences, whether each frequent code occurs."""
+    for name, tensor in inputs_of(batch).items():
+        if is_sequence(name, reference):
+            codes, counts = torch.unique(reference[name], return_counts=True)
+            for code in codes[counts.argsort(descending=True)[:MOST_CODES]].tolist():
+                yield f"{name} contains {code}", (tensor == code).any(dim=1).double().numpy()
+            continue
+        flat = tensor.reshape(len(tensor), -1).double()
+        step = max(1, flat.shape[1] // MOST_COLUMNS)
+        for index in range(0, flat.shape[1], step):
+            yield f"{name}[{index}]", flat[:, index].numpy()
+
+
+def _measure_loss_left(subject: Subject, codes: Codes, others: Codes) -> float:
+    """Return the share of the constant's loss that is left by the mean label of each code.
+
+    Squared error for numbers, log loss for classes, of the validation sample.
+    """
+    labels, truth = (each[LABEL].double().numpy() for each in (subject.train, subject.validation))
+    is_number = subject.task.kind == "regression"
+    classes = 1 if is_number else int(max(labels.max(), truth.max())) + 1
+    targets = labels[:, None] if is_number else np.eye(classes)[labels.astype(int)]
+    usual = targets.mean(axis=0)
+    if not is_number:
+        usual = (usual * len(labels) + 0.1) / (len(labels) + 0.1 * classes)
+    size = int(max(codes.max(), others.max())) + 1
+    sums, counts = np.zeros((size, classes)), np.bincount(codes, minlength=size)[:, None]
+    np.add.at(sums, codes, targets)
+    means = (sums + 0.1 * usual) / (counts + 0.1)
+    if is_number:
+        loss, most = (np.mean((each - truth) ** 2) for each in (means[others, 0], usual[0]))
+    else:
+        right = truth.astype(int)
+        loss, most = -np.log(means[others, right]).mean(), -np.log(usual[right]).mean()
+    return float(loss / max(most, 1e-12))

@@ -1,0 +1,153 @@
+"""Models: how the checks run them, observe them, and train them for a few updates.
+
+Short trainings use Adam at a constant rate, without dropout and weight decay.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import UnionType
+
+import torch
+from torch import Tensor, nn
+
+from perennial.check_skeleton.subject import Subject, select_rows
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+
+Losses = Callable[[Tensor, Batch], Tensor]
+"""A task's `losses` or `training_losses`."""
+BATCH_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+DROPOUTS = (
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
+
+
+def build_noisy_model(subject: Subject) -> nn.Module:
+    """Return an evaluation-mode model with noise on its weights: zeros hide no connection."""
+    model = evaluated(subject.build_model())
+    generator = torch.Generator().manual_seed(subject.seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                noise = torch.randn(parameter.shape, generator=generator)
+                # In wide layers many small changes add up, and outputs that are exponentials of
+                # theirs would leave the range of numbers.
+                fan_in = parameter.numel() / len(parameter) if parameter.ndim > 1 else 1.0
+                parameter.add_(min(0.05, 0.5 / math.sqrt(max(fan_in, 1.0))) * noise)
+    return model
+
+
+def evaluated(model: nn.Module) -> nn.Module:
+    """Return the model in evaluation mode, whatever its own train() returns."""
+    model.eval()
+    return model
+
+
+@torch.no_grad()
+def run_model(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the model's output for the inputs of a batch, without gradients."""
+    output: Tensor = model(**inputs_of(batch))
+    return output
+
+
+@contextmanager
+def watch_modules(
+    model: nn.Module, note: Callable[..., object], *,
+    kinds: type[nn.Module] | UnionType = nn.Module, is_before: bool = False,
+) -> Iterator[None]:  # fmt: skip
+    """Call `note(name, module, inputs, output)` at each call of a module of these kinds.
+
+    With `is_before`, `note(name, module, inputs)`. What it returns replaces outputs or inputs.
+    """
+    hooks = []
+    for name, module in model.named_modules():
+        if not isinstance(module, kinds):
+            continue
+        if is_before:
+            hooks.append(module.register_forward_pre_hook(partial(note, name)))
+        else:
+            hooks.append(module.register_forward_hook(partial(note, name)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def measure_changes(before: Tensor, after: Tensor) -> Tensor:
+    """Return how far each number moved, relative to its size."""
+    return (after - before).abs() / (1 + before.abs())
+
+
+def compute_mean_loss(losses: Tensor, batch: Batch) -> Tensor:
+    """Return the mean as the engine takes it: by weight where the batch has one."""
+    if WEIGHT not in batch:
+        return losses.mean()
+    return (losses * batch[WEIGHT]).sum() / batch[WEIGHT].sum()
+
+
+@torch.no_grad()
+def measure_loss(losses: Losses, output: Tensor, batch: Batch) -> float:
+    """Return the mean loss of an output for a batch."""
+    return float(compute_mean_loss(losses(output, batch), batch))
+
+
+def simplify(model: nn.Module) -> nn.Module:
+    """Return the model with dropout off; batch statistics are used, as in training."""
+    model.eval()
+    for module in model.modules():
+        if isinstance(module, BATCH_STATISTICS):
+            module.train()
+    return model
+
+
+def is_trained_otherwise(task: Task) -> bool:
+    """Whether the loss that is minimised differs from the measured loss."""
+    kind = type(task)
+    is_own = kind.training_losses is not Task.training_losses
+    return is_own or kind.auxiliary_losses is not Task.auxiliary_losses
+
+
+def run_updates(
+    task: Task, model: nn.Module, batches: Iterable[Batch], learning_rate: float,
+    *, as_trained: bool = False,
+) -> Iterator[Tensor]:  # fmt: skip
+    """Update the model on each batch, as far as the caller iterates.
+
+    Yields the mean loss before each update, after the update; the gradients are kept. A model
+    without any gradient is left unchanged: the checks report that. With `as_trained`, the training
+    loss is minimised in place of the measured loss.
+    """
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(trainable, lr=learning_rate) if trainable else None
+    for batch in batches:
+        losses = task.training_losses if as_trained else task.losses
+        loss = compute_mean_loss(losses(model(**inputs_of(batch)), batch), batch)
+        auxiliary = task.auxiliary_losses(model) if as_trained else None
+        if auxiliary is not None:
+            loss = loss + compute_mean_loss(auxiliary, batch)
+        if optimizer is not None and loss.requires_grad:
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+        yield loss
+
+
+def train_model(subject: Subject, model: nn.Module, batches: Iterable[Batch]) -> None:
+    """Update the model on each batch, at the first learning rate of the contract."""
+    for _ in run_updates(subject.task, model, batches, subject.settings.learning_rates[0]):
+        pass
+
+
+def shuffle_batches(subject: Subject, batch: Batch, steps: int) -> Iterator[Batch]:
+    """Yield batches of a larger one, reshuffled under the seed whenever it is used up."""
+    generator = torch.Generator().manual_seed(subject.seed)
+    rows = len(batch[LABEL])
+    size = min(subject.settings.batch_rows, rows)
+    order = torch.empty(0, dtype=torch.long)
+    for _ in range(steps):
+        if len(order) < size:
+            order = torch.randperm(rows, generator=generator)
+        yield select_rows(batch, order[:size])
+        order = order[size:]
