@@ -435,7 +435,7 @@ CHECKS = ["attention", "position_use", "padding_independence"]
 
 @pytest.mark.parametrize(("task_type", "material", "shape"), HEALTHY)
 @pytest.mark.parametrize("check", CHECKS)
-def test_healthy_tasks_are_not_doubted(task_type, material, shape, check, workshop):
+def test_healthy_tasks_have_no_findings(task_type, material, shape, check, workshop):
     result = results_of(workshop.subject(task_type, material, **shape), check)[check]
     assert result.outcome in ("passed", "skipped"), (result.measured, result.hint)
 
@@ -447,7 +447,7 @@ def test_padding_that_is_near_or_has_no_mask_does_not_fail(network, workshop):
     assert result.outcome != "failed", (result.measured, result.hint)
 
 
-def test_noise_of_one_seed_is_no_place_in_the_batch(workshop):
+def test_noise_of_a_fixed_seed_is_not_a_position_in_the_batch(workshop):
     subject = workshop.subject(reading_with(NoiseOfOneSeed), "reviews")
     result = results_of(subject, "example_independence")["example_independence"]
     assert result.outcome == "passed", (result.measured, result.hint)

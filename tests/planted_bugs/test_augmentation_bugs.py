@@ -133,7 +133,7 @@ class BrightnessInBytes(ImageClassification):
     outcome="warned",
 )
 class LabelsDrawn(TabularClassification):
-    """augmentation draws some labels anew"""
+    """augmentation draws some labels again"""
 
     def augment(self, batch, generator):
         drawn = torch.randint(0, 4, batch[LABEL].shape, generator=generator)
@@ -364,7 +364,7 @@ HARMLESS = {
 @pytest.mark.parametrize(
     ("task_type", "material"), [(BackgroundOfOthers, "digits"), (WithinTheClass, "multiclass")]
 )
-def test_mixtures_that_may_be_meant_do_not_fail(task_type, material, workshop):
+def test_intended_mixtures_do_not_fail(task_type, material, workshop):
     result = results_of(workshop.subject(task_type, material), "augmentation_keeps_labels")
     assert result["augmentation_keeps_labels"].outcome != "failed"
 

@@ -1,4 +1,4 @@
-"""Codes and copies: fields that share vectors, padding that is no padding, one input twice."""
+"""Codes and copies: fields that share vectors, padding_idx that is not padding, one input twice."""
 
 from functools import partial
 

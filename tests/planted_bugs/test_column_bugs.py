@@ -1,4 +1,4 @@
-"""Columns whose values are lost on the way to the inputs, and columns that say the label."""
+"""Columns whose values are lost on the way to the inputs, and columns that reveal the label."""
 
 import numpy as np
 import polars as pl
@@ -104,7 +104,7 @@ class Twice(Leaving):
 
 @planted("lost_values", "dates of another format", outcome="warned")
 class DayAndMonth(Leaving):
-    """day and month are exchanged, and what is no date becomes 1970"""
+    """day and month are exchanged, and what is not a date becomes 1970"""
 
     def numbers(self, rows):
         numbers = super().numbers(rows)
@@ -277,7 +277,7 @@ def pictures(folder, read):
 
 
 @pytest.mark.parametrize(
-    ("read", "said"),
+    ("read", "measured"),
     [
         (lambda grey: (grey.astype(np.uint8) * np.uint8(25)) / 255, "wrap around after 10"),
         (lambda grey: grey.astype(np.int8) * np.int8(12) / 100, "wrap around"),
@@ -286,10 +286,10 @@ def pictures(folder, read):
         (lambda grey: np.maximum(grey, 15) / 16, "become 2"),
     ],
 )
-def test_numbers_in_lists_that_lose_what_they_say_are_refused(read, said, tmp_path):
+def test_lists_whose_numbers_lose_their_information_fail(read, measured, tmp_path):
     result = check_lost_values(pictures(tmp_path, read))
     assert result.outcome == "failed"
-    assert said in result.measured
+    assert measured in result.measured
 
 
 @pytest.mark.parametrize(
@@ -332,6 +332,6 @@ HEALTHY = [
 
 @pytest.mark.parametrize(("task_type", "material", "shape"), HEALTHY)
 @pytest.mark.parametrize("check", ["lost_values", "telling_columns"])
-def test_healthy_tasks_are_not_doubted(task_type, material, shape, check, workshop):
+def test_healthy_tasks_have_no_findings(task_type, material, shape, check, workshop):
     result = results_of(workshop.subject(task_type, material, **shape), check)[check]
     assert result.outcome in ("passed", "skipped"), (result.measured, result.hint)

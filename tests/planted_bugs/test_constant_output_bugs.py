@@ -51,7 +51,7 @@ class PairsByThoseBehind(TabularClassification):
 
 @planted(BUGS, "metric_direction", TIES, material="regression")
 class OrderByThoseBehind(TabularRegression):
-    """two rows are in order unless their predictions say the opposite"""
+    """two rows are in order unless their predictions are in the opposite order"""
 
     metrics: ClassVar = {"in_order": "maximize"}
 
@@ -92,7 +92,7 @@ class Calibration(TabularClassification):
 
 
 class Found(TabularClassification):
-    """The share of ones that are found: to say yes always finds all of them."""
+    """The share of ones that are found: a constant yes finds all of them."""
 
     metrics: ClassVar = {"found": "maximize"}
 
@@ -129,7 +129,7 @@ HEALTHY = [
 
 
 @pytest.mark.parametrize(("task_type", "material", "shape"), HEALTHY)
-def test_metrics_that_one_constant_pleases_pass(task_type, material, shape, workshop):
+def test_metrics_that_one_constant_maximises_pass(task_type, material, shape, workshop):
     subject = workshop.subject(task_type, material, **shape)
     result = results_of(subject, "metric_direction")["metric_direction"]
     assert result.outcome == "passed", (result.measured, result.hint)

@@ -171,14 +171,14 @@ class AveragedTrainingLoss(ImageTextContrastive):
 
 @planted(BUGS, "per_example_losses", "scored_together", **PAIRS)
 class GroupOfOne(ImageTextContrastive):
-    """scored_together says 1 though sixteen examples are compared"""
+    """scored_together is 1 though sixteen examples are compared"""
 
     scored_together = 1
 
 
 @planted(BUGS, "per_example_losses", "scored_together", **PAIRS)
 class HalfAGroup(ImageTextContrastive):
-    """scored_together says half of what is compared"""
+    """scored_together is half of what is compared"""
 
     @property
     def scored_together(self):

@@ -89,11 +89,11 @@ def examined(task_type, rows, folder, **data):
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_rows_and_labels_that_both_splits_hold_are_refused(name, tmp_path):
-    task_type, rows, said = BUGS[name]
+def test_rows_and_labels_in_both_splits_fail(name, tmp_path):
+    task_type, rows, measured = BUGS[name]
     result = examined(task_type, rows(), tmp_path)
     assert (result.outcome, result.measured) == ("failed", result.measured)
-    assert pl.Series([result.measured]).str.contains(said)[0], result.measured
+    assert pl.Series([result.measured]).str.contains(measured)[0], result.measured
 
 
 # Healthy neighbours
@@ -139,7 +139,7 @@ def stuck():
     return table_of(values, label)
 
 
-def passengers():
+def similar_customers():
     """Class, sex, age in years, fare by class: many are alike."""
     rng, n = RNG(5), 2500
     rank = rng.integers(1, 4, n)
@@ -185,7 +185,7 @@ HEALTHY = {
     "a log of clicks": (TwoClasses, clicks, {}),
     "a station's own numbers": (TwoClasses, stations, {}),
     "sensors that are stuck": (TwoClasses, stuck, {}),
-    "passengers who are alike": (TwoClasses, passengers, {}),
+    "customers who are alike": (TwoClasses, similar_customers, {}),
     "pictures of few shapes": (Numbers, draws, {}),
     "rows that all differ": (TwoClasses, lambda: table_of(X, CLASS), {}),
     "windows that were cut in time": (Numbers, lambda: by_time(windows()), {"time": "at"}),
@@ -195,13 +195,13 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_repeats_by_nature_is_not_refused(name, tmp_path):
+def test_rows_that_repeat_naturally_pass(name, tmp_path):
     task_type, rows, data = HEALTHY[name]
     result = examined(task_type, rows(), tmp_path, **data)
     assert result.outcome != "failed", (result.measured, result.hint)
 
 
-def test_windows_that_reach_back_over_a_border_in_time_are_not_even_doubted(tmp_path):
+def test_windows_that_overlap_at_a_split_in_time_pass(tmp_path):
     result = examined(Numbers, by_time(windows()), tmp_path, time="at")
     assert (result.outcome, result.measured) == ("passed", result.measured)
 

@@ -134,14 +134,14 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_sequences_that_are_cut_against_reason_are_refused(name, tmp_path):
+def test_sequences_cut_by_mistake_fail(name, tmp_path):
     result = check_repeated_inputs(subject_of(tmp_path, MISTAKES[name]))
     assert result.outcome == "failed", result.measured
     assert "are read" in result.measured
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_sequences_that_are_read_or_cut_by_design_stop_nothing(name, tmp_path):
+def test_sequences_read_or_cut_by_design_are_not_blocked(name, tmp_path):
     result = check_repeated_inputs(subject_of(tmp_path, HEALTHY[name]))
     assert result.outcome != "failed", result.measured
     assert "are read" not in result.measured
@@ -152,13 +152,13 @@ def test_sequences_that_are_read_or_cut_by_design_stop_nothing(name, tmp_path):
     (lambda text: text.ljust(3), "passed"),
     (lambda text: text.rjust(4), "passed"),
 ])  # fmt: skip
-def test_an_answer_that_is_cut_is_refused(answer, outcome, tmp_path):
+def test_truncated_predictions_fail(answer, outcome, tmp_path):
     read = HEALTHY["the sum"]
     result = check_repeated_inputs(subject_of(tmp_path, read, of="total", answer=answer))
     assert result.outcome == outcome, result.measured
 
 
-def test_labels_told_early_by_design_only_warn(tmp_path):
+def test_labels_revealed_by_design_only_warn(tmp_path):
     last = pl.col("seen").list.last().str.slice(4).cast(pl.Int64)
     frame = rows_of_histories().with_columns(label=last % 2)
     subject = subject_of(tmp_path, lambda row: filled(items(row)[:3], 3), frame=frame)

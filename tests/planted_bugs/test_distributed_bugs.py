@@ -84,7 +84,7 @@ def test_a_healthy_task_with_batch_norm_and_dropout_passes(workshop):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", STEADY)
-def test_nothing_is_cried_over_a_healthy_task(name, workshop):
+def test_healthy_task_has_no_findings(name, workshop):
     task_type, strategy, exceptions = STEADY[name]
     found = outcomes_of(task_type, workshop, strategy=strategy)
     expected = dict.fromkeys(CHECKS, "passed") | exceptions

@@ -129,13 +129,13 @@ class RefusesOtherRows(TabularClassification):
         return super().losses(output, batch)
 
 
-def test_zeroed_inputs_that_are_refused_give_way_to_one_row_for_all(workshop):
+def test_rejected_zero_inputs_are_replaced_by_one_repeated_row(workshop):
     subject = workshop.subject(RefusesZeros, "binary")
     result = results_of(subject, "input_independent_baseline")["input_independent_baseline"]
     assert (result.outcome, result.measured) == ("passed", result.measured)
 
 
-def test_inputs_of_a_checks_own_that_are_refused_are_named_and_block_nothing(workshop):
+def test_rejected_inputs_of_a_check_are_reported_as_unmeasured(workshop):
     subject = workshop.subject(RefusesOtherRows, "binary")
     results = results_of(subject, "loss_not_clipped")
     result = results["loss_not_clipped"]
@@ -153,7 +153,7 @@ class BrokenWhenRestored(TabularClassification):
         self.fitted = None
 
 
-def test_what_raises_on_real_rows_fails(workshop):
+def test_exception_on_real_rows_fails(workshop):
     subject = workshop.subject(BrokenWhenRestored, "binary")
     result = results_of(subject, "state_round_trip")["state_round_trip"]
     assert result.outcome == "failed"

@@ -57,7 +57,7 @@ def judged(task_type, frame, tmp_path):
 
 
 @pytest.mark.parametrize("short", [30, 300])
-def test_learned_fill_fails_though_few_texts_are_short(short, tmp_path):
+def test_learned_padding_fails_although_few_texts_are_short(short, tmp_path):
     found = judged(Filled, mostly_long(short), tmp_path)
     assert found.outcome == "failed", found.measured
     assert "shortest texts" in found.measured
@@ -65,12 +65,12 @@ def test_learned_fill_fails_though_few_texts_are_short(short, tmp_path):
 
 
 @pytest.mark.parametrize("task_type", [CausalLanguageModel, OneEnd])
-def test_fill_that_the_loss_ignores_passes(task_type, tmp_path):
+def test_padding_that_the_loss_ignores_passes(task_type, tmp_path):
     found = judged(task_type, mostly_long(30), tmp_path)
     assert found.outcome == "passed", (found.measured, found.hint)
 
 
-def test_texts_without_fill_pass(tmp_path):
+def test_texts_without_padding_pass(tmp_path):
     frame = documents().with_columns(text=pl.concat_str("text", pl.lit(" of the shape returns")))
     found = judged(Filled, frame, tmp_path)
     assert found.outcome == "passed", (found.measured, found.hint)
@@ -173,13 +173,13 @@ def judged_tags(task_type, tmp_path):
     return results_of(subject, "example_weights")["example_weights"]
 
 
-def test_learned_fill_of_tags_fails(tmp_path):
+def test_learned_padding_of_tags_fails(tmp_path):
     found = judged_tags(FilledWithOther, tmp_path)
     assert found.outcome == "failed", found.measured
     assert "short lists" in found.measured
 
 
 @pytest.mark.parametrize("task_type", [Tagger, TagsOfSentences])
-def test_tags_without_learned_fill_do_not_fail(task_type, tmp_path):
+def test_tags_whose_padding_is_ignored_do_not_fail(task_type, tmp_path):
     found = judged_tags(task_type, tmp_path)
     assert found.outcome == "passed", (found.measured, found.hint)

@@ -24,7 +24,7 @@ def planted(hint, *, outcome="failed"):
 
 @planted(r"hash\(\) of text")
 class Hashed(Leaving):
-    """categories are hashed by Python, which seeds its hash anew in each process"""
+    """categories are hashed by Python, which seeds its hash in each process"""
 
     def jobs(self, rows):
         return [hash(job) % 9 for job in rows["job"]]
@@ -133,7 +133,7 @@ def test_reading_the_data_set_itself_is_named(task_type, workshop, monkeypatch):
 
 
 @pytest.mark.full
-def test_reading_another_table_is_asked_about(workshop, tmp_path, monkeypatch):
+def test_reading_another_table_warns(workshop, tmp_path, monkeypatch):
     np.save(tmp_path / "price.npy", np.array([3.0]))
     monkeypatch.setenv(FILES, str(tmp_path / "price.npy"))
     subject = workshop.subject(ReadsTable, "customers", **FRESH)
@@ -172,7 +172,7 @@ class Dated(Leaving):
         1,
     ),
 )
-def test_healthy_tasks_are_not_doubted(case, workshop):
+def test_healthy_tasks_have_no_findings(case, workshop):
     subject = workshop.subject(*case, **FRESH)
     found = results_of(subject, "fresh_encoding")["fresh_encoding"]
     assert (found.outcome, found.measured) == ("passed", found.measured)

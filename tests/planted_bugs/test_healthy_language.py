@@ -77,13 +77,13 @@ MORE = {
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_healthy_task_is_doubted_by_no_check(name, workshop):
+def test_healthy_task_has_no_finding_in_any_check(name, workshop):
     assert doubts(HEALTHY[name], workshop) == {}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", MORE)
-def test_every_healthy_variant_is_doubted_by_no_check(name, workshop):
+def test_healthy_variants_have_no_findings(name, workshop):
     assert doubts(MORE[name], workshop) == {}
 
 

@@ -41,7 +41,7 @@ MORE = {
     "captions, resnet": (*CAPTIONS, {"rows": 800, "options": {"architecture": "resnet"}}),
 }  # fmt: skip
 
-# Zeros and ones are told apart at once; that a person should ask why is right.
+# Zeros and ones are distinguished at once; that a person should ask why is right.
 EASY = ("input_independent_baseline", "warned")
 
 

@@ -165,11 +165,11 @@ def test_tasks_in_other_styles_are_not_blocked(name, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", [*DEFAULT, *MORE])
-def test_every_task_in_other_styles_is_blocked_by_no_check(name, tmp_path):
+def test_no_check_blocks_tasks_in_other_styles(name, tmp_path):
     require_unblocked((DEFAULT | MORE)[name], tmp_path, ())
 
 
-def test_too_few_rows_are_refused_with_what_to_set(tmp_path):
+def test_too_few_rows_are_rejected_with_advice(tmp_path):
     x, score = numbers_table(90)
     with pytest.raises(BadDataError) as refused:
         prepared(styles.Numbers, dataset_of(table_of(x, score), tmp_path), {})

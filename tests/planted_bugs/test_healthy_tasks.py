@@ -72,7 +72,7 @@ def test_healthy_task_passes_every_check(task, workshop):
 
 
 @pytest.mark.parametrize("kind", ["binary", "noise"])
-def test_one_column_need_not_tell_all_examples_apart(kind, tmp_path):
+def test_one_column_need_not_distinguish_all_examples(kind, tmp_path):
     frame = table(kind).select("row", "x0", "label")
     subject = prepared(TabularClassification, Dataset(pinned(frame, tmp_path)))
     result = results_of(subject, "overfit_one_batch")["overfit_one_batch"]

@@ -144,7 +144,7 @@ class LabelAmongInputs(TabularClassification):
 
 @planted(BUGS, "shuffled_labels", "label reaches the inputs", material="digits")
 class MarkedPictures(ImageClassification):
-    """one pixel of each picture is as bright as its label says"""
+    """one pixel of each picture is as bright as its label"""
 
     def encode(self, rows):
         batch = super().encode(rows)
@@ -258,7 +258,7 @@ def test_validation_rows_that_are_training_rows_are_found(copied, outcome, works
     assert outcome == "passed" or "eduplicate" in result.hint or "was made" in result.hint
 
 
-def test_texts_that_repeat_by_chance_are_no_copies(workshop):
+def test_texts_that_repeat_by_chance_are_not_copies(workshop):
     result = results_of(workshop.subject(CausalLanguageModel, "documents"), "split_overlap")
     assert result["split_overlap"].outcome == "passed"
     assert result["split_overlap"].evidence["chance"] > 0.1
@@ -308,7 +308,7 @@ def test_reference_task_is_imported_without_a_trace(workshop):
     assert result.outcome == "passed", result
 
 
-def test_task_without_a_module_is_left_alone(workshop):
+def test_task_without_a_module_is_skipped(workshop):
     task_type = type("Typed", (TabularClassification,), {"__module__": "__main__"})
     result = results_of(workshop.subject(task_type, "binary"), "import_side_effects")
     assert result["import_side_effects"].outcome == "skipped"

@@ -80,19 +80,19 @@ def trees(first=0, *, named=False):
 
 
 @pytest.mark.parametrize(
-    ("task_type", "rows", "said"),
+    ("task_type", "rows", "measured"),
     [
         (ShiftedDown, trees(), "[0, 1] have one code, and no label is [4]"),
         (CutOff, trees(), "[3, 4] have one code, and no label is [4]"),
         (Misspelt, trees(named=True), "['ash', 'fir'] have one code, and no label is [2]"),
     ],
 )
-def test_values_that_share_a_code_though_each_has_an_output_are_refused(
-    task_type, rows, said, tmp_path
+def test_values_that_share_a_code_although_each_has_an_output_fail(
+    task_type, rows, measured, tmp_path
 ):
     result = check_output_form(subject_of(task_type, rows, tmp_path))
     assert (result.outcome, result.measured) == ("failed", result.measured)
-    assert said in result.measured
+    assert measured in result.measured
 
 
 @pytest.mark.parametrize(

@@ -116,15 +116,15 @@ DESIGNS = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_values_that_no_design_merges_are_refused(name, tmp_path):
-    read, vectors, said = MISTAKES[name]
+def test_values_merged_by_mistake_fail(name, tmp_path):
+    read, vectors, measured = MISTAKES[name]
     result = check_lost_values(subject_of(tmp_path, read, vectors))
     assert result.outcome == "failed", (result.outcome, result.measured)
-    assert said in result.measured
+    assert measured in result.measured
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_values_merged_by_design_stop_nothing(name, tmp_path):
+def test_values_merged_by_design_are_not_blocked(name, tmp_path):
     read, vectors = DESIGNS[name]
     result = check_lost_values(subject_of(tmp_path, read, vectors))
     assert result.outcome != "failed", result.measured

@@ -1,4 +1,4 @@
-"""Predictions that say less than the model, and class weights that pull the wrong way."""
+"""Predictions with less detail than the model, and class weights that pull the wrong way."""
 
 import math
 from typing import ClassVar
@@ -50,7 +50,7 @@ class CorrectedTwice(Weighted):
 
 
 @pytest.mark.parametrize("task_type", [Weighted, Corrected])
-def test_weights_that_are_left_or_taken_back_pass(task_type, workshop):
+def test_class_weights_kept_or_undone_in_predict_pass(task_type, workshop):
     result = results_of(workshop.subject(task_type, "customers"), "predictions")["predictions"]
     assert result.outcome == "passed", (result.measured, result.hint)
 
@@ -355,6 +355,6 @@ class NotNegative(Next):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("check", ["prediction_detail", "class_weights"])
-def test_healthy_tasks_are_not_doubted(task_type, material, shape, check, workshop):
+def test_healthy_tasks_have_no_findings(task_type, material, shape, check, workshop):
     result = results_of(workshop.subject(task_type, material, **shape), check)[check]
     assert result.outcome in ("passed", "skipped"), (result.measured, result.hint)

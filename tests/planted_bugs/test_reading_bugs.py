@@ -139,7 +139,7 @@ def test_bug_is_caught(bug: Bug, workshop: Workshop):
 
 
 class Longest(Praise):
-    """Cuts the last words of the longest texts."""
+    """Cut the ends off the longest texts."""
 
     def kept(self, codes):
         return codes[:18]
@@ -186,13 +186,13 @@ HEALTHY = [
 
 
 @pytest.mark.parametrize(("task_type", "material"), HEALTHY)
-def test_healthy_tasks_are_not_doubted(task_type, material, workshop):
+def test_healthy_tasks_have_no_findings(task_type, material, workshop):
     result = results_of(workshop.subject(task_type, material), "text_coverage")["text_coverage"]
     assert result.outcome in ("passed", "skipped"), (result.measured, result.hint)
 
 
 class ChosenWords(Coded):
-    """Four words of a list are read, all others are left to chance."""
+    """Reads four listed words, and leaves all others to chance."""
 
     chosen = ("great", "lovely", "awful", "broken")
 
@@ -200,7 +200,7 @@ class ChosenWords(Coded):
         return 2 + self.chosen.index(word) if word in self.chosen else 1
 
 
-def test_words_of_a_list_are_a_warning(workshop):
+def test_chosen_words_only_warn(workshop):
     result = results_of(workshop.subject(ChosenWords, "reviews"), "text_coverage")["text_coverage"]
     assert result.outcome == "warned"
 
@@ -251,7 +251,7 @@ class Titled(OwnTask):
         return nn.Sequential(nn.Embedding(1 + len(self.learned["titles"]), 1), nn.Flatten(0))
 
 
-def test_names_of_several_words_are_no_texts(tmp_path):
+def test_names_of_several_words_are_not_texts(tmp_path):
     titles = [f"{good} film about {bad} people" for good in GOOD for bad in BAD]
     rows = reviews(rows=720).with_columns(title=pl.Series(titles * 20)).drop("text")
     snapshot = pinned(rows, tmp_path, "praises")

@@ -102,21 +102,21 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_axes_that_were_reshaped_are_refused(name, tmp_path):
-    columns, read, said = MISTAKES[name]
+def test_reshaped_axes_fail(name, tmp_path):
+    columns, read, measured = MISTAKES[name]
     result = check_encoding(subject_of(tmp_path, columns, read))
     assert result.outcome == "failed", result.measured
-    assert said in result.measured
+    assert measured in result.measured
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_axes_in_their_order_are_not_doubted(name, tmp_path):
+def test_axes_in_their_order_pass(name, tmp_path):
     columns, read = HEALTHY[name]
     result = check_encoding(subject_of(tmp_path, columns, read))
     assert result.outcome == "passed", result.measured
 
 
-def test_parts_of_a_table_that_one_layer_takes_are_not_doubted(tmp_path):
+def test_reshaped_tables_for_one_layer_pass(tmp_path):
     read = lambda x: x.reshape(-1, 3, HOURS)  # noqa: E731
     result = check_encoding(subject_of(tmp_path, ["days"], read, width=HOURS))
     assert result.outcome == "passed", result.measured
@@ -139,7 +139,7 @@ def in_order():
 @pytest.mark.parametrize(("layers", "outcome"), [
     (viewed(3, SIDE, SIDE), "failed"), (in_order, "passed"), (viewed(1, 3 * SIDE, SIDE), "passed"),
 ])  # fmt: skip
-def test_axes_that_the_model_reshapes_are_refused(layers, outcome, tmp_path):
+def test_axes_reshaped_by_the_model_fail(layers, outcome, tmp_path):
     columns, read = HEALTHY["channels last"]
     result = check_encoding(subject_of(tmp_path, columns, read, layers=layers))
     assert result.outcome == outcome, result.measured

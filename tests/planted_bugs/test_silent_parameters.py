@@ -198,7 +198,7 @@ def examine(tmp_path_factory):
     ("model_type", "names"),
     [(Stack, "blocks.2.back.weight, blocks.2.back.bias"), (Skips, "rests.2.weight, rests.2.bias")],
 )
-def test_what_the_last_of_equal_blocks_leaves_over_is_only_named(examine, model_type, names):
+def test_unused_parts_of_the_last_equal_block_only_warn(examine, model_type, names):
     result = examine(model_type)
     assert result.outcome == "warned"
     assert names in result.measured
@@ -218,7 +218,7 @@ def test_a_bias_that_cancels_out_is_no_bug(examine):
     ],
     ids=lambda bug: bug.__doc__,
 )  # fmt: skip
-def test_every_other_silence_fails(examine, bug):
+def test_every_other_silent_parameter_fails(examine, bug):
     result = examine(bug)
     assert result.outcome == "failed", result.measured
     assert "get no gradient" in result.measured

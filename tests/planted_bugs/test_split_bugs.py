@@ -123,7 +123,7 @@ HEALTHY = [
 
 
 @pytest.mark.parametrize(("task_type", "material", "shape"), HEALTHY)
-def test_healthy_tasks_are_not_doubted(task_type, material, shape, workshop):
+def test_healthy_tasks_have_no_findings(task_type, material, shape, workshop):
     subject = workshop.subject(task_type, material, **shape)
     result = results_of(subject, "split_overlap")["split_overlap"]
     assert (result.outcome, result.measured) == ("passed", result.measured)

@@ -146,11 +146,11 @@ def examined(task_type, rows, folder, **data):
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_what_tells_the_label_by_itself_is_refused(name, tmp_path):
-    task_type, rows, said = BUGS[name]
+def test_column_that_predicts_the_label_alone_fails(name, tmp_path):
+    task_type, rows, measured = BUGS[name]
     result = examined(task_type, rows(), tmp_path)
     assert (result.outcome, result.measured) == ("failed", result.measured)
-    assert pl.Series([result.measured]).str.contains(said)[0], result.measured
+    assert pl.Series([result.measured]).str.contains(measured)[0], result.measured
 
 
 # Healthy neighbours
@@ -226,7 +226,7 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_is_known_beforehand_is_not_refused(name, tmp_path):
+def test_columns_known_in_advance_pass(name, tmp_path):
     task_type, rows, data = HEALTHY[name]
     result = examined(task_type, rows(), tmp_path, **data)
     assert result.outcome != "failed", (result.measured, result.hint)

@@ -144,7 +144,7 @@ def examine(tmp_path_factory):
     return outcomes
 
 
-def test_what_compares_the_label_is_left_out_where_a_loss_needs_none(examine):
+def test_label_checks_are_skipped_for_losses_without_labels(examine):
     results = examine(Triplets)
     assert {result.outcome for result in results.values()} == {"skipped"}
     assert all("the loss needs no label" in result.hint for result in results.values())

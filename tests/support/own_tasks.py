@@ -221,7 +221,7 @@ class Leaving(OwnTask):
 
 
 class Praise(OwnTask):
-    """Which texts praise: words of fixed-length texts, padded with zeros, through a transformer."""
+    """Which texts praise: fixed-length texts, padded with zeros, through a transformer."""
 
     length = LENGTH
 

@@ -136,7 +136,7 @@ class LastTokenOnly(Relabelled):
 
 @language("example_weights", "padding")
 class LastTokenOfTheLoss(CausalLanguageModel):
-    """the loss reads the last position alone, the weights say all"""
+    """the loss reads the last position alone, the weights count all"""
 
     def losses(self, output, batch):
         ends = (batch[LABEL] != IGNORED).sum(1) - 1
