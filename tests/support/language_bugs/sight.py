@@ -158,7 +158,7 @@ class TorchAttention(nn.Module):
 
 @language("example_independence", "batch_first", options=GPT2)
 class BatchFirst(Rebuilt):
-    """torch's attention is not told that the batch comes first"""
+    """torch's attention runs without batch_first"""
 
     def changed(self, model):
         for block in model.blocks:
@@ -303,7 +303,7 @@ class PaddedOnTheLeft(CausalLanguageModel):
     options={"context_length": 48},
 )  # fmt: skip
 class MaskForgotten(TopicOfDocument):
-    """an encoder of transformers is not told which tokens are padding"""
+    """an encoder of transformers gets no padding mask"""
 
     def encode(self, rows):
         return {**super().encode(rows), "mask": torch.ones(rows.height, 48, dtype=torch.long)}

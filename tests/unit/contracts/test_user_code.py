@@ -11,6 +11,7 @@ import pytest
 from torch import nn
 
 from perennial.check_skeleton.examination import run_check
+from perennial.check_skeleton.made_up_inputs import find_failure_on_real_rows
 from perennial.check_skeleton.registry import Check
 from perennial.cli import main
 from perennial.contracts import environment
@@ -115,8 +116,8 @@ def test_a_check_whose_model_ends_the_process_fails_and_the_others_are_made():
         settings = type("S", (), {"severities": {}, "waivers": {}})
         task = type("T", (), {"scored_together": 1})
 
-        def once(self, make):
-            return ""  # real rows raise nothing
+        def __init__(self):
+            self._made = {find_failure_on_real_rows: ""}  # real rows raise nothing
 
     def end(subject, judge):
         return Ending()()
