@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
-from perennial.check_skeleton.report import _draw_pictures, _collect_pixels
+from perennial.check_skeleton.report import _collect_pixels, _draw_pictures
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.section import canonical_json
