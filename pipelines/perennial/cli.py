@@ -378,15 +378,29 @@ VERBS: dict[str, tuple[Verb, ...]] = {
     "Contract": (check, options_, compile_),
     "On this machine": (sanity, probe, run, monitor, status, runs, report),
     "Registered models": (
-        registry.models, registry.compare, registry.explain, registry.promote, registry.rollback,
+        registry.models,
+        registry.compare,
+        registry.explain,
+        registry.promote,
+        registry.rollback,
         registry.reproduce,
     ),
     "On a cluster": (
-        cluster.deploy, cluster.submit, cluster.trigger, cluster.schedule, cluster.logs,
-        cluster.cancel, cluster.undeploy, cluster.watch, cluster.exporter, reap,
-        cluster.receive, cluster.sign, cluster.policy,
+        cluster.deploy,
+        cluster.submit,
+        cluster.trigger,
+        cluster.schedule,
+        cluster.logs,
+        cluster.cancel,
+        cluster.undeploy,
+        cluster.watch,
+        cluster.exporter,
+        reap,
+        cluster.receive,
+        cluster.sign,
+        cluster.policy,
     ),
-}  # fmt: skip
+}
 
 
 def _report_errors(verb: Verb, name: str) -> Verb:

@@ -138,14 +138,23 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
 
     data, split, training = contract.data, contract.split, contract.training
     if split.method == "time" and data.time is None:
-        yield Problem(at("split", "method"), '"time"', "a time column to split by",
-                      '[data] time = "…", or [split] method = "group" or "hash"')  # fmt: skip
+        yield Problem(
+            at("split", "method"),
+            '"time"',
+            "a time column to split by",
+            '[data] time = "…", or [split] method = "group" or "hash"',
+        )
     if split.method == "group" and data.group is None:
-        yield Problem(at("split", "method"), '"group"', "a group column to split by",
-                      '[data] group = "…"')  # fmt: skip
+        yield Problem(
+            at("split", "method"), '"group"', "a group column to split by", '[data] group = "…"'
+        )
     if split.resolved_method(data) == "hash" and not data.ids:
-        yield Problem(at("data", "ids"), "", "columns that identify a row, to split by their hash",
-                      'ids = ["…"], or name `time` or `group`')  # fmt: skip
+        yield Problem(
+            at("data", "ids"),
+            "",
+            "columns that identify a row, to split by their hash",
+            'ids = ["…"], or name `time` or `group`',
+        )
     for key in ("train_days", "test_days"):
         days = getattr(split, key)
         if days is not None and data.time is None:
@@ -155,20 +164,26 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
     parts = training.parallelism.data_size(processes)
     if training.global_batch_size < parts:
         yield Problem(
-            at("training", "global_batch_size"), str(training.global_batch_size),
+            at("training", "global_batch_size"),
+            str(training.global_batch_size),
             f"at least one row for each of {parts} processes with rows of their own",
             f"global_batch_size = {parts}, or fewer processes",
-        )  # fmt: skip
+        )
     if training.strategy == "single" and processes != 1:
-        yield Problem(at("training", "strategy"), '"single"', "one process",
-                      '[resources] num_processes = 1, or strategy = "ddp" or "fsdp"')  # fmt: skip
+        yield Problem(
+            at("training", "strategy"),
+            '"single"',
+            "one process",
+            '[resources] num_processes = 1, or strategy = "ddp" or "fsdp"',
+        )
     kept_by, chosen_by = training.metric, contract.selection.metric
     if chosen_by and kept_by != chosen_by:
         yield Problem(
-            at("training", "metric"), f'"{kept_by}"',
+            at("training", "metric"),
+            f'"{kept_by}"',
             f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
             f'metric = "{chosen_by}", or leave it out',
-        )  # fmt: skip
+        )
     yield from _baseline_problems(at("gate", "must_beat"), contract)
 
 

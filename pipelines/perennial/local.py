@@ -134,10 +134,14 @@ def record_silent_ends(folder: Path, code: int) -> int:
         if step.status == "running":
             code = 1
             Journal(folder).append(
-                "step_failed", step=step.step, key=step.key, log=step.log, traceback="",
+                "step_failed",
+                step=step.step,
+                key=step.key,
+                log=step.log,
+                traceback="",
                 error=f"the process of {step.step} ended before it wrote its result: it was "
                 "killed (often because memory ran out), or code of the task ended it",
-            )  # fmt: skip
+            )
     return code
 
 

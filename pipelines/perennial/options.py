@@ -25,9 +25,14 @@ WIDTH = 100
 INDENT = "    "
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 KINDS = {
-    "integer": "integer", "number": "number", "string": "text", "boolean": "boolean",
-    "null": NOT_SET, "object": f"table of {NAME} =", "": "anything",
-}  # fmt: skip
+    "integer": "integer",
+    "number": "number",
+    "string": "text",
+    "boolean": "boolean",
+    "null": NOT_SET,
+    "object": f"table of {NAME} =",
+    "": "anything",
+}
 """Words for the types of JSON schema; a schema without one accepts anything."""
 
 Schema: typing.TypeAlias = Mapping[str, typing.Any]

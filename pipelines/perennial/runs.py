@@ -27,14 +27,26 @@ RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
 # In flow order; a nested training repeats the first two with equal inputs and reuses them.
 FLOW: dict[str, tuple[str, ...]] = {
     "continuous_training": (
-        "snapshot_data", "validate_data", "check_skeleton", "train_model", "select_checkpoint",
-        "evaluate_model", "register_model",
+        "snapshot_data",
+        "validate_data",
+        "check_skeleton",
+        "train_model",
+        "select_checkpoint",
+        "evaluate_model",
+        "register_model",
     ),
     "drift_monitoring": (
-        "snapshot_data", "validate_data", "detect_drift", "decide_retraining", "check_skeleton",
-        "train_model", "select_checkpoint", "evaluate_model", "register_model",
+        "snapshot_data",
+        "validate_data",
+        "detect_drift",
+        "decide_retraining",
+        "check_skeleton",
+        "train_model",
+        "select_checkpoint",
+        "evaluate_model",
+        "register_model",
     ),
-}  # fmt: skip
+}
 
 # What enters the numbers besides our own sources.
 NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")

@@ -117,9 +117,12 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(
             [sys.executable, "-m", "perennial.local", str(folder)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            start_new_session=True, env=_environment(launch, run, lease),
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=_environment(launch, run, lease),
+        )
     try:
         while driver.poll() is None:
             console.show(events.new())

@@ -77,7 +77,7 @@ def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     found.start(job)
     result = found.wait()
     assert result.state is state
-    assert matches(kind, cause, result.cause)
+    assert matches(kind, cause, result.evidence)
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,11 @@ class Baselines:
 
 
 def measure_baselines(
-    subject: Subject, test_rows: pl.DataFrame, time: str | None = None,
+    subject: Subject,
+    test_rows: pl.DataFrame,
+    time: str | None = None,
     positions: Codes | None = None,
-) -> Baselines:  # fmt: skip
+) -> Baselines:
     """Score each baseline, learned from the training sample, on rows of the test split.
 
     `time` names the column with the rows' time, where they have one; `positions` are those of the

@@ -51,9 +51,12 @@ class Examination:
 
 
 def examine(
-    settings: CheckSkeletonConfig, dataset: Dataset, *, only: Sequence[str] = (),
+    settings: CheckSkeletonConfig,
+    dataset: Dataset,
+    *,
+    only: Sequence[str] = (),
     show: Callable[[CheckResult], None] = lambda result: None,
-) -> Examination:  # fmt: skip
+) -> Examination:
     """Run the checks, all or only some, on a dataset; if none blocks, measure the baselines.
 
     `show` is called with each result as soon as it is known.
@@ -81,9 +84,10 @@ def examine(
 
 
 def run_checks(
-    subject: Subject, only: Sequence[str] = (),
+    subject: Subject,
+    only: Sequence[str] = (),
     show: Callable[[CheckResult], None] = lambda result: None,
-) -> tuple[CheckResult, ...]:  # fmt: skip
+) -> tuple[CheckResult, ...]:
     """Run the checks, all or only some; results include the contract's severities and waivers.
 
     `show` is called with each result as soon as it is known.

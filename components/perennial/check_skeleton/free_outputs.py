@@ -291,11 +291,18 @@ def _descend(
         return float(loss.detach()), gradient.double().flatten().numpy()
 
     found = minimize(
-        objective, middle, jac=True, method="L-BFGS-B",
+        objective,
+        middle,
+        jac=True,
+        method="L-BFGS-B",
         bounds=None if np.isinf(reach) else list(zip(middle - most, middle + most, strict=True)),
-        options={"maxiter": 100 if np.isinf(reach) else 1000, "maxfun": 10_000, "ftol": 0.0,
-                 "gtol": 1e-9},
-    )  # fmt: skip
+        options={
+            "maxiter": 100 if np.isinf(reach) else 1000,
+            "maxfun": 10_000,
+            "ftol": 0.0,
+            "gtol": 1e-9,
+        },
+    )
     values = torch.from_numpy(found.x).to(start.dtype).reshape(start.shape)
     left = float(np.abs(found.jac).max())
     is_falling = left > STILL_FALLING * scale[1]

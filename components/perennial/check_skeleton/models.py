@@ -19,8 +19,13 @@ Losses = Callable[[Tensor, Batch], Tensor]
 """A task's `losses` or `training_losses`."""
 BATCH_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DROPOUTS = (
-    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
-)  # fmt: skip
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
 
 
 def build_noisy_model(subject: Subject) -> nn.Module:
@@ -53,9 +58,12 @@ def run_model(model: nn.Module, batch: Batch) -> Tensor:
 
 @contextmanager
 def watch_modules(
-    model: nn.Module, note: Callable[..., object], *,
-    kinds: type[nn.Module] | UnionType = nn.Module, is_before: bool = False,
-) -> Iterator[None]:  # fmt: skip
+    model: nn.Module,
+    note: Callable[..., object],
+    *,
+    kinds: type[nn.Module] | UnionType = nn.Module,
+    is_before: bool = False,
+) -> Iterator[None]:
     """Call `note(name, module, inputs, output)` at each call of a module of these kinds.
 
     With `is_before`, `note(name, module, inputs)`. What it returns replaces outputs or inputs.
@@ -110,9 +118,13 @@ def is_trained_otherwise(task: Task) -> bool:
 
 
 def run_updates(
-    task: Task, model: nn.Module, batches: Iterable[Batch], learning_rate: float,
-    *, as_trained: bool = False,
-) -> Iterator[Tensor]:  # fmt: skip
+    task: Task,
+    model: nn.Module,
+    batches: Iterable[Batch],
+    learning_rate: float,
+    *,
+    as_trained: bool = False,
+) -> Iterator[Tensor]:
     """Update the model on each batch, as far as the caller iterates.
 
     Yields the mean loss before each update, after the update; the gradients are kept. A model

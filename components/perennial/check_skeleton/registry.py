@@ -95,10 +95,15 @@ class Check:
 
 
 def check(
-    name: str, *, expects: "str | Callable[[Subject], str]", source: str, tolerance: str = "",
-    severity: Literal["fail", "warn"] = "fail", needs_losses: bool = True,
+    name: str,
+    *,
+    expects: "str | Callable[[Subject], str]",
+    source: str,
+    tolerance: str = "",
+    severity: Literal["fail", "warn"] = "fail",
+    needs_losses: bool = True,
     needs_labels: bool = False,
-) -> "Callable[[Callable[[Subject, Judge], CheckResult]], Check]":  # fmt: skip
+) -> "Callable[[Callable[[Subject, Judge], CheckResult]], Check]":
     """Declare the decorated function as a check; the arguments are the attributes of `Check`."""
 
     def declare(perform: "Callable[[Subject, Judge], CheckResult]") -> Check:

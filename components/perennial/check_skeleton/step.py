@@ -29,9 +29,12 @@ def check_skeleton_step(
 
     def log_progress(result: CheckResult) -> None:
         journal.append(
-            "progress", step="check_skeleton", done=next(done), total=len(check_names()),
+            "progress",
+            step="check_skeleton",
+            done=next(done),
+            total=len(check_names()),
             check=result.check,
-        )  # fmt: skip
+        )
 
     dataset = Dataset(Snapshot.read(Path(snapshot)))
     examination = examine(CheckSkeletonConfig.from_json(contract), dataset, show=log_progress)

@@ -51,9 +51,12 @@ class Subject:
 
     @classmethod
     def prepare(
-        cls, make_task: Callable[[], Task], dataset: Dataset, settings: SkeletonSection,
+        cls,
+        make_task: Callable[[], Task],
+        dataset: Dataset,
+        settings: SkeletonSection,
         training: TrainingSection,
-    ) -> "Subject":  # fmt: skip
+    ) -> "Subject":
         """Fit the task and sample its data.
 
         Raises:

@@ -87,10 +87,12 @@ class ApiError(PerennialError):
             0: "check that the API server is up and that network policies let this pod reach it",
         }
         super().__init__(
-            f"the API server refused {request} ({status})" if status
+            f"the API server refused {request} ({status})"
+            if status
             else f"the API server did not answer {request}",
-            evidence=message, action=actions.get(status, ""),
-        )  # fmt: skip
+            evidence=message,
+            action=actions.get(status, ""),
+        )
 
     @property
     def misses_definition(self) -> bool:
@@ -141,9 +143,13 @@ class Cluster:
     """Objects of one namespace; `pod` is this process's own, empty outside a cluster."""
 
     def __init__(
-        self, configuration: Configuration, namespace: str, *, pod: str = "",
+        self,
+        configuration: Configuration,
+        namespace: str,
+        *,
+        pod: str = "",
         persistence: Persistence | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.namespace = namespace
         self._pod = pod
         self._configuration = configuration
@@ -155,9 +161,11 @@ class Cluster:
 
     @classmethod
     def connect(
-        cls, address: ClusterAddress | None, namespace: str = "",
+        cls,
+        address: ClusterAddress | None,
+        namespace: str = "",
         persistence: Persistence | None = None,
-    ) -> "Cluster":  # fmt: skip
+    ) -> "Cluster":
         """The cluster that this process runs in, else the one that kubeconfig names.
 
         A given namespace is used instead of the pod's own, or of the one in kubeconfig.
@@ -321,13 +329,19 @@ class Cluster:
         """Changes after a version; ends when the version has expired on the server."""
         while not ended.is_set():
             query = [
-                ("labelSelector", selector), ("watch", "true"), ("resourceVersion", version),
-                ("allowWatchBookmarks", "true"), ("timeoutSeconds", str(WATCH_SECONDS)),
-            ]  # fmt: skip
+                ("labelSelector", selector),
+                ("watch", "true"),
+                ("resourceVersion", version),
+                ("allowWatchBookmarks", "true"),
+                ("timeoutSeconds", str(WATCH_SECONDS)),
+            ]
             response = self._send(
-                "GET", self._path(resource), query=query, is_stream=True,
+                "GET",
+                self._path(resource),
+                query=query,
+                is_stream=True,
                 read_seconds=WATCH_SECONDS + READ_SECONDS,
-            )  # fmt: skip
+            )
             try:
                 for line in _lines(response):
                     event = json.loads(line)
@@ -356,9 +370,14 @@ class Cluster:
         return f"{place}/{name}" if name else place
 
     def _answer(
-        self, method: str, path: str, *, query: Query = (), body: Object | None = None,
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = (),
+        body: Object | None = None,
         is_patient: bool = True,
-    ) -> Object:  # fmt: skip
+    ) -> Object:
         """The server's answer; what failed for a passing reason is asked again."""
         begun = time.monotonic()
         deadline = begun + self._persistence.budget_seconds
@@ -384,9 +403,15 @@ class Cluster:
         raise AssertionError("the pauses never end")
 
     def _send(
-        self, method: str, path: str, *, query: Query = (), body: Object | None = None,
-        is_stream: bool = False, read_seconds: float | None = READ_SECONDS,
-    ) -> BaseHTTPResponse:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = (),
+        body: Object | None = None,
+        is_stream: bool = False,
+        read_seconds: float | None = READ_SECONDS,
+    ) -> BaseHTTPResponse:
         """One request; the credentials are read for each, because tokens rotate."""
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         self._client.update_params_for_auth(headers, [], ["BearerToken"])
@@ -394,10 +419,14 @@ class Cluster:
         request = f"{method} {path}"
         try:
             response: BaseHTTPResponse = self._client.rest_client.pool_manager.request(
-                method, url, headers=headers, body=json.dumps(body).encode() if body else None,
-                preload_content=not is_stream, retries=False,
+                method,
+                url,
+                headers=headers,
+                body=json.dumps(body).encode() if body else None,
+                preload_content=not is_stream,
+                retries=False,
                 timeout=Timeout(connect=CONNECT_SECONDS, read=read_seconds),
-            )  # fmt: skip
+            )
             if response.status >= 400:
                 raise _refused(request, response)
         except HTTPError as error:

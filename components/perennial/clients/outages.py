@@ -248,6 +248,8 @@ def _log(error: Exception, rest: float) -> None:
     problem = error.problem if isinstance(error, PerennialError) else type(error).__name__
     evidence = error.evidence if isinstance(error, PerennialError) else str(error)
     logger.warning(
-        "waiting until %s UTC: %s (%s)", until.strftime("%H:%M:%S"), problem,
+        "waiting until %s UTC: %s (%s)",
+        until.strftime("%H:%M:%S"),
+        problem,
         " ".join(evidence.split())[:200],
-    )  # fmt: skip
+    )

@@ -246,10 +246,12 @@ class PipelineApi:
             TakenError: a version of this name exists.
         """
         self._ask(
-            "upload a pipeline version", "POST", "pipelines/upload_version",
+            "upload a pipeline version",
+            "POST",
+            "pipelines/upload_version",
             params={"pipelineid": pipeline_id, "name": name},
             files={"uploadfile": ("pipeline.yaml", package.encode())},
-        )  # fmt: skip
+        )
 
     def create_experiment(self, name: str, description: str) -> None:
         """Create an experiment: the folder of a model's runs in the dashboard.
@@ -344,11 +346,14 @@ class PipelineApi:
         headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
         try:
             answer = self._session.request(
-                method, f"{self.url}/apis/v2beta1/{path}", headers=headers,
+                method,
+                f"{self.url}/apis/v2beta1/{path}",
+                headers=headers,
                 timeout=(CONNECT_SECONDS, READ_SECONDS),
                 # To a login page, whose 200 would not be an answer.
-                allow_redirects=False, **options,
-            )  # fmt: skip
+                allow_redirects=False,
+                **options,
+            )
         except requests.RequestException as error:
             raise UnreachableError(
                 f"the pipeline server cannot be reached to {doing}",

@@ -23,11 +23,19 @@ PROGRAM = Path(__file__).with_name("pyfunc_process.py")
 _REQUIREMENTS, _CONDA, _VIRTUALENV = "requirements.txt", "conda.yaml", "python_env.yaml"
 _EXAMPLE, _SERVING_EXAMPLE = "input_example.json", "serving_input_example.json"
 _TYPES = {
-    pl.Float64: DataType.double, pl.Float32: DataType.float, pl.Boolean: DataType.boolean,
-    pl.String: DataType.string, pl.Binary: DataType.binary, pl.Int64: DataType.long,
-    pl.Int32: DataType.integer, pl.Int16: DataType.integer, pl.Int8: DataType.integer,
-    pl.UInt32: DataType.long, pl.UInt16: DataType.integer, pl.UInt8: DataType.integer,
-}  # fmt: skip
+    pl.Float64: DataType.double,
+    pl.Float32: DataType.float,
+    pl.Boolean: DataType.boolean,
+    pl.String: DataType.string,
+    pl.Binary: DataType.binary,
+    pl.Int64: DataType.long,
+    pl.Int32: DataType.integer,
+    pl.Int16: DataType.integer,
+    pl.Int8: DataType.integer,
+    pl.UInt32: DataType.long,
+    pl.UInt16: DataType.integer,
+    pl.UInt8: DataType.integer,
+}
 _ANY = AnyType()  # type: ignore[no-untyped-call] # MLflow annotates all but this constructor
 
 

@@ -11,9 +11,15 @@ DIFF_BYTES = 1_000_000
 SOURCES = ("*.py", "*.toml")
 # Whatever the user has configured, the patch must fit the commit again, byte for byte.
 PATCH = (
-    "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--binary", "--full-index",
-    "--src-prefix=a/", "--dst-prefix=b/",
-)  # fmt: skip
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-renames",
+    "--binary",
+    "--full-index",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+)
 
 
 def commit_of(folder: Path) -> str:

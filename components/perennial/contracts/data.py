@@ -80,9 +80,13 @@ class DataSection(Section):
     def _one_role_per_column(self) -> Self:
         roles: dict[str, str] = {}
         named = {
-            "label": (self.label,), "ids": self.ids, "meta": self.meta, "features": self.features,
-            "time": (self.time,), "group": (self.group,),
-        }  # fmt: skip
+            "label": (self.label,),
+            "ids": self.ids,
+            "meta": self.meta,
+            "features": self.features,
+            "time": (self.time,),
+            "group": (self.group,),
+        }
         for role, columns in named.items():
             for column in filter(None, columns):
                 both = {role, roles.get(column, role)}

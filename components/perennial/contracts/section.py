@@ -26,10 +26,19 @@ REMOVED_OPTIONS: Mapping[str, JsonValue] = MappingProxyType(
 """Options that a contract could set once, with the value that holds now."""
 CONTRACT_SECTIONS = frozenset(
     {
-        "model", "data", "split", "expectations", "skeleton", "training", "resources", "selection",
-        "gate", "registry", "triggers",
+        "model",
+        "data",
+        "split",
+        "expectations",
+        "skeleton",
+        "training",
+        "resources",
+        "selection",
+        "gate",
+        "registry",
+        "triggers",
     }
-)  # fmt: skip
+)
 """Names of a contract's sections."""
 
 

@@ -54,8 +54,10 @@ class Listing:
 
     def ignored_lines(self) -> list[str]:
         """One line for each reason, with samples."""
-        return [f"{len(keys):,} ignored: {reason} ({samples(keys)})" for reason, keys in
-                sorted(self.ignored.items())]  # fmt: skip
+        return [
+            f"{len(keys):,} ignored: {reason} ({samples(keys)})"
+            for reason, keys in sorted(self.ignored.items())
+        ]
 
 
 def find_partitions(store: ObjectStore) -> Listing:

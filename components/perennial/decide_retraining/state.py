@@ -96,9 +96,12 @@ def decide_and_record(
         return state.with_retraining(retraining), (decision, state)
 
     return StoredRecord(
-        store, f"triggers/{model}/state.json", TriggerState, f"the trigger state of {model}",
+        store,
+        f"triggers/{model}/state.json",
+        TriggerState,
+        f"the trigger state of {model}",
         "restore it, or delete it to forget past retrainings (resets cooldown and budget)",
-    ).update(claimed)  # fmt: skip
+    ).update(claimed)
 
 
 class MonitoringRecord(Section):
@@ -127,10 +130,12 @@ class MonitoringRecord(Section):
 def monitoring_record(store: ObjectStore, model: str) -> StoredRecord[MonitoringRecord]:
     """Return the record of a model's last monitoring, `monitoring/<model>/look.json`."""
     return StoredRecord(
-        store, f"monitoring/{model}/look.json", MonitoringRecord,
+        store,
+        f"monitoring/{model}/look.json",
+        MonitoringRecord,
         f"the monitoring record of {model}",
         "delete it; the next monitoring writes a new one",
-    )  # fmt: skip
+    )
 
 
 def save_monitoring_record(store: ObjectStore, model: str, record: MonitoringRecord) -> None:

@@ -53,10 +53,12 @@ def record_arrivals(
         return ArrivedFiles(sha256=tuple(order)), places
 
     return StoredRecord(
-        store, f"monitoring/{model}/files.json", ArrivedFiles,
+        store,
+        f"monitoring/{model}/files.json",
+        ArrivedFiles,
         f"the order in which the files of {model} arrived",
         "delete it: the next monitoring orders the files of each snapshot by name",
-    ).update(with_new)  # fmt: skip
+    ).update(with_new)
 
 
 SHOWN_FILES = 3

@@ -28,9 +28,11 @@ def choose_kernels(training: TrainingSection, device: torch.device) -> None:
     """
     if device.type == "cuda":
         require_types(
-            training, torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device),
+            training,
+            torch.cuda.get_device_name(device),
+            torch.cuda.get_device_capability(device),
             has_bf16=torch.cuda.is_bf16_supported(including_emulation=False),
-        )  # fmt: skip
+        )
     elif training.allow_tf32:
         raise PerennialError(
             "training.allow_tf32 = true, but this process runs on a CPU",

@@ -156,24 +156,36 @@ def assemble(
     checkpointer = Checkpointer(job, metric, world, averaged)
     progress = checkpointer.restore(model, optimizer)
     telemetry = Telemetry(
-        section, world, progress, job.logs / "metrics.jsonl",
+        section,
+        world,
+        progress,
+        job.logs / "metrics.jsonl",
         # Two rows, because batch normalisation refuses one.
         flops_per_example(task, data.gather(np.arange(min(data.rows, 2)))),
-    )  # fmt: skip
+    )
     return Training(
-        section=section, world=world, task=task, loader=build_loader(task, data, section, world),
-        model=model, optimizer=optimizer, averaged=averaged,
+        section=section,
+        world=world,
+        task=task,
+        loader=build_loader(task, data, section, world),
+        model=model,
+        optimizer=optimizer,
+        averaged=averaged,
         clipper=Clipper(section.clipping, progress.gradient_norms, world.device),
         guard=Guard.resume(section, progress),
-        evaluate=SampledEvaluation(task, validation, section, world), checkpointer=checkpointer,
+        evaluate=SampledEvaluation(task, validation, section, world),
+        checkpointer=checkpointer,
         telemetry=telemetry,
         instruments=Instruments(
             Watchdog(section.watchdog, job, world),
             Profiler(section.profile, job.logs, world.rank, telemetry),
             StragglerProbe(section.stragglers, world, progress.collective_waits),
         ),
-        errors=job.errors, stop=stop, step=progress.step, data_offset=progress.data_offset,
-    )  # fmt: skip
+        errors=job.errors,
+        stop=stop,
+        step=progress.step,
+        data_offset=progress.data_offset,
+    )
 
 
 def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world: World) -> Loader:
@@ -201,9 +213,14 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
             action="remove it: pinned memory is what a GPU copies from",
         )
     return Loader(
-        task, data, GlobalOrder(data.rows, section.seed), plan, world.data_rank,
-        seed=section.seed, loading=section.loading.on(world.device.type),
-    )  # fmt: skip
+        task,
+        data,
+        GlobalOrder(data.rows, section.seed),
+        plan,
+        world.data_rank,
+        seed=section.seed,
+        loading=section.loading.on(world.device.type),
+    )
 
 
 def initial_model(
@@ -213,9 +230,13 @@ def initial_model(
     model = normalized(seeded_model(task, section.seed), section, world)
     if section.parallelism.pipeline > 1:
         return build_pipeline(
-            model, task, section, world, inputs=inputs_of(data.gather(np.arange(1))),
+            model,
+            task,
+            section,
+            world,
+            inputs=inputs_of(data.gather(np.arange(1))),
             shard=partial(parallelize, task=task, training=section, world=world),
-        )  # fmt: skip
+        )
     # Two rows, because batch normalisation refuses one.
     batch = data.gather(np.arange(min(data.rows, section.micro_batch_size, 2)))
     (batch,) = own_sequences([batch], task, world.layout)
@@ -245,19 +266,27 @@ def write_result(job: TrainingJob, training: Training) -> None:
     """Write the result; its presence means that the training is finished."""
     progress = training.telemetry.progress(training.step)
     TrainingResult(
-        fingerprint=job.fingerprint, task=job.model.task, options=job.model.options,
-        columns=training.task.columns, task_state=training.task.state(), steps=training.step,
-        world_size=training.world.size, strategy=training.section.strategy,
+        fingerprint=job.fingerprint,
+        task=job.model.task,
+        options=job.model.options,
+        columns=training.task.columns,
+        task_state=training.task.state(),
+        steps=training.step,
+        world_size=training.world.size,
+        strategy=training.section.strategy,
         memory_plan=stored_plan(job),
         num_parameters=num_parameters(training.model),
-        history=progress.history, evaluations=progress.evaluations,
-        checkpoints=training.checkpointer.records(), seconds=progress.seconds,
-        num_resumes=progress.num_resumes, num_skipped=training.guard.skipped,
+        history=progress.history,
+        evaluations=progress.evaluations,
+        checkpoints=training.checkpointer.records(),
+        seconds=progress.seconds,
+        num_resumes=progress.num_resumes,
+        num_skipped=training.guard.skipped,
         num_rescaled=training.guard.scale.halvings,
         num_rewinds=training.guard.rewinds,
         collective_waits=training.instruments.stragglers.samples,
         bottleneck=training.instruments.profiler.bottleneck,
-    ).write(job.root)  # fmt: skip
+    ).write(job.root)
     keep_result(job)
 
 
@@ -265,11 +294,15 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
     """Write the exception for the launcher."""
     text = str(error)
     failure = RankFailure(
-        rank=rank, step=step, type=type(error).__name__, message=text,
-        traceback="".join(traceback.format_exception(error)), time=time.time(),
+        rank=rank,
+        step=step,
+        type=type(error).__name__,
+        message=text,
+        traceback="".join(traceback.format_exception(error)),
+        time=time.time(),
         is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
         is_outage=isinstance(error, PerennialError) and is_outage(error),
-    )  # fmt: skip
+    )
     write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
     deliver(job, *job.errors.glob(f"*rank-{rank}.*"))
 

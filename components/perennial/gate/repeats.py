@@ -110,9 +110,12 @@ def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> 
         return history.with_test(test), repeats
 
     return StoredRecord(
-        store, f"gate/{model}/tests.json", PastTests, f"the record of earlier tests of {model}",
+        store,
+        f"gate/{model}/tests.json",
+        PastTests,
+        f"the record of earlier tests of {model}",
         "restore it, or delete it to reset the count of tests on these days",
-    ).update(claimed)  # fmt: skip
+    ).update(claimed)
 
 
 def days_of(rows: pl.DataFrame, time: str | None) -> Days:

@@ -140,8 +140,9 @@ class _CleanInterpreter:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", str(PROGRAM), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
         self._owner = os.getpid()
         atexit.register(self._close)
 
@@ -169,9 +170,11 @@ class _CleanProcess:
 
     def __init__(self, folder: Path, together: int) -> None:
         request = {
-            "folder": str(folder), "together": together, "mark": MARK,
+            "folder": str(folder),
+            "together": together,
+            "mark": MARK,
             "environment": dict(os.environ),
-        }  # fmt: skip
+        }
         self._errors = folder / "errors.txt"
         self._streams = ExitStack()
         with ExitStack() as theirs:

@@ -50,9 +50,13 @@ def register_model_step(
     tracking = open_tracking(environment, section.model.name)
     data = Snapshot.read(Path(snapshot))
     lineage = trace_lineage(
-        environment, contract=contract, trigger=trigger, snapshot_digest=data.digest(),
-        tracking_run_id=tracking.run_id, parent_version=decided.champion_version,
-    )  # fmt: skip
+        environment,
+        contract=contract,
+        trigger=trigger,
+        snapshot_digest=data.digest(),
+        tracking_run_id=tracking.run_id,
+        parent_version=decided.champion_version,
+    )
     content = CardContent(
         name=section.model.name,
         description=section.registry.description,
@@ -64,7 +68,6 @@ def register_model_step(
         verdict=decided,
         lineage=lineage,
     )
-
     pack = partial(
         write_package,
         challenger=Path(challenger),

@@ -209,8 +209,12 @@ class ModelRegistry:
             marked |= self._files.record(name, registered)
         created = despite_rivals(
             self._client.create_model_version,
-            name, source, run_id, tags=marked, description=description,
-        )  # fmt: skip
+            name,
+            source,
+            run_id,
+            tags=marked,
+            description=description,
+        )
         # MLflow numbers versions in order, so whoever created a later one now sees the first.
         return self.take_over(name, fingerprint) or _version(created)
 

@@ -23,9 +23,23 @@ WORDS: Mapping[Outcome, str] = {
     "neutral": "For information",
 }
 SVG_ELEMENTS = frozenset(
-    {"svg", "g", "title", "desc", "text", "tspan", "path", "line", "polyline", "polygon", "rect",
-     "circle", "ellipse", "image"}
-)  # fmt: skip
+    {
+        "svg",
+        "g",
+        "title",
+        "desc",
+        "text",
+        "tspan",
+        "path",
+        "line",
+        "polyline",
+        "polygon",
+        "rect",
+        "circle",
+        "ellipse",
+        "image",
+    }
+)
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -102,9 +116,13 @@ class Page:
     def html(self) -> str:
         """The whole page."""
         return render(
-            "page.html", title=self.title, outcome=self.outcome, summary=self.summary,
-            height=round(self._height), content=self._content,
-        )  # fmt: skip
+            "page.html",
+            title=self.title,
+            outcome=self.outcome,
+            summary=self.summary,
+            height=round(self._height),
+            content=self._content,
+        )
 
     def write(self, target: Path) -> None:
         """Store the page as one file."""
@@ -123,9 +141,13 @@ def render(template: str, **values: object) -> str:
 @cache
 def _templates() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(),
-        undefined=StrictUndefined, finalize=_printed, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        finalize=_printed,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.globals.update(SIGNS=SIGNS, WORDS=WORDS)
     environment.filters["fmt"] = format
     return environment
@@ -152,9 +174,13 @@ def _table(
         )
     columns = zip(*rows, strict=True) if len(rows) else ((),) * len(header)
     return {
-        "header": header, "rows": rows, "caption": caption, "is_named": is_named,
-        "right": [_is_number_column(column) for column in columns], "outcomes": outcomes,
-    }  # fmt: skip
+        "header": header,
+        "rows": rows,
+        "caption": caption,
+        "is_named": is_named,
+        "right": [_is_number_column(column) for column in columns],
+        "outcomes": outcomes,
+    }
 
 
 def _is_number_column(values: Sequence[object]) -> bool:

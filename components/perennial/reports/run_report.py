@@ -43,9 +43,14 @@ def stitch(
     longest = max((page.seconds for page in pages), default=0.0)
     steps = [_shown_step(page, longest) for page in pages]
     return render(
-        "run.html", title=title, summary=summary, outcome=outcome, facts=facts, steps=steps,
+        "run.html",
+        title=title,
+        summary=summary,
+        outcome=outcome,
+        facts=facts,
+        steps=steps,
         height=_HIGHEST,
-    )  # fmt: skip
+    )
 
 
 def _shown_step(page: StepPage, longest: float) -> dict[str, Any]:
@@ -58,8 +63,12 @@ def _shown_step(page: StepPage, longest: float) -> dict[str, Any]:
     height = int(head["height"]) if head.get("height", "").isdecimal() else _UNKNOWN
     share = 100 * page.seconds / longest if longest > 0 else 0.0
     return {
-        "name": page.step, "outcome": outcome, "summary": page.summary, "html": page.html,
+        "name": page.step,
+        "outcome": outcome,
+        "summary": page.summary,
+        "html": page.html,
         "did_run": page.html is not None or page.outcome != "neutral",
-        "duration": duration(page.seconds), "share": f"{max(share, 0.0):.1f}",
+        "duration": duration(page.seconds),
+        "share": f"{max(share, 0.0):.1f}",
         "height": min(height, _HIGHEST),
-    }  # fmt: skip
+    }

@@ -97,8 +97,7 @@ def select_challenger(
         result = rescoring.result
         task = load_task(result.task, result.options, result.columns)
         task.load_state(result.task_state)
-        # Check before hours are spent on scoring.
-        metric = rule.metric or next(iter(task.metrics))
+        metric = rule.metric or next(iter(task.metrics))  # checked before hours of scoring
         direction = direction_of(task, metric, "selection.metric")
         for name in rule.limits:
             direction_of(task, name, "selection.limits")
@@ -108,14 +107,16 @@ def select_challenger(
         means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
         blocks = rescoring.blocks()
         selection = select(
-            task, [*kept, *means], blocks,
-            metric=metric, limits=rule.limits,
+            task,
+            [*kept, *means],
+            blocks,
+            metric=metric,
+            limits=rule.limits,
             tolerance=rule.tolerance_standard_errors,
             improving=is_still_improving(evaluations, metric, direction),
-        )  # fmt: skip
+        )
     diagnosis = diagnose(evaluations, metric, direction)
     chosen = selection.chosen
-    weights_sha256 = export(chosen, rescoring, challenger)
     Challenger(
         task=result.task,
         options=result.options,
@@ -132,7 +133,7 @@ def select_challenger(
         diagnosis=diagnosis.findings,
         advice=diagnosis.advice,
         next_steps=diagnosis.next_steps,
-        weights_sha256=weights_sha256,
+        weights_sha256=export(chosen, rescoring, challenger),
     ).write(challenger)
     make_servable(challenger, rescoring.dataset)
     write_report(

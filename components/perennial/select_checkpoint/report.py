@@ -74,8 +74,14 @@ def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) ->
         return
     page.heading("What other selection rules would have chosen")
     page.table(
-        ("rule", "trains until", "chooses", f"{metric}, sample", f"{metric}, all rows",
-         "our choice is better by"),
+        (
+            "rule",
+            "trains until",
+            "chooses",
+            f"{metric}, sample",
+            f"{metric}, all rows",
+            "our choice is better by",
+        ),
         [
             (
                 other.name,
@@ -89,7 +95,7 @@ def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) ->
         ],
         caption="These rules use only the sample, on which the best of many is too good by "
         "chance. Negative: our choice is worse, within the tolerance.",
-    )  # fmt: skip
+    )
 
 
 def _outcome(is_chosen: bool, broken: tuple[str, ...]) -> Outcome:

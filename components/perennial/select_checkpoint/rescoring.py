@@ -297,8 +297,10 @@ def _run(request: Request, scratch: Path, lease: RunLease) -> None:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, str(scratch / REQUEST_FILE), str(rank)],
                 env=_environment(os.environ, rank, lease),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
             running.append(stack.enter_context(process))
         # The lease ends those that still run when one has failed or this process is stopped;
         # leaving the block waits for them.

@@ -63,8 +63,9 @@ def pipeline_step(
             load_secrets()
             values = inspect.signature(work).bind(*args, **kwargs).arguments
             with waiting_out_outages():
-                attempt = _Attempt(name, {key: str(value) for key, value in values.items()},
-                                   outputs, reads)  # fmt: skip
+                attempt = _Attempt(
+                    name, {key: str(value) for key, value in values.items()}, outputs, reads
+                )
                 finished = attempt.finished()
                 if finished is not None:
                     return finished
@@ -140,9 +141,13 @@ class _Attempt:
                 self._clean_up_after(error)
                 logging.getLogger(__name__).exception("step=%s failed", self.name)
                 self.journal.append(
-                    "step_failed", step=self.name, key=self.key, log=log, error=_readable(error),
+                    "step_failed",
+                    step=self.name,
+                    key=self.key,
+                    log=log,
+                    error=_readable(error),
                     traceback="".join(traceback.format_exception(error)),
-                )  # fmt: skip
+                )
                 self._publish_report(error)
                 raise
 

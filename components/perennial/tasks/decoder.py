@@ -211,10 +211,13 @@ class AttentionCore(nn.Module):
             cosine, sine = rotation(query.shape[1], query.shape[3], query.device)
             query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
         attended = functional.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
-            dropout_p=self.dropout if self.training else 0.0, is_causal=True,
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=True,
             enable_gqa=query.shape[2] != key.shape[2],
-        )  # fmt: skip
+        )
         return attended.transpose(1, 2)
 
 

@@ -178,9 +178,12 @@ class ImageClassification(Task):
         options, images = self.image_options, self.fitted.images
         prior = torch.tensor(self.fitted.class_shares).log()
         return picture_network(
-            options.network_shape, images, prior, dropout=options.dropout,
+            options.network_shape,
+            images,
+            prior,
+            dropout=options.dropout,
             channels_last=options.channels_last,
-        )  # fmt: skip
+        )
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of each picture, shape [B]."""

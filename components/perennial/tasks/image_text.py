@@ -194,9 +194,12 @@ class ImageTextContrastive(Task):
         no_bias = torch.zeros(options.embedding)
         image = picture_network(options.network_shape, images, no_bias)
         text = DecoderOptions(
-            vocab_size=options.text.vocab_size, context_length=options.text.length,
-            layers=options.text.layers, heads=options.text.heads, width=options.text.width,
-        )  # fmt: skip
+            vocab_size=options.text.vocab_size,
+            context_length=options.text.length,
+            layers=options.text.layers,
+            heads=options.text.heads,
+            width=options.text.width,
+        )
         return TwoTower(image, TextTower(text, options.embedding), temperature=options.temperature)
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:

@@ -209,9 +209,12 @@ class CausalLanguageModel(LanguageModel):
 
 def _mean_losses(output: Tensor, batch: Batch, smoothing: float = 0.0) -> Tensor:
     losses = functional.cross_entropy(
-        output.flatten(0, 1), batch[LABEL].flatten().long(), reduction="none",
-        ignore_index=IGNORED, label_smoothing=smoothing,
-    )  # fmt: skip
+        output.flatten(0, 1),
+        batch[LABEL].flatten().long(),
+        reduction="none",
+        ignore_index=IGNORED,
+        label_smoothing=smoothing,
+    )
     # Where processes share a sequence, one may have a part in which no label counts.
     counts = (batch[LABEL] != IGNORED).sum(dim=1).clamp_min(1)
     return losses.view(batch[LABEL].shape).sum(dim=1) / counts

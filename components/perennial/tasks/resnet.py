@@ -103,15 +103,23 @@ class ResidualBlock(nn.Module):
         out = width * EXPANSION[kind]
         if kind == "basic":
             layers = [
-                _convolution(channels, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-                _convolution(width, width, 3), nn.BatchNorm2d(width),
-            ]  # fmt: skip
+                _convolution(channels, width, 3, stride),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                _convolution(width, width, 3),
+                nn.BatchNorm2d(width),
+            ]
         else:
             layers = [
-                _convolution(channels, width, 1), nn.BatchNorm2d(width), nn.ReLU(),
-                _convolution(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-                _convolution(width, out, 1), nn.BatchNorm2d(out),
-            ]  # fmt: skip
+                _convolution(channels, width, 1),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                _convolution(width, width, 3, stride),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                _convolution(width, out, 1),
+                nn.BatchNorm2d(out),
+            ]
         self.body = nn.Sequential(*layers)
         self.shortcut = _shortcut(channels, out, stride)
 

@@ -95,9 +95,13 @@ class TransformerBlock(nn.Module):
         self.queries_keys_values = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
         self.perceptron = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, _MLP_RATIO * width), nn.GELU(),
-            nn.Dropout(dropout), nn.Linear(_MLP_RATIO * width, width), nn.Dropout(dropout),
-        )  # fmt: skip
+            nn.LayerNorm(width),
+            nn.Linear(width, _MLP_RATIO * width),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(_MLP_RATIO * width, width),
+            nn.Dropout(dropout),
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:

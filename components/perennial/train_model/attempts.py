@@ -48,12 +48,15 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
                 raise RunStopped(EXIT_INTERRUPTED)
             failure = RankFailure.first_of(job.errors)
             is_restarted, reason = decide_restart(
-                result.state, failure, has_stepped=job.first_step.exists(),
-                restarts=restarts, max_restarts=max_restarts,
-            )  # fmt: skip
+                result.state,
+                failure,
+                has_stepped=job.first_step.exists(),
+                restarts=restarts,
+                max_restarts=max_restarts,
+            )
             _keep_failure(job, reason)
             if not is_restarted:
-                raise training_failed(failure, reason, launcher.log, result.cause)
+                raise training_failed(failure, reason, launcher.log, result.evidence)
             restarts += 1
             logger.warning("attempt ended: %s; restart=%d of %d", reason, restarts, max_restarts)
 
@@ -99,24 +102,24 @@ def _keep_failure(job: TrainingJob, reason: str) -> None:
 
 
 def training_failed(
-    failure: RankFailure | None, reason: str, log: str, cause: str = ""
+    failure: RankFailure | None, reason: str, log: str, evidence: str = ""
 ) -> TrainingFailedError:
     """Return the error for a job that ended without a result: why no further attempt follows.
 
-    `failure` is the first exception of a rank; the launcher observed the cause.
+    `failure` is the first exception of a rank; `evidence` is what the launcher observed.
     """
     if failure is None or (failure.is_consequence and not failure.is_hang):
-        seen = f"{cause}\n" if cause else ""
+        lines = [evidence] if evidence else []
         remedy = (
             "the most frequent cause of a kill without a message is lack of memory: lower "
             "training.micro_batch_size; run again to resume from the last checkpoint"
         )
         if failure is not None:
-            seen += f"rank {failure.rank} lost connection: {failure.type}: {failure.message}\n"
+            lines += [f"rank {failure.rank} lost connection: {failure.type}: {failure.message}"]
             remedy = f"if the ranks could not connect, fix the network; otherwise, {remedy}"
         return TrainingFailedError(
             f"the training ended without a result: {reason}",
-            evidence=f"{seen}last lines of {log}:\n{_tail(Path(log))}",
+            evidence="\n".join([*lines, f"last lines of {log}:", _tail(Path(log))]),
             action=remedy,
         )
     if failure.is_hang:

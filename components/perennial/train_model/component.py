@@ -15,7 +15,10 @@ def train_model(
     from perennial.train_model.step import train_model_step
 
     result = train_model_step(
-        contract=contract, snapshot=snapshot.path, training=training.path, report=report.path,
+        contract=contract,
+        snapshot=snapshot.path,
+        training=training.path,
+        report=report.path,
         metrics=metrics.path,
-    )  # fmt: skip
+    )
     metrics.metadata.update(result.metrics)

@@ -41,7 +41,7 @@ class JobResult:
     """The result of an attempt; its state decides on a restart."""
 
     state: JobState
-    cause: str = ""
+    evidence: str = ""
     """What ended it, as seen from outside; empty where nothing is."""
 
 
@@ -166,9 +166,9 @@ class LocalLauncher(Launcher):
             attempt.lease.release()
         if code == 0 and (attempt.job.root / TrainingResult.file_name).exists():
             return JobResult(JobState.SUCCEEDED)
-        cause = "" if code else "the processes exited with code 0 but wrote no result"
+        evidence = "" if code else "the processes exited with code 0 but wrote no result"
         was_interrupted = attempt.job.interrupted.exists()
-        return JobResult(JobState.INTERRUPTED if was_interrupted else JobState.FAILED, cause)
+        return JobResult(JobState.INTERRUPTED if was_interrupted else JobState.FAILED, evidence)
 
     @override
     def close(self) -> None:

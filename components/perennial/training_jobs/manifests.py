@@ -418,9 +418,15 @@ class PyTorchJob(JobKind):
 DEADLINE_FIELD = "activeDeadlineSeconds"  # from 2.2 on
 # Options whose fields differ between versions of TrainJob.
 OF_THE_RUNTIME = (
-    "service_account", "priority_class", "gang_scheduler", "node_selector", "tolerations",
-    "run_as_user", "grace_seconds", "shared_memory_gib",
-)  # fmt: skip
+    "service_account",
+    "priority_class",
+    "gang_scheduler",
+    "node_selector",
+    "tolerations",
+    "run_as_user",
+    "grace_seconds",
+    "shared_memory_gib",
+)
 OURS = ClusterSection()  # what the TrainingRuntime in k8s/ is made for
 
 

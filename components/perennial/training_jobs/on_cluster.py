@@ -79,9 +79,15 @@ class ClusterLauncher(Launcher):
     """Runs attempts as jobs, in a namespace, for which an operator creates pods."""
 
     def __init__(
-        self, cluster: Cluster, kind: JobKind, run: RunIdentity, resources: ResourcesSection,
-        *, tracking_run_id: str = "", intervals: PollIntervals | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        cluster: Cluster,
+        kind: JobKind,
+        run: RunIdentity,
+        resources: ResourcesSection,
+        *,
+        tracking_run_id: str = "",
+        intervals: PollIntervals | None = None,
+    ) -> None:
         self.log = ""
         self._cluster = cluster
         # Used only by the main thread, so that a signal handler finds it open and idle.
@@ -115,9 +121,12 @@ class ClusterLauncher(Launcher):
         self._job = job.model_copy(update={"attempt": found.attempt})
         self.log = str(job.logs / "job.log")
         logger.info(
-            "job=%s attempt=%s uid=%s pods=%d", found.name, found.attempt, found.uid,
+            "job=%s attempt=%s uid=%s pods=%d",
+            found.name,
+            found.attempt,
+            found.uid,
             self._resources.cluster.machines,
-        )  # fmt: skip
+        )
 
     @override
     def wait(self) -> JobResult:
@@ -126,9 +135,12 @@ class ClusterLauncher(Launcher):
         job, followed, ended = self._job, self._followed, threading.Event()
         pods = WatchedPods(self._cluster, self._kind, followed.name, ended)
         logs = PodLogs(
-            self._cluster, self._kind.container, job.logs, job.logs / "job.log",
+            self._cluster,
+            self._kind.container,
+            job.logs,
+            job.logs / "job.log",
             self._intervals.reconnect,
-        )  # fmt: skip
+        )
         files = AttemptFiles(job, self._intervals)
         try:
             with heartbeats(job, self._intervals.heartbeat):
@@ -145,7 +157,7 @@ class ClusterLauncher(Launcher):
         if view is not None and view.is_suspended:
             files.forget()  # the same attempt continues with new pods
         self._followed = None
-        logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
+        logger.info("job=%s ended state=%s evidence=%s", followed.name, found.state, found.evidence)
         return found
 
     @override
@@ -288,11 +300,12 @@ class ClusterLauncher(Launcher):
         if first is not None:
             job.first_step.touch()
         return job_result(
-            view, pods.seen(),
+            view,
+            pods.seen(),
             missing=self._resources.cluster.machines - len(pods.machines),
             all_ranks_finished=end is not None and end.is_finished and are_all,
             was_interrupted=end is not None and not end.is_finished,
-        )  # fmt: skip
+        )
 
     def _delete_and_forget(self, followed: JobView) -> None:
         if followed.run_id == self._run.run_id:

@@ -45,11 +45,20 @@ class JobView:
 # Caused by the kubelet or the scheduler, not by the training.
 DISPLACING = frozenset(
     {
-        "Evicted", "Preempting", "NodeLost", "NodeShutdown", "NodeAffinity", "Shutdown",
-        "Terminated", "TerminationByKubelet", "UnexpectedAdmissionError", "OutOfcpu",
-        "OutOfmemory", "OutOfpods",
+        "Evicted",
+        "Preempting",
+        "NodeLost",
+        "NodeShutdown",
+        "NodeAffinity",
+        "Shutdown",
+        "Terminated",
+        "TerminationByKubelet",
+        "UnexpectedAdmissionError",
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfpods",
     }
-)  # fmt: skip
+)
 # Waiting reasons with which every container starts.
 STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 SECONDS_PER_MINUTE, SECONDS_PER_HOUR = 60, 3600
@@ -309,9 +318,13 @@ class Progress:
 
 
 def job_result(
-    job: JobView, pods: Sequence[PodView], *, missing: int, all_ranks_finished: bool,
+    job: JobView,
+    pods: Sequence[PodView],
+    *,
+    missing: int,
+    all_ranks_finished: bool,
     was_interrupted: bool,
-) -> JobResult:  # fmt: skip
+) -> JobResult:
     """Return the result of an attempt that has ended.
 
     It succeeded if rank 0 recorded that every rank finished, and no pod contradicts. A pod that was
@@ -326,21 +339,23 @@ def job_result(
         was_interrupted: Whether rank 0 recorded that a signal stopped them; checkpoint saved.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
-    seen = "; ".join(pod.describe() for pod in failed) or job.message or "no pod reports a reason"
+    evidence = (
+        "; ".join(pod.describe() for pod in failed) or job.message or "no pod reports a reason"
+    )
     if missing:
-        seen = f"{missing} of its pods never existed; {REFUSED}. The others: {seen}"
+        evidence = f"{missing} of its pods never existed; {REFUSED}. The others: {evidence}"
     if all_ranks_finished and all(pod.is_leaving or pod.is_displaced for pod in failed):
         return JobResult(JobState.SUCCEEDED, "every rank finished")
     if was_interrupted:
-        return JobResult(JobState.INTERRUPTED, seen)
+        return JobResult(JobState.INTERRUPTED, evidence)
     if job.outcome == "succeeded":  # its other pods were deleted because of that
-        seen = f"the job reports success, but not every rank has finished: {seen}"
-        return JobResult(JobState.FAILED, seen)
+        evidence = f"the job reports success, but not every rank has finished: {evidence}"
+        return JobResult(JobState.FAILED, evidence)
     # When one failed, the operator deletes the others, so their end carries no information.
     are_displaced = bool(failed) and all(pod.is_displaced or pod.is_leaving for pod in failed)
     if are_displaced or any(pod.is_displaced and pod.disruption != DELETED for pod in failed):
-        return JobResult(JobState.DISPLACED, seen)
-    return JobResult(JobState.FAILED, seen)
+        return JobResult(JobState.DISPLACED, evidence)
+    return JobResult(JobState.FAILED, evidence)
 
 
 def stopped_error(job: str, reason: str, now: JobStatus) -> TrainingFailedError:

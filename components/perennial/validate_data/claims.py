@@ -59,9 +59,14 @@ def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -
     known = {*snapshot.task_columns.features, *(each for d in facts.opaque.values() for each in d)}
     for feature in sorted(set(section.leakage_allow) - known):
         claims.append(
-            Claim(f"leakage_auc:{feature}", feature, "leakage_allow names no such feature: correct "
-                  "it or remove it", high=1.0, severity="warning")
-        )  # fmt: skip
+            Claim(
+                f"leakage_auc:{feature}",
+                feature,
+                "leakage_allow names no such feature: correct it or remove it",
+                high=1.0,
+                severity="warning",
+            )
+        )
     return tuple(claims)
 
 
@@ -76,28 +81,42 @@ def _label_claims(
 ) -> Iterator[Claim]:
     label = snapshot.data.label
     yield Claim(
-        f"missing_share:{label}", label,
+        f"missing_share:{label}",
+        label,
         "fill the label at the source; if labels arrive late, raise "
-        "expectations.max_missing_label_share", high=section.max_missing_label_share,
-    )  # fmt: skip
+        "expectations.max_missing_label_share",
+        high=section.max_missing_label_share,
+    )
     yield Claim(
-        "label_values", label, "the label never changes, so a model cannot learn anything: check "
-        "its definition and the filter that made the data", low=2,
-    )  # fmt: skip
+        "label_values",
+        label,
+        "the label never changes, so a model cannot learn anything: check "
+        "its definition and the filter that made the data",
+        low=2,
+    )
     if f"infinite:{label}" in facts.values:
-        yield Claim(f"infinite:{label}", label, "an infinite label makes every loss infinite: "
-                    "fix the source", high=0)  # fmt: skip
+        yield Claim(
+            f"infinite:{label}",
+            label,
+            "an infinite label makes every loss infinite: fix the source",
+            high=0,
+        )
     if facts.label.kind == "classes":
         untrained = ", ".join(facts.label.untrained[:5])
         yield Claim(
-            "untrained_classes", label,
+            "untrained_classes",
+            label,
             f"the classes {untrained} have no training row: wait for more data, drop their rows, "
-            "or set expectations.label_kind = \"number\" if the label is an amount", high=0,
-        )  # fmt: skip
+            'or set expectations.label_kind = "number" if the label is an amount',
+            high=0,
+        )
         yield Claim(
-            "rarest_class_rows", label, "metrics of the rarest class are noise: collect more of "
-            "it, or merge classes", low=section.min_class_rows, severity="warning",
-        )  # fmt: skip
+            "rarest_class_rows",
+            label,
+            "metrics of the rarest class are noise: collect more of it, or merge classes",
+            low=section.min_class_rows,
+            severity="warning",
+        )
 
 
 def _repeat_claims(
@@ -106,107 +125,155 @@ def _repeat_claims(
     # Rows without a time or an id may well be equal without being the same.
     identified: Severity = "critical" if snapshot.data.ids or snapshot.data.time else "warning"
     yield Claim(
-        "duplicate_row_share", "rows", "the source delivers rows twice: deduplicate on write",
-        high=section.max_duplicate_share, severity=identified,
-    )  # fmt: skip
+        "duplicate_row_share",
+        "rows",
+        "the source delivers rows twice: deduplicate on write",
+        high=section.max_duplicate_share,
+        severity=identified,
+    )
     yield Claim(
-        "overlap_beyond_chance", "features and label", "validation and test hold copies of "
+        "overlap_beyond_chance",
+        "features and label",
+        "validation and test hold copies of "
         "training rows, so they measure memorisation: deduplicate the data, or split by a group "
-        "that keeps copies together", high=section.max_overlap_share,
-    )  # fmt: skip
+        "that keeps copies together",
+        high=section.max_overlap_share,
+    )
     # Where most rows share features and label with others, contradictions are plain uncertainty.
     if float(facts.values["coarse_share"] or 0) < _COARSE_SHARE:
         yield Claim(
-            "conflict_share", "features and label", "equal features come with different labels: "
-            "look for mislabelled copies or a missing feature", high=section.max_conflict_share,
+            "conflict_share",
+            "features and label",
+            "equal features come with different labels: "
+            "look for mislabelled copies or a missing feature",
+            high=section.max_conflict_share,
             severity="warning",
-        )  # fmt: skip
+        )
     if snapshot.data.ids:
         yield Claim(
-            "duplicate_id_share", "ids", "data.ids do not identify a row: deduplicate, or name "
-            "the columns that do", high=section.max_duplicate_share,
-        )  # fmt: skip
+            "duplicate_id_share",
+            "ids",
+            "data.ids do not identify a row: deduplicate, or name the columns that do",
+            high=section.max_duplicate_share,
+        )
         yield Claim(
-            "overlap_id_share", "ids", "the same ids lie in training and in held-out splits: "
-            "deduplicate, or split by group", high=section.max_overlap_share,
-        )  # fmt: skip
+            "overlap_id_share",
+            "ids",
+            "the same ids lie in training and in held-out splits: deduplicate, or split by group",
+            high=section.max_overlap_share,
+        )
     if section.max_group_overlap_share is not None:
         yield Claim(
-            "overlap_group_share", snapshot.data.group or "group", "held-out rows belong to "
-            'groups seen in training: set split.method = "group"',
+            "overlap_group_share",
+            snapshot.data.group or "group",
+            'held-out rows belong to groups seen in training: set split.method = "group"',
             high=section.max_group_overlap_share,
-        )  # fmt: skip
+        )
     if "future_rows" in facts.values:
         yield Claim(
-            "future_rows", snapshot.data.time or "time", "rows lie in the future: check the "
-            "source's clock, time zone and unit", high=0,
-        )  # fmt: skip
+            "future_rows",
+            snapshot.data.time or "time",
+            "rows lie in the future: check the source's clock, time zone and unit",
+            high=0,
+        )
 
 
 def _role_claims(snapshot: Snapshot, facts: Facts) -> Iterator[Claim]:
     data = snapshot.data
     for column in filter(None, dict.fromkeys((data.time, data.group, *data.ids))):
         yield Claim(
-            f"missing_share:{column}", column, "a row without it cannot be assigned to a split or "
-            "identified: fill it at the source", high=0,
-        )  # fmt: skip
+            f"missing_share:{column}",
+            column,
+            "a row without it cannot be assigned to a split or identified: fill it at the source",
+            high=0,
+        )
     for feature in data.available_at:
         yield Claim(
-            f"late_rows:{feature}", feature, f"its value became known after {data.time!r}: the "
-            "model would see the future; take the value known at that time", high=0,
-        )  # fmt: skip
+            f"late_rows:{feature}",
+            feature,
+            f"its value became known after {data.time!r}: the "
+            "model would see the future; take the value known at that time",
+            high=0,
+        )
         yield Claim(
-            f"undated_rows:{feature}", feature, "it has values whose time of arrival is missing, "
-            "so late values cannot be detected", high=0, severity="warning",
-        )  # fmt: skip
+            f"undated_rows:{feature}",
+            feature,
+            "it has values whose time of arrival is missing, so late values cannot be detected",
+            high=0,
+            severity="warning",
+        )
 
 
 def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
     yield Claim(
-        f"values:{feature}", feature, "no row has a value: the source stopped filling it or a "
-        "join failed; fix it, or list it under data.meta", low=1,
-    )  # fmt: skip
+        f"values:{feature}",
+        feature,
+        "no row has a value: the source stopped filling it or a "
+        "join failed; fix it, or list it under data.meta",
+        low=1,
+    )
     if feature not in section.columns or section.columns[feature].max_missing_share is None:
         yield Claim(
-            f"missing_share:{feature}", feature, "find out why it is missing, or state its usual "
+            f"missing_share:{feature}",
+            feature,
+            "find out why it is missing, or state its usual "
             f"share as expectations.columns.{feature}.max_missing_share",
-            high=section.max_missing_share, severity="warning",
-        )  # fmt: skip
+            high=section.max_missing_share,
+            severity="warning",
+        )
     if f"infinite:{feature}" in facts.values:
         yield Claim(
-            f"infinite:{feature}", feature, "one infinite value makes means and losses infinite: "
-            "write null instead, often of a division by zero", high=0,
-        )  # fmt: skip
+            f"infinite:{feature}",
+            feature,
+            "one infinite value makes means and losses infinite: "
+            "write null instead, often of a division by zero",
+            high=0,
+        )
     if facts.values.get(f"varies:{feature}") is not None:
         yield Claim(
-            f"varies:{feature}", feature, "it has one value in all rows: the source broke or the "
-            "column is useless; list it under data.meta", low=1, severity="warning",
-        )  # fmt: skip
+            f"varies:{feature}",
+            feature,
+            "it has one value in all rows: the source broke or the "
+            "column is useless; list it under data.meta",
+            low=1,
+            severity="warning",
+        )
     if f"distinct_share:{feature}" in facts.values:
         yield Claim(
-            f"distinct_share:{feature}", feature, "nearly every row has a value of its own, like "
+            f"distinct_share:{feature}",
+            feature,
+            "nearly every row has a value of its own, like "
             "an identifier: list it under data.ids or data.meta",
-            high=section.max_distinct_share, severity="warning",
-        )  # fmt: skip
+            high=section.max_distinct_share,
+            severity="warning",
+        )
     yield from _leakage_claims(feature, section, facts)
 
 
 def _opaque_claims(column: str, section: ExpectationsSection) -> Iterator[Claim]:
     yield Claim(
-        f"unreadable_share:{column}", column, "pictures that cannot be decoded, or lists with "
+        f"unreadable_share:{column}",
+        column,
+        "pictures that cannot be decoded, or lists with "
         "values that are not finite numbers: write them again at the source",
         high=0.0,  # training and serving refuse such a row
-    )  # fmt: skip
+    )
     yield Claim(
-        f"blank_share:{column}", column, "pictures of one colour, lists of one number or texts "
-        "without a word: look for a broken camera, crop or parser", high=_BLANK_SHARE,
+        f"blank_share:{column}",
+        column,
+        "pictures of one colour, lists of one number or texts "
+        "without a word: look for a broken camera, crop or parser",
+        high=_BLANK_SHARE,
         severity="warning",
-    )  # fmt: skip
+    )
     yield Claim(
-        f"repeated_share:{column}", column, "the same content comes under several ids: "
+        f"repeated_share:{column}",
+        column,
+        "the same content comes under several ids: "
         "deduplicate it, or split by a group that keeps copies together",
-        high=section.max_repeated_share, severity="warning",
-    )  # fmt: skip
+        high=section.max_repeated_share,
+        severity="warning",
+    )
 
 
 def _leakage_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
@@ -230,11 +297,17 @@ def _declared_claims(column: str, expectation: ColumnExpectation) -> Iterator[Cl
     }
     for kind in (kind for kind, is_asked in asked.items() if is_asked):
         yield Claim(
-            f"{kind}_share:{column}", column, _BAD_VALUES[kind], high=limits.max_bad_share,
+            f"{kind}_share:{column}",
+            column,
+            _BAD_VALUES[kind],
+            high=limits.max_bad_share,
             severity=limits.severity,
-        )  # fmt: skip
+        )
     if limits.max_missing_share is not None:
         yield Claim(
-            f"missing_share:{column}", column, "more values are missing than usual: look at the "
-            "source", high=limits.max_missing_share, severity=limits.severity,
-        )  # fmt: skip
+            f"missing_share:{column}",
+            column,
+            "more values are missing than usual: look at the source",
+            high=limits.max_missing_share,
+            severity=limits.severity,
+        )

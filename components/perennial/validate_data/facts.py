@@ -101,8 +101,9 @@ class _Gathering:
         self._opaque = opaque_columns(data, schema, dict.fromkeys([*features, *own_text]))
         derived = dict.fromkeys(derived_columns(self._opaque), pl.Float64())
         self._features: dict[str, pl.DataType] = {
-            **{name: schema[name] for name in features if name not in self._opaque}, **derived
-        }  # fmt: skip
+            **{name: schema[name] for name in features if name not in self._opaque},
+            **derived,
+        }
         _refuse_clashes(schema, derived)
         number = finite(data.label, label) if label.is_numeric() or label == pl.Boolean else None
         missing = {name: is_missing(name, dtype) for name, dtype in self._features.items()}

@@ -66,9 +66,10 @@ class LabelCounts:
             return
         if self._kind == "text":  # hashes, for what is counted are only different values
             rows = rows.with_columns(
-                pl.when(pl.col(self._label).is_not_null()).then(pl.col(self._label).hash())
+                pl.when(pl.col(self._label).is_not_null())
+                .then(pl.col(self._label).hash())
                 .alias(self._label)
-            )  # fmt: skip
+            )
         values = (
             finite(self._label, self._dtype) if self._dtype.is_numeric() else pl.col(self._label)
         )

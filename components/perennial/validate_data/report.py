@@ -55,8 +55,13 @@ def validation_page(
     page = Page("Validate data", outcome=outcome_of(report), summary=summary_of(report))
     _add_verdict(page, report)
     page.heading("Facts")
-    page.values({name.replace("_", " "): _shown(report.facts[name]) for name in _TABLE_FACTS
-                 if report.facts.get(name) is not None})  # fmt: skip
+    page.values(
+        {
+            name.replace("_", " "): _shown(report.facts[name])
+            for name in _TABLE_FACTS
+            if report.facts.get(name) is not None
+        }
+    )
     _add_label(page, report, snapshot, label)
     _add_leakage(page, report, section)
     _add_columns(page, report, snapshot)
@@ -95,8 +100,10 @@ def _add_label(page: Page, report: ValidationReport, snapshot: Snapshot, label: 
     if len(means) >= _MIN_BLOCKS:
         data = snapshot.data
         blocks = f"in blocks of {data.block_days} days" if data.time else "file by file"
-        page.figure(_history_chart({"mean": means}, "mean label", report.blocks),
-                    f"Mean of {data.label} {blocks}")  # fmt: skip
+        page.figure(
+            _history_chart({"mean": means}, "mean label", report.blocks),
+            f"Mean of {data.label} {blocks}",
+        )
 
 
 def _add_leakage(page: Page, report: ValidationReport, section: ExpectationsSection) -> None:

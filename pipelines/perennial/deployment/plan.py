@@ -113,8 +113,10 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
         if name not in observed.versions:
             upload = partial(
                 PipelineApi.upload_version,
-                pipeline_id=str(pipeline_id), name=version, package=pipeline.package,
-            )  # fmt: skip
+                pipeline_id=str(pipeline_id),
+                name=version,
+                package=pipeline.package,
+            )
             actions.append(Action(f"upload version {version} of {name}", upload))
     if not observed.contract_is_stored:
         text = f"store the contract, which is too long for KFP, as {desired.contract.value}"

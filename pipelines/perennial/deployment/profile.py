@@ -36,16 +36,24 @@ SECRET_NAMES = re.compile(
 # Variables that Perennial sets, from the profile's other options.
 OWN_VARIABLES = frozenset(
     {
-        environment.STORE_URI, environment.TRACKING_URI, environment.RUN_ID, "HOME",
-        environment.IMAGE_DIGEST, environment.CODE_DIGEST, environment.SECRET_FILES,
+        environment.STORE_URI,
+        environment.TRACKING_URI,
+        environment.RUN_ID,
+        "HOME",
+        environment.IMAGE_DIGEST,
+        environment.CODE_DIGEST,
+        environment.SECRET_FILES,
     }
-)  # fmt: skip
+)
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OWN_VOLUMES = frozenset({"scratch", "shm"})
 CRON_FIELDS = (
-    ("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31),
-    ("month", 1, 12), ("day of the week", 0, 6),
-)  # fmt: skip
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of the month", 1, 31),
+    ("month", 1, 12),
+    ("day of the week", 0, 6),
+)
 CRON_NAMES = {
     "month": ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
     "day of the week": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],

@@ -46,7 +46,10 @@ GRANTS = {
         writes=("parcels/*", "snapshots/*", "training/*", "reports/*", *STATE),
         deletes=("training/*",),
         lists=("training/*",),
-        reads_data=True, lists_data=True, artifacts=True, pipeline_root=True,
+        reads_data=True,
+        lists_data=True,
+        artifacts=True,
+        pipeline_root=True,
     ),
     # perennial-training, and so on: the accounts of k8s/
     "training": Grant(
@@ -63,7 +66,7 @@ GRANTS = {
     "exporter": Grant(reads=("monitoring/{model}/*",)),
     # who deploys, submits or triggers; who promotes by hand needs the steps' rights
     "deployer": Grant(reads=("parcels/*",), writes=("parcels/*",)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,14 @@ from perennial.runs import Home
 T = TypeVar("T")
 SQLITE = "sqlite:///"
 FILES = (
-    LINEAGE_FILE, CONTRACT_FILE, DIFF_FILE, Verdict.file_name, SkeletonReport.file_name,
-    Snapshot.file_name, Challenger.file_name,
-)  # fmt: skip
+    LINEAGE_FILE,
+    CONTRACT_FILE,
+    DIFF_FILE,
+    Verdict.file_name,
+    SkeletonReport.file_name,
+    Snapshot.file_name,
+    Challenger.file_name,
+)
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,14 @@ class Catalogue:
     def environment(self) -> Environment:
         """The addresses, for a person who asks and runs nothing."""
         return Environment(
-            store_uri=self.home.store_uri, tracking_uri=self.home.tracking_uri,
-            run_id="by hand", run_folder=None, code_digest="", commit="", tracking_run_id="",
-        )  # fmt: skip
+            store_uri=self.home.store_uri,
+            tracking_uri=self.home.tracking_uri,
+            run_id="by hand",
+            run_folder=None,
+            code_digest="",
+            commit="",
+            tracking_run_id="",
+        )
 
     @property
     def registry(self) -> ModelRegistry:

@@ -318,9 +318,13 @@ def _carry_out(catalogue: Catalogue, records: ChampionRecords, number: str) -> s
         tags[number] = {**decision.as_tags("restored"), **kept_tags}
     kept = catalogue.registry.repair(name, number, tags)
     entry = RepairEntry(
-        at=decision.at, by=decision.by, problem=records.problem(), before=tuple(records.lines()),
-        champion=number, kept=kept,
-    )  # fmt: skip
+        at=decision.at,
+        by=decision.by,
+        problem=records.problem(),
+        before=tuple(records.lines()),
+        champion=number,
+        kept=kept,
+    )
     store = open_store(catalogue.home.store_uri)
     key = f"registry/{name}/repaired-{now:%Y%m%dT%H%M%S.%f}.json"
     store.write(key, entry.to_json().encode())

@@ -67,9 +67,11 @@ def training_record(catalogue: Catalogue, version_record: VersionRecord) -> Trai
     challenger, lineage = version_record.challenger, version_record.lineage
     if contract is None or snapshot is None or challenger is None or lineage is None:
         parts = {
-            "contract": contract, "snapshot": snapshot, "challenger": challenger,
+            "contract": contract,
+            "snapshot": snapshot,
+            "challenger": challenger,
             "lineage": lineage,
-        }  # fmt: skip
+        }
         absent = [name for name, part in parts.items() if part is None]
         raise PerennialError(
             f"{version_record.title} cannot be reproduced: its record is incomplete",
@@ -202,9 +204,13 @@ def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Ch
 def _causes(record: TrainingRecord, place: Environment) -> list[str]:
     """Return the differences that are known before anything is trained."""
     now = trace_lineage(
-        place, contract=record.contract.to_json(), trigger="{}",
-        snapshot_digest=record.snapshot.digest(), tracking_run_id="", parent_version="",
-    )  # fmt: skip
+        place,
+        contract=record.contract.to_json(),
+        trigger="{}",
+        snapshot_digest=record.snapshot.digest(),
+        tracking_run_id="",
+        parent_version="",
+    )
     before, after = (
         one.model_dump(mode="json", include=set(CAUSES)) for one in (record.lineage, now)
     )

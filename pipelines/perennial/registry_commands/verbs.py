@@ -185,9 +185,14 @@ def fitted(lines: Iterable[str], columns: int) -> Iterator[str]:
             continue
         # Digests and paths stay whole: people copy them.
         yield from textwrap.wrap(
-            line, columns, subsequent_indent=" " * (own + 4), break_long_words=False,
-            break_on_hyphens=False, replace_whitespace=False, drop_whitespace=True,
-        )  # fmt: skip
+            line,
+            columns,
+            subsequent_indent=" " * (own + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+            drop_whitespace=True,
+        )
 
 
 def _confirm(question: str, *, yes: bool) -> bool:

@@ -34,7 +34,7 @@ def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     launcher.start(job)
     result = launcher.wait()
     assert result.state is state
-    assert matches(kind, cause, result.cause)
+    assert matches(kind, cause, result.evidence)
     assert job.first_step.exists()
 
 
@@ -82,8 +82,8 @@ def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_
     launcher.start(launched("first_failure_before_the_second_starts"))
     result = launcher.wait()
     assert result.state is JobState.FAILED
-    assert re.match(rf"{NAME}-(master-0|node-0-0-\w+) Failed: Error, exit code 1$", result.cause)
-    assert NOT_THERE not in result.cause
+    assert re.match(rf"{NAME}-(master-0|node-0-0-\w+) Failed: Error, exit code 1$", result.evidence)
+    assert NOT_THERE not in result.evidence
 
 
 @pytest.mark.parametrize(("kind", "script", "reason", "evidence"), of_each_kind(TIMED_OUT))

@@ -98,14 +98,20 @@ def make_exact_training(
     normalisation.
     """
     return TrainingSection(
-        seed=training.seed, steps=STEPS, global_batch_size=size, micro_batch_size=size,
+        seed=training.seed,
+        steps=STEPS,
+        global_batch_size=size,
+        micro_batch_size=size,
         optimizer=Sgd(name="sgd", learning_rate=0.1, momentum=0.0, nesterov=False),
         schedule=Constant(shape="constant", warmup_fraction=0.0),
-        clipping=NormClipping(max_norm=1.0), evaluate_every_steps=STEPS, log_every_steps=1,
+        clipping=NormClipping(max_norm=1.0),
+        evaluate_every_steps=STEPS,
+        log_every_steps=1,
         normalization=Normalization(batch_norm="sync" if has_batch_norm else "local"),
-        watchdog=Watchdog(hang_factor=None), stragglers=Stragglers(every_steps=None),
+        watchdog=Watchdog(hang_factor=None),
+        stragglers=Stragglers(every_steps=None),
         checkpoints=Checkpoints(asynchronous=False),
-    )  # fmt: skip
+    )
 
 
 def make_contracted_training(training: TrainingSection, size: int) -> TrainingSection:
@@ -114,24 +120,34 @@ def make_contracted_training(training: TrainingSection, size: int) -> TrainingSe
     processes = 1 if strategy == "single" else PROCESSES
     return training.model_copy(
         update={
-            "global_batch_size": size, "micro_batch_size": size // processes,
-            "strategy": strategy, "parallelism": Parallelism(), "memory": Memory(),
+            "global_batch_size": size,
+            "micro_batch_size": size // processes,
+            "strategy": strategy,
+            "parallelism": Parallelism(),
+            "memory": Memory(),
             "precision": "fp32" if training.precision == "fp16" else training.precision,
-            "allow_tf32": False, "compile": False, "loading": Loading(), "profile": None,
-            "log_every_steps": 1, "watchdog": Watchdog(hang_factor=None),
+            "allow_tf32": False,
+            "compile": False,
+            "loading": Loading(),
+            "profile": None,
+            "log_every_steps": 1,
+            "watchdog": Watchdog(hang_factor=None),
             "stragglers": Stragglers(every_steps=None),
             "checkpoints": Checkpoints(asynchronous=False),
         }
-    )  # fmt: skip
+    )
 
 
 def make_job(folder: Path, trial: Trial) -> TrainingJob:
     """Return the engine's job of a trial."""
     return TrainingJob(
-        fingerprint=trial.job, snapshot="", training=trial.training,
+        fingerprint=trial.job,
+        snapshot="",
+        training=trial.training,
         model=ModelSection(name="trial", task="perennial.engine.task:Task"),
-        num_processes=trial.processes, folder=str(folder / trial.job),
-    )  # fmt: skip
+        num_processes=trial.processes,
+        folder=str(folder / trial.job),
+    )
 
 
 def find_record_file(folder: Path, trial: Trial, rank: int, kind: str = "record") -> Path:

@@ -92,9 +92,12 @@ def join_rendezvous(plan: Plan, rank: int, processes: int) -> None:
     code = 1
     try:
         dist.init_process_group(
-            "gloo", init_method=f"file://{plan.folder / 'rendezvous'}", rank=rank,
-            world_size=processes, timeout=timedelta(seconds=RENDEZVOUS_SECONDS),
-        )  # fmt: skip
+            "gloo",
+            init_method=f"file://{plan.folder / 'rendezvous'}",
+            rank=rank,
+            world_size=processes,
+            timeout=timedelta(seconds=RENDEZVOUS_SECONDS),
+        )
         total = torch.ones(())
         dist.all_reduce(total)
         code = int(total != processes)
@@ -131,9 +134,12 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
     if trial.is_exact and type(task).augment is not Task.augment:
         task.__class__ = type(type(task).__name__, (type(task),), {"augment": Task.augment})
     dist.init_process_group(
-        "gloo", init_method=f"file://{find_record_file(folder, trial, 0).with_name('rendezvous')}",
-        rank=rank, world_size=trial.processes, timeout=timedelta(seconds=2 * plan.most_seconds),
-    )  # fmt: skip
+        "gloo",
+        init_method=f"file://{find_record_file(folder, trial, 0).with_name('rendezvous')}",
+        rank=rank,
+        world_size=trial.processes,
+        timeout=timedelta(seconds=2 * plan.most_seconds),
+    )
     world = World(rank, rank, trial.processes, torch.device("cpu")).arrange(trial.training)
     record = RankRecord()
     start = seeded_model(task, trial.training.seed)
@@ -221,9 +227,10 @@ def _probe(training: Training, data: EncodedSplit) -> Probe:
         output = simplify(training.model)(**inputs_of(batch)).float()
         without = task.training_losses(output, batch)
     return Probe(
-        losses, is_random=is_random and not torch.equal(losses, without),
+        losses,
+        is_random=is_random and not torch.equal(losses, without),
         augmented="" if augmented == compute_digest(batch) else augmented,
-    )  # fmt: skip
+    )
 
 
 def digest_attributes(training: Training) -> dict[str, str]:

@@ -31,9 +31,16 @@ REQUEST, TASK, ROWS, ANSWER = "request.pickle", "task.pickle", "rows.arrow", "an
 ALONE = 8
 LATER = datetime.timedelta(days=400)
 READERS = (
-    "read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ipc", "scan_ipc", "read_json",
-    "read_ndjson", "scan_ndjson",
-)  # fmt: skip
+    "read_parquet",
+    "scan_parquet",
+    "read_csv",
+    "scan_csv",
+    "read_ipc",
+    "scan_ipc",
+    "read_json",
+    "read_ndjson",
+    "scan_ndjson",
+)
 KEPT = (dict, list, set, int, float, str, bytes)
 LONGEST = 10_000
 
@@ -83,9 +90,12 @@ def _install_clock(module: ModuleType) -> None:
 
     vars(clock).update({**vars(time), "time": now})
     for_real: list[tuple[object, object]] = [
-        (datetime.date, date), (datetime.datetime, moment), (datetime, dates), (time, clock),
+        (datetime.date, date),
+        (datetime.datetime, moment),
+        (datetime, dates),
+        (time, clock),
         (time.time, now),
-    ]  # fmt: skip
+    ]
     folder = Path(module.__file__ or "").parent
     for each in list(sys.modules.values()):
         if each is module or Path(getattr(each, "__file__", None) or "/").parent == folder:
@@ -155,9 +165,11 @@ def _read_defaults() -> dict[str, object]:
 
 
 def _replay(
-    make_task: Callable[[], Task], state: Mapping[str, JsonValue], rows: pl.DataFrame,
+    make_task: Callable[[], Task],
+    state: Mapping[str, JsonValue],
+    rows: pl.DataFrame,
     answer: Answer,
-) -> None:  # fmt: skip
+) -> None:
     task = make_task()
     task.load_state(state)
     before = read_memory(task)

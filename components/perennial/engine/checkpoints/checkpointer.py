@@ -149,10 +149,13 @@ class Checkpointer:
         has_moments = any(optimizer.state.values())
         state = _state(model, optimizer, self._averaged, has_moments=has_moments)
         manifest = CheckpointManifest(
-            fingerprint=self._job.fingerprint, contract=self._job.contract, step=progress.step,
-            metrics=metrics, files={},
+            fingerprint=self._job.fingerprint,
+            contract=self._job.contract,
+            step=progress.step,
+            metrics=metrics,
+            files={},
             progress=progress.model_copy(update={"world_sizes": self._world_sizes}),
-        )  # fmt: skip
+        )
         writer = CheckpointWriter(self._store, manifest, lambda: self._note_commit(manifest))
         with _quiet():
             self._in_flight = progress.step, self._write(state, writer)
@@ -227,11 +230,13 @@ class Checkpointer:
         self.wait()
         return tuple(
             CheckpointRecord(
-                step=step, uri=self._store.uri_of(step), metrics=self._measured[step],
+                step=step,
+                uri=self._store.uri_of(step),
+                metrics=self._measured[step],
                 kept_as=reasons,
             )
             for step, reasons in self._retention.choose(self._measured).items()
-        )  # fmt: skip
+        )
 
     def _note_world_size(self, earlier: tuple[int, ...]) -> None:
         size = self._world.size
@@ -239,8 +244,9 @@ class Checkpointer:
         if earlier and self._world_sizes != earlier:
             logger.warning(
                 "resharded from %d to %d processes: sums are rounded in another order from now on",
-                earlier[-1], size,
-            )  # fmt: skip
+                earlier[-1],
+                size,
+            )
 
     def _note_commit(self, manifest: CheckpointManifest) -> None:
         """Delete superfluous checkpoints; called on the first rank, by the thread that writes."""
@@ -328,9 +334,12 @@ def _load_model(
 
 
 def _state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, averaged: AveragedWeights | None,
-    *, has_moments: bool,
-) -> State:  # fmt: skip
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    averaged: AveragedWeights | None,
+    *,
+    has_moments: bool,
+) -> State:
     if has_moments:
         weights, moments = get_state_dict(model, optimizer)
         # Without the settings of the optimizer's groups: the contract and the step tell them, and
@@ -354,9 +363,11 @@ def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State)
     )
     moments = {"state": with_absent_states(state["optimizer"]["state"], groups)}
     set_state_dict(
-        model, optimizer, model_state_dict=state["model"],
+        model,
+        optimizer,
+        model_state_dict=state["model"],
         optim_state_dict={**moments, "param_groups": groups},
-    )  # fmt: skip
+    )
     # The library wants a state for each weight, and the next checkpoint must not hold empty ones.
     for weight in [weight for weight, held in optimizer.state.items() if not held]:
         del optimizer.state[weight]

@@ -38,15 +38,23 @@ METADATA_FILE = ".metadata"
 KNOWN: dict[tuple[str, str], Any] = {
     (each.__module__, each.__qualname__): each
     for each in (
-        BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, OrderedDict,
-        StorageMeta, TensorProperties, TensorStorageMetadata,
-        _MEM_FORMAT_ENCODING, _StorageInfo, _get_layout,
+        BytesStorageMetadata,
+        ChunkStorageMetadata,
+        Metadata,
+        MetadataIndex,
+        OrderedDict,
+        StorageMeta,
+        TensorProperties,
+        TensorStorageMetadata,
+        _MEM_FORMAT_ENCODING,
+        _StorageInfo,
+        _get_layout,
     )
 } | {
     ("torch", "Size"): torch.Size,
     ("pathlib", "PosixPath"): PosixPath,
     ("pathlib._local", "PosixPath"): PosixPath,  # as Python 3.13 has it
-}  # fmt: skip
+}
 
 
 class CheckpointReader(FileSystemReader):

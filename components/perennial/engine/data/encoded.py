@@ -98,9 +98,7 @@ def _viewed(batch: Batch) -> dict[str, NDArray[Any]]:
     return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
-def encode_split(
-    task: Task, dataset: Dataset, split: Split, folder: Path, digest: str
-) -> None:  # fmt: skip
+def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, digest: str) -> None:
     """Encode every row of a split, chunk by chunk; the folder is created atomically.
 
     Args:

@@ -100,14 +100,18 @@ class Telemetry:
         examples_per_second = self._interval_steps * self._training.global_batch_size / seconds
         flops = self._flops_per_example and self._flops_per_example * examples_per_second
         point = StepPoint(
-            step=step, loss=sums.loss / sums.steps, learning_rate=self._learning_rate,
+            step=step,
+            loss=sums.loss / sums.steps,
+            learning_rate=self._learning_rate,
             gradient_norm=sums.gradient_norm / sums.steps,
             clipped_share=sums.clipped / sums.steps,
             examples_per_second=examples_per_second,
-            data_wait_share=self._interval_wait / seconds, update_ratio=update_ratio,
-            memory_bytes=peak_memory(self._device), flops_per_second=flops,
+            data_wait_share=self._interval_wait / seconds,
+            update_ratio=update_ratio,
+            memory_bytes=peak_memory(self._device),
+            flops_per_second=flops,
             utilization=flops / self._peak_flops if flops and self._peak_flops else None,
-        )  # fmt: skip
+        )
         was_constant = constant_clipping(self._history)
         self._history.append(point)
         self._since_log = RunningSums()
@@ -188,10 +192,15 @@ class Telemetry:
         self._last_event = now
         left = (total - done) * self._training.global_batch_size
         self._journal.append(
-            "progress", step="train_model", done=done, total=total, loss=point.loss,
+            "progress",
+            step="train_model",
+            done=done,
+            total=total,
+            loss=point.loss,
             examples_per_second=point.examples_per_second,
-            eta_seconds=left / point.examples_per_second, gradient_norm=point.gradient_norm,
-        )  # fmt: skip
+            eta_seconds=left / point.examples_per_second,
+            gradient_norm=point.gradient_norm,
+        )
 
 
 def peak_memory(device: torch.device) -> int:

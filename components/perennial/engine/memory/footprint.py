@@ -143,14 +143,22 @@ def estimate(
     loading = loading_peak(candidate, model, weights, around)
     kept = model.buffers + weights + gradients + optimizer + averaged + buckets + staging
     return MemoryEstimate(
-        strategy=candidate.strategy, zero_stage=candidate.zero_stage,
-        activation_checkpointing=candidate.checkpointing, weights=model.buffers + weights,
-        gradients=gradients, optimizer_state=optimizer, averaged_weights=averaged,
-        activations=activations, gathered=gathered, communication=buckets + block_gradients,
-        update=update, staging=staging, loading=loading,
+        strategy=candidate.strategy,
+        zero_stage=candidate.zero_stage,
+        activation_checkpointing=candidate.checkpointing,
+        weights=model.buffers + weights,
+        gradients=gradients,
+        optimizer_state=optimizer,
+        averaged_weights=averaged,
+        activations=activations,
+        gathered=gathered,
+        communication=buckets + block_gradients,
+        update=update,
+        staging=staging,
+        loading=loading,
         peak=max(kept + max(activations + gathered + block_gradients, update), loading),
         refused=refusal(candidate, section),
-    )  # fmt: skip
+    )
 
 
 def share(size: int, shards: int) -> int:

@@ -91,10 +91,14 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedS
         measured = activations.under(candidate.checkpointing)
         estimates.append(estimate(candidate, model, measured.at(around.rows), around))
         plan = MemoryPlan(
-            device=device_name(world.device), available=available, margin=MARGIN,
-            micro_batch_rows=around.rows, measured_rows=activations.measured_rows,
-            estimates=tuple(estimates), reason=reason_for(estimates, available),
-        )  # fmt: skip
+            device=device_name(world.device),
+            available=available,
+            margin=MARGIN,
+            micro_batch_rows=around.rows,
+            measured_rows=activations.measured_rows,
+            estimates=tuple(estimates),
+            reason=reason_for(estimates, available),
+        )
         if not plan.chosen.refused and plan.chosen.peak <= plan.limit:
             return plan
     raise does_not_fit(plan, candidate, model, measured, around)
@@ -186,9 +190,12 @@ def reason_for(estimates: list[MemoryEstimate], available: int) -> str:
 
 
 def does_not_fit(
-    plan: MemoryPlan, last: Candidate, model: ModelMemory, measured: PassLine,
+    plan: MemoryPlan,
+    last: Candidate,
+    model: ModelMemory,
+    measured: PassLine,
     around: Circumstances,
-) -> PerennialError:  # fmt: skip
+) -> PerennialError:
     """Return the error with the memory options that would fit."""
 
     def fits(other: Circumstances) -> bool:

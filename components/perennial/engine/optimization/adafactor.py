@@ -51,10 +51,13 @@ class Adafactor(torch.optim.Optimizer):
         scale_by_parameter: bool = True,
     ) -> None:
         defaults = {
-            "lr": lr, "weight_decay": weight_decay, "second_moment_decay": second_moment_decay,
-            "update_threshold": update_threshold, "relative_step": relative_step,
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "second_moment_decay": second_moment_decay,
+            "update_threshold": update_threshold,
+            "relative_step": relative_step,
             "scale_by_parameter": scale_by_parameter,
-        }  # fmt: skip
+        }
         super().__init__(params, defaults)
 
     @torch.no_grad()
@@ -202,9 +205,13 @@ def _zeros_reduced(parameter: Tensor, dimension: int) -> Tensor:
     ]
     strides = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(
-        zeros, parameter.device_mesh, placements, run_check=False,
-        shape=torch.Size(shape), stride=strides,
-    )  # fmt: skip
+        zeros,
+        parameter.device_mesh,
+        placements,
+        run_check=False,
+        shape=torch.Size(shape),
+        stride=strides,
+    )
 
 
 def _sharding_groups(parameter: Tensor, dimension: int | None) -> tuple[dist.ProcessGroup, ...]:

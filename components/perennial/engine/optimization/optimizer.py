@@ -51,9 +51,13 @@ def build_optimizer(
     if rate != settings.learning_rate:
         logger.info(
             "learning_rate=%g: %g, tuned with batches of %d, times (%d / %d) ** %g",
-            rate, settings.learning_rate, settings.reference_batch_size,
-            training.global_batch_size, settings.reference_batch_size, settings.batch_exponent,
-        )  # fmt: skip
+            rate,
+            settings.learning_rate,
+            settings.reference_batch_size,
+            training.global_batch_size,
+            settings.reference_batch_size,
+            settings.batch_exponent,
+        )
     return kind(parameter_groups(model, settings, names), lr=rate, **arguments)
 
 
@@ -84,9 +88,11 @@ def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
         return kind, {"betas": settings.betas, **_kernels(settings.implementation, is_on_gpu)}
     if isinstance(settings, NAdam):
         return torch.optim.NAdam, {
-            "betas": settings.betas, "momentum_decay": settings.momentum_decay,
-            "decoupled_weight_decay": True, "foreach": True,
-        }  # fmt: skip
+            "betas": settings.betas,
+            "momentum_decay": settings.momentum_decay,
+            "decoupled_weight_decay": True,
+            "foreach": True,
+        }
     if isinstance(settings, Adafactor):
         return ShardedAdafactor, {
             "second_moment_decay": settings.second_moment_decay,
@@ -97,9 +103,10 @@ def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
     if isinstance(settings, AdamW8bit):
         return adamw_8bit_type(is_on_gpu=is_on_gpu), {"betas": settings.betas}
     return torch.optim.SGD, {
-        "momentum": settings.momentum, "nesterov": settings.nesterov,
+        "momentum": settings.momentum,
+        "nesterov": settings.nesterov,
         **_kernels(settings.implementation, is_on_gpu),
-    }  # fmt: skip
+    }
 
 
 def _kernels(implementation: Implementation, is_on_gpu: bool) -> dict[str, bool]:

@@ -132,9 +132,13 @@ def shard(
     def apply(module: nn.Module, mesh: DeviceMesh, *, is_normalization: bool = False) -> None:
         policy = fsdp_policy(training, is_normalization=is_normalization)
         fully_shard(
-            module, mesh=mesh, mp_policy=policy, offload_policy=offload,
-            reshard_after_forward=reshard, ignored_params=scalars,
-        )  # fmt: skip
+            module,
+            mesh=mesh,
+            mp_policy=policy,
+            offload_policy=offload,
+            reshard_after_forward=reshard,
+            ignored_params=scalars,
+        )
 
     present = set(model.modules())
     if training.precision != "fp32":

@@ -28,8 +28,11 @@ def checked_plan(
         PerennialError: a size of the model does not fit the dimensions.
     """
     needs = {
-        "tensor": "tensor", "context": "attention", "expert": "experts", "pipeline": "blocks",
-    }  # fmt: skip
+        "tensor": "tensor",
+        "context": "attention",
+        "expert": "experts",
+        "pipeline": "blocks",
+    }
     for dimension, part in needs.items():
         degree = getattr(parallelism, dimension)
         if degree > 1 and not (plan and getattr(plan, part)):

@@ -86,10 +86,13 @@ def _styles(sequence_parallel: bool) -> dict[TensorStyle, ParallelStyle | _AsItI
             "normalization": SequenceParallel(use_local_output=True),
             "split": PrepareModuleOutput(output_layouts=whole, desired_output_layouts=SEQUENCE),
             "repeated": PrepareModuleInputOutput(
-                input_layouts=SEQUENCE, desired_input_layouts=whole, use_local_input=True,
-                output_layouts=whole, desired_output_layouts=SEQUENCE,
+                input_layouts=SEQUENCE,
+                desired_input_layouts=whole,
+                use_local_input=True,
+                output_layouts=whole,
+                desired_output_layouts=SEQUENCE,
             ),
-        }  # fmt: skip
+        }
     return styles
 
 

@@ -219,9 +219,14 @@ class Update:
         self._measures_ratio = measures_ratio
         order = GlobalOrder(subject.data.rows, training.seed)
         self._loader = Loader(
-            subject.task, subject.data, order, plan, 0,
-            seed=training.seed, loading=Loading(prefetch_batches=0, pin_memory=False),
-        )  # fmt: skip
+            subject.task,
+            subject.data,
+            order,
+            plan,
+            0,
+            seed=training.seed,
+            loading=Loading(prefetch_batches=0, pin_memory=False),
+        )
 
     def __call__(self, step: int, rate: float) -> UpdatePoint:
         """Make an update; reading what it measures waits for the device."""

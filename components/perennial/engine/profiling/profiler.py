@@ -75,9 +75,13 @@ class Profiler:
         traced.export_chrome_trace(str(self._file))
         operations, busy = _operations(traced)
         trace = Trace(
-            steps=done, seconds=seconds, data_wait=self._clock.seconds_waited - waited,
-            operations=operations, busy=busy, dispatch=_dispatch_seconds(),
-        )  # fmt: skip
+            steps=done,
+            seconds=seconds,
+            data_wait=self._clock.seconds_waited - waited,
+            operations=operations,
+            busy=busy,
+            dispatch=_dispatch_seconds(),
+        )
         self.bottleneck = find_bottleneck(trace).model_copy(update={"trace": str(self._file)})
 
 

@@ -131,8 +131,11 @@ class Guard:
             logger.warning(
                 "the loss has been far above its recent level since step=%d: loss=%.6g at step=%d, "
                 "policy=%s",
-                self.spike_start, loss, at, self.anomalies.spike,
-            )  # fmt: skip
+                self.spike_start,
+                loss,
+                at,
+                self.anomalies.spike,
+            )
             if self.anomalies.spike == "rewind":
                 return Judgement.REWIND
         return Judgement.APPLY

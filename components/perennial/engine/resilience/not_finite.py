@@ -53,10 +53,13 @@ def collect(
         rows: This rank's rows of the first bad update.
     """
     own = NotFinite(
-        rank=world.rank, step=step, loss=str(loss),
-        is_loss_finite=math.isfinite(loss), gradients=tuple(bad_gradients(model)),
+        rank=world.rank,
+        step=step,
+        loss=str(loss),
+        is_loss_finite=math.isfinite(loss),
+        gradients=tuple(bad_gradients(model)),
         rows=tuple(rows.tolist()),
-    )  # fmt: skip
+    )
     write_atomically(folder / own.file_name, own.to_json().encode())
     return world.from_first(world.to_first(own))
 

@@ -74,9 +74,10 @@ class SpikeDetector:
     def state(self) -> SpikeState:
         """Return the state, for a checkpoint."""
         return SpikeState(
-            recent=tuple(self._recent), suspects=tuple(self._suspects),
+            recent=tuple(self._recent),
+            suspects=tuple(self._suspects),
             calm_needed=self._calm_needed,
-        )  # fmt: skip
+        )
 
     def _remember(self, *losses: float) -> None:
         for loss in losses:

@@ -94,9 +94,11 @@ class StragglerProbe:
         if not all(map(math.isfinite, waits)):
             return
         sample = CollectiveWaits(
-            step=step, wait_seconds=tuple(waits), step_seconds=seconds,
+            step=step,
+            wait_seconds=tuple(waits),
+            step_seconds=seconds,
             slow_rank=slow_rank(waits, seconds),
-        )  # fmt: skip
+        )
         before = self.samples[-1].slow_rank if self.samples else None
         self.samples = (*self.samples, sample)
         # One sample may be chance: another program may have used the processor.

@@ -123,9 +123,11 @@ class Watchdog:
     def _report(self, current: _Current, limit: float) -> None:
         """Write this rank's state and stack traces, then report which rank is behind."""
         own = Hang(
-            rank=self._world.rank, step=current.step, phase=current.phase,
+            rank=self._world.rank,
+            step=current.step,
+            phase=current.phase,
             collectives=collectives_started(),
-        )  # fmt: skip
+        )
         folder = self._job.errors
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"hang-rank-{own.rank}.txt").open("w") as file:
@@ -150,11 +152,15 @@ class Watchdog:
         present = sorted(each.rank for each in seen)
         speakers = sorted(late & set(present)) or present
         failure = RankFailure(
-            rank=self._world.rank, step=current.step + 1, type="Hang",
+            rank=self._world.rank,
+            step=current.step + 1,
+            type="Hang",
             message=f"no progress for {seconds:.0f} s; {describe(seen, self._world.size)}",
             traceback=(self._job.errors / f"hang-rank-{self._world.rank}.txt").read_text(),
-            time=time.time(), is_consequence=self._world.rank != speakers[0], is_hang=True,
-        )  # fmt: skip
+            time=time.time(),
+            is_consequence=self._world.rank != speakers[0],
+            is_hang=True,
+        )
         write_atomically(
             self._job.errors / f"rank-{self._world.rank}.json", failure.to_json().encode()
         )

@@ -134,9 +134,12 @@ def dimension_sizes(parallelism: Parallelism, world_size: int) -> dict[str, int]
         PerennialError: they do not multiply to the number of processes.
     """
     asked = {
-        "pipeline": parallelism.pipeline, "replicas": parallelism.replicas,
-        "expert": parallelism.expert, "context": parallelism.context, "tensor": parallelism.tensor,
-    }  # fmt: skip
+        "pipeline": parallelism.pipeline,
+        "replicas": parallelism.replicas,
+        "expert": parallelism.expert,
+        "context": parallelism.context,
+        "tensor": parallelism.tensor,
+    }
     product = 1
     for degree in asked.values():
         product *= degree
@@ -151,7 +154,10 @@ def dimension_sizes(parallelism: Parallelism, world_size: int) -> dict[str, int]
             action=f"set resources.num_processes to a multiple of {product}, or smaller dimensions",
         )
     return {
-        "pipeline": parallelism.pipeline, "replicate": parallelism.replicas, "shard": shards,
-        "context": parallelism.context, "expert": parallelism.expert,
+        "pipeline": parallelism.pipeline,
+        "replicate": parallelism.replicas,
+        "shard": shards,
+        "context": parallelism.context,
+        "expert": parallelism.expert,
         "tensor": parallelism.tensor,
-    }  # fmt: skip
+    }

@@ -29,9 +29,22 @@ TIMEOUT_SECONDS = 120.0
 REPLAY = "perennial.check_skeleton.trials.replay"
 
 TABLES = (
-    ".parquet", ".csv", ".tsv", ".feather", ".arrow", ".ipc", ".npy", ".npz", ".pkl", ".pickle",
-    ".jsonl", ".ndjson", ".h5", ".hdf5", ".pt",
-)  # fmt: skip
+    ".parquet",
+    ".csv",
+    ".tsv",
+    ".feather",
+    ".arrow",
+    ".ipc",
+    ".npy",
+    ".npz",
+    ".pkl",
+    ".pickle",
+    ".jsonl",
+    ".ndjson",
+    ".h5",
+    ".hdf5",
+    ".pt",
+)
 
 
 @check(
@@ -303,9 +316,13 @@ def _run_replay(folder: Path, name: str, file: str, variables: Mapping[str, str]
     (folder / REQUEST).write_bytes(pickle.dumps((name, file)))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", REPLAY, str(folder)], capture_output=True, text=True,
-            env={**make_environment(), **variables}, timeout=TIMEOUT_SECONDS, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", REPLAY, str(folder)],
+            capture_output=True,
+            text=True,
+            env={**make_environment(), **variables},
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return Answer(problem=f"timed out after {TIMEOUT_SECONDS:g} s")
     if not (folder / ANSWER).exists():

@@ -167,9 +167,10 @@ def _record_first_layer(subject: Subject, batch: Batch) -> list[tuple[str, Tenso
     return [
         (name, tensor)
         for name, tensor in taken
-        if tuple(tensor.shape[1:]) not in sizes and tensor[0].numel() in sizes.values()
+        if tuple(tensor.shape[1:]) not in sizes
+        and tensor[0].numel() in sizes.values()
         and len(tensor) == min(MODEL_ROWS, subject.num_rows())
-    ]  # fmt: skip
+    ]
 
 
 def _describe_torn_picture(pictures: Floats) -> str:

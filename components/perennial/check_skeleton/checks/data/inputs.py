@@ -391,9 +391,14 @@ def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | N
 
 
 def _find_moved(
-    subject: Subject, column: pl.Series, rows: list[int], changed: list[Parts], *,
-    by_word: bool, of_label: bool,
-) -> dict[str, Moves]:  # fmt: skip
+    subject: Subject,
+    column: pl.Series,
+    rows: list[int],
+    changed: list[Parts],
+    *,
+    by_word: bool,
+    of_label: bool,
+) -> dict[str, Moves]:
     """Return tensor → the numbers that changed, for each exchange of one element."""
     before = subject.train_rows[rows]
     glue = " " if by_word else ""

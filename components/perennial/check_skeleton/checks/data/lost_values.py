@@ -220,10 +220,15 @@ def _encode_column(
     is_amount = is_ordered(column) or bool(known.str.contains(DATE).all())
     is_stand_in = different > FEWEST_VALUES and others > 0.5 and is_amount
     return Column(
-        name, different, len(set(codes)), signal, lost, stand_in if is_stand_in else 0.0,
+        name,
+        different,
+        len(set(codes)),
+        signal,
+        lost,
+        stand_in if is_stand_in else 0.0,
         _find_period(column, encoded),
         is_read=len(set(codes)) == 1 and _is_read(subject, base, column),
-    )  # fmt: skip
+    )
 
 
 def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:

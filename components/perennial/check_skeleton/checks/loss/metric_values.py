@@ -32,34 +32,49 @@ MADE_UP = "predictions with noise"
 SAME = 1e-3
 CLOSE = 0.02
 ANSWERED = (
-    "accuracy", "balanced_accuracy", "f1", "precision", "recall", "matthews_corrcoef",
+    "accuracy",
+    "balanced_accuracy",
+    "f1",
+    "precision",
+    "recall",
+    "matthews_corrcoef",
     "cohen_kappa",
-)  # fmt: skip
+)
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 Quantities = Mapping[str, float]
 """Quantity → its value."""
 
 AVERAGES = ("macro", "weighted", "micro")
-_THRESHOLDED = {"f1": metrics.f1_score, "precision": metrics.precision_score,
-                "recall": metrics.recall_score}  # fmt: skip
+_THRESHOLDED = {
+    "f1": metrics.f1_score,
+    "precision": metrics.precision_score,
+    "recall": metrics.recall_score,
+}
 _AREAS = {"roc_auc": metrics.roc_auc_score, "average_precision": metrics.average_precision_score}
 _TOP = (2, 3, 5, 10)
 
 _MEANINGS: dict[str, tuple[str, ...]] = {
     "roc_auc": ("roc_auc of class 1", "macro roc_auc", "weighted roc_auc", "one-vs-one roc_auc"),
     "average_precision": (
-        "average_precision of class 1", "macro average_precision", "weighted average_precision",
+        "average_precision of class 1",
+        "macro average_precision",
+        "weighted average_precision",
     ),
     "pr_auc": (
-        "average_precision of class 1", "macro average_precision", "weighted average_precision",
+        "average_precision of class 1",
+        "macro average_precision",
+        "weighted average_precision",
         "area under precision and recall",
     ),
     "brier": ("brier", "brier of class 1", "brier per class"),
     "accuracy": ("accuracy", "accuracy of tokens"),
     "pearson": ("pearson",),
     **{
-        name: (f"{name} of class 1", *(f"{average} {name}" for average in AVERAGES),
-               *(f"{average} {name} of all classes" for average in AVERAGES))
+        name: (
+            f"{name} of class 1",
+            *(f"{average} {name}" for average in AVERAGES),
+            *(f"{average} {name} of all classes" for average in AVERAGES),
+        )
         for name in _THRESHOLDED
     },
     **{
@@ -69,19 +84,40 @@ _MEANINGS: dict[str, tuple[str, ...]] = {
     },
     **{f"{average}_roc_auc": (f"{average} roc_auc",) for average in ("macro", "weighted")},
     **{f"top_{k}_accuracy": (f"accuracy in the first {k}",) for k in _TOP},
-    "mean_reciprocal_rank": ("mean reciprocal rank", "mean reciprocal rank of texts",
-                             "mean reciprocal rank of pictures"),
-}  # fmt: skip
+    "mean_reciprocal_rank": (
+        "mean reciprocal rank",
+        "mean reciprocal rank of texts",
+        "mean reciprocal rank of pictures",
+    ),
+}
 _ALIASES = {
-    "auc": "roc_auc", "auroc": "roc_auc", "rocauc": "roc_auc", "acc": "accuracy",
-    "logloss": "log_loss", "cross_entropy": "log_loss", "nll": "log_loss",
-    "ap": "average_precision", "auprc": "pr_auc", "auc_pr": "pr_auc", "prauc": "pr_auc",
-    "brier_score": "brier", "brier_loss": "brier", "f1_score": "f1",
-    "mcc": "matthews_corrcoef", "kappa": "cohen_kappa",
-    "mean_squared_error": "mse", "mean_absolute_error": "mae", "root_mean_squared_error": "rmse",
-    "r2_score": "r2", "r_squared": "r2", "mrr": "mean_reciprocal_rank", "ppl": "perplexity",
-    "token_accuracy": "accuracy", "pearson_r": "pearson", "pearsonr": "pearson",
-}  # fmt: skip
+    "auc": "roc_auc",
+    "auroc": "roc_auc",
+    "rocauc": "roc_auc",
+    "acc": "accuracy",
+    "logloss": "log_loss",
+    "cross_entropy": "log_loss",
+    "nll": "log_loss",
+    "ap": "average_precision",
+    "auprc": "pr_auc",
+    "auc_pr": "pr_auc",
+    "prauc": "pr_auc",
+    "brier_score": "brier",
+    "brier_loss": "brier",
+    "f1_score": "f1",
+    "mcc": "matthews_corrcoef",
+    "kappa": "cohen_kappa",
+    "mean_squared_error": "mse",
+    "mean_absolute_error": "mae",
+    "root_mean_squared_error": "rmse",
+    "r2_score": "r2",
+    "r_squared": "r2",
+    "mrr": "mean_reciprocal_rank",
+    "ppl": "perplexity",
+    "token_accuracy": "accuracy",
+    "pearson_r": "pearson",
+    "pearsonr": "pearson",
+}
 
 
 @dataclass(frozen=True)

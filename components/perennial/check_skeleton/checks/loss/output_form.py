@@ -69,27 +69,32 @@ BOUNDS = (
         "probabilities that sum to one",
         "the model ends in a softmax and the loss applies another: return logits, and apply the "
         "softmax in the loss and in predict",
-        0.0, 1.0, sums_to_one=True,
+        0.0,
+        1.0,
+        sums_to_one=True,
     ),
     Bounds(
         "within 0 and 1",
         "the model ends in a sigmoid; a loss with logits applies another, and targets outside 0 to "
         "1 are out of reach: return the last layer's output without it",
-        0.0, 1.0,
+        0.0,
+        1.0,
     ),
     Bounds(
         "within -1 and 1",
         "the model ends in tanh, or normalises its output, which is too narrow for logits and for "
         "targets outside -1 to 1: return the last layer's output without it",
-        -1.0, 1.0,
+        -1.0,
+        1.0,
     ),
     Bounds(
         "0 or more",
         "the model ends in a ReLU or similar: targets below zero are out of reach, and outputs cut "
         "to zero get no gradient. Return the last layer's output without it",
-        0.0, torch.inf,
+        0.0,
+        torch.inf,
     ),
-)  # fmt: skip
+)
 
 
 @check(

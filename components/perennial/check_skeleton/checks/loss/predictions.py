@@ -482,8 +482,10 @@ def describe_doubled_correction(subject: Subject) -> str:
     try:
         plain, _ = find_best_constant(subject, output, batch)
         weighted, _ = minimise(subject, task.training_losses, (start,), batch)
-        found = [float(task.predict(each.expand_as(output)).double().mean())
-                 for each in (plain, weighted)]  # fmt: skip
+        found = [
+            float(task.predict(each.expand_as(output)).double().mean())
+            for each in (plain, weighted)
+        ]
     except RefusedInputsError:
         return ""
     if not all(0 < each < 1 for each in found):
@@ -509,8 +511,10 @@ def describe_miscounted_bytes(subject: Subject) -> str:
     if rows.height < FEWEST_CHARACTERS:
         return ""
     # Shorter than a context, and of different lengths: a constant added to all has no slope.
-    cut = [each[: FEWEST_CHARACTERS + place % FEWEST_CHARACTERS]
-           for place, each in enumerate(rows[text])]  # fmt: skip
+    cut = [
+        each[: FEWEST_CHARACTERS + place % FEWEST_CHARACTERS]
+        for place, each in enumerate(rows[text])
+    ]
     texts = pl.Series(text, cut, dtype=pl.String)
     try:
         batch = task.encode(rows.with_columns(texts))

@@ -145,11 +145,21 @@ def _judge_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | No
     """Judge dead and saturated activations; None if nothing is wrong."""
     evidence = {"flat": {each.name: round(each.flat, 4) for each in found[:SHOWN_LAYERS]}}
     for kind, limit, sure, word, cause in (
-        (False, DEAD_SHARE, 1.0, "units are dead: flat for every example",
-         "strongly negative biases or inputs keep the activation at zero, where nothing learns"),
-        (True, SATURATED_SHARE, DESTROYED_SHARE, "values are saturated",
-         "weights, biases or inputs before it are too large; gradients vanish there"),
-    ):  # fmt: skip
+        (
+            False,
+            DEAD_SHARE,
+            1.0,
+            "units are dead: flat for every example",
+            "strongly negative biases or inputs keep the activation at zero, where nothing learns",
+        ),
+        (
+            True,
+            SATURATED_SHARE,
+            DESTROYED_SHARE,
+            "values are saturated",
+            "weights, biases or inputs before it are too large; gradients vanish there",
+        ),
+    ):
         doubtful = [each for each in found if each.is_two_sided == kind and each.flat >= limit]
         if not doubtful:
             continue
@@ -229,9 +239,12 @@ class _Pass(TorchFunctionMode):
         return output
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> object:  # fmt: skip
+    ) -> object:
         """Make the call, and record it if it is an activation."""
         options = dict(kwargs or {})
         name = getattr(func, "__name__", "")
@@ -245,9 +258,13 @@ class _Pass(TorchFunctionMode):
         return result
 
     def _note(
-        self, func: Callable[..., Any], name: str, inputs: Tensor, more: tuple[Any, ...],
+        self,
+        func: Callable[..., Any],
+        name: str,
+        inputs: Tensor,
+        more: tuple[Any, ...],
         options: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         with torch.enable_grad():
             free = inputs.requires_grad_()
             # Times one, so that in-place functions do not write into a leaf.

@@ -64,9 +64,12 @@ class _Watch(TorchFunctionMode):
         self._joined: list[Tensor] = []
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> object:  # fmt: skip
+    ) -> object:
         given = kwargs or {}
         result = func(*args, **given)
         if not isinstance(result, Tensor):
@@ -110,9 +113,15 @@ class _Watch(TorchFunctionMode):
 
 
 def _compute_fused_weights(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args: object,
-    is_causal: bool = False, scale: float | None = None, **others: object,
-) -> list[Tensor]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    *args: object,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **others: object,
+) -> list[Tensor]:
     """Return the weights of scaled_dot_product_attention; empty where heads share keys."""
     if query.shape[:-2] != key.shape[:-2]:
         return []

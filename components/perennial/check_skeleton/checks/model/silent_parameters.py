@@ -18,8 +18,16 @@ MOST = 64  # more silent parameters than this are never harmless
 STEP = 0.1
 # Rounding moves a loss by about 1e-7 of itself.
 MOVED = 1e-5
-DRAWS = ("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "exponential",
-         "dropout")  # fmt: skip
+DRAWS = (
+    "rand",
+    "normal",
+    "bernoulli",
+    "multinomial",
+    "poisson",
+    "uniform",
+    "exponential",
+    "dropout",
+)
 
 
 @dataclass(frozen=True)
@@ -197,9 +205,12 @@ class Drawing(TorchFunctionMode):
         self.has_drawn = False
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> object:  # fmt: skip
+    ) -> object:
         given = kwargs or {}
         name = getattr(func, "__name__", "").lstrip("_")
         # Dropout in evaluation mode is called, and draws nothing.

@@ -40,9 +40,26 @@ FEWEST_WORDS = 8
 FREQUENT_TEXTS = 5
 # Numbers are content, though lists of stop words have them.
 FUNCTION_WORDS = ENGLISH_STOP_WORDS - {
-    "one", "two", "three", "four", "five", "six", "eight", "nine", "ten", "eleven", "twelve",
-    "fifteen", "twenty", "forty", "fifty", "sixty", "hundred", "first", "third",
-}  # fmt: skip
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "fifteen",
+    "twenty",
+    "forty",
+    "fifty",
+    "sixty",
+    "hundred",
+    "first",
+    "third",
+}
 # Words that begin alike may be forms of one, which stemming makes equal.
 STEM = 5
 WORD = re.compile(r"[^\W\d_]{3,}")
@@ -298,11 +315,15 @@ def _measure_column(subject: Subject, name: str, words: dict[str, int]) -> Vocab
     kept = sum(words[group[0]] for group in groups.values())
     alike = max(groups.values(), key=len, default=[])
     return Vocabulary(
-        name, len(words), len(groups), 1 - kept / sum(words.values()), len(unknown),
+        name,
+        len(words),
+        len(groups),
+        1 - kept / sum(words.values()),
+        len(unknown),
         tuple(alike[:2]) if len(alike) > 1 else (),
         is_chosen=len(alike) == 1 and len(groups) > 2,
         is_sequence=moved == 0 or moved >= FEWEST_NUMBERS,
-    )  # fmt: skip
+    )
 
 
 def find_words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:

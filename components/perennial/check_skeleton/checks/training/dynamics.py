@@ -149,11 +149,17 @@ class ShortTraining:
         micro = rows if task.needs_whole_batch else min(rows, training.micro_batch_size)
         changed = training.model_copy(
             update={
-                "optimizer": optimizer, "schedule": _compress_schedule(training), "compile": False,
-                "global_batch_size": rows, "micro_batch_size": micro, "precision": "fp32",
-                "allow_tf32": False, "deterministic": False, "memory": Memory(),
+                "optimizer": optimizer,
+                "schedule": _compress_schedule(training),
+                "compile": False,
+                "global_batch_size": rows,
+                "micro_batch_size": micro,
+                "precision": "fp32",
+                "allow_tf32": False,
+                "deterministic": False,
+                "memory": Memory(),
             }
-        )  # fmt: skip
+        )
         # Examples from all of the sample; whole groups where they are scored together.
         group = task.scored_together
         wanted = min(FIXED_ROWS, 8 * rows, subject.num_rows(), task.scoring_rows)
@@ -359,8 +365,9 @@ def run(subject: Subject, trial: ShortTraining, factor: float, steps: int = STEP
     rows = training.global_batch_size
     update = Update(
         Probed(task, trial.data, training, torch.device("cpu")),
-        BatchPlan(rows, training.micro_batch_size, 1), measures_ratio=True,
-    )  # fmt: skip
+        BatchPlan(rows, training.micro_batch_size, 1),
+        measures_ratio=True,
+    )
     course = Course(factor)
     weights = [each.detach().clone() for each in _find_matrices(update.model)]
     _follow(subject, trial.fixed, update.model, course, 0)

@@ -98,9 +98,11 @@ def _find_registered(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _judge_memory(
-    judge: Judge, model: nn.Module, trainable: Mapping[str, nn.Parameter],
+    judge: Judge,
+    model: nn.Module,
+    trainable: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
-) -> CheckResult:  # fmt: skip
+) -> CheckResult:
     """Judge shared tensors, copies in place of ties, and updates without effect."""
     ranges = sorted(
         (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
