@@ -112,7 +112,7 @@ def examined(case: Case) -> dict[str, object]:
         "seconds": round(time.monotonic() - started, 1),
         "failed": _findings(results, "failed"),
         "warned": _findings(results, "warned"),
-        "said": "" if results else output,
+        "output": "" if results else output,
     }
 
 
@@ -225,7 +225,7 @@ def _why(answer: dict[str, Any]) -> str:
         return "; ".join(
             f"{f['check']}: {' '.join(f['measured'].split())}" for f in answer["failed"]
         )
-    return " ".join(answer["said"].split())[-300:]
+    return " ".join(answer["output"].split())[-300:]
 
 
 if __name__ == "__main__":

@@ -267,7 +267,7 @@ def test_policy_of_a_page_stops_what_escaping_might_miss(tab, tmp_path, planted)
     tab.open_framed(html.replace("<main>", f"<main>{planted}"), tmp_path)
 
     assert tab.requests == []
-    assert tab.complaints != [], "the browser says what it refused"
+    assert tab.complaints != [], "the browser reports what it refused"
 
 
 def test_harness_notices_requests_overflow_and_low_contrast(tab, tmp_path):

@@ -14,7 +14,7 @@ class Bug:
 
     Attributes:
         name: Unique; prefixed by the task's where cases are listed.
-        task: The healthy task that is spoilt.
+        task: The healthy task that gets the bug.
         what: What is wrong, in a sentence.
         seen: Where people meet it.
         edits: Texts to replace in module or contract, each of which occurs once.
@@ -29,11 +29,11 @@ class Bug:
     rows: Callable[[pl.DataFrame], pl.DataFrame] | None = None
 
     def case(self, healthy: dict[str, Case]) -> Case:
-        """The spoilt task."""
+        """The task with the bug."""
         sound = healthy[self.task]
-        spoilt = replace(sound.edited(self.edits), name=f"{self.task}--{self.name}", bug=self.what)
+        changed = replace(sound.edited(self.edits), name=f"{self.task}--{self.name}", bug=self.what)
         change = self.rows
-        return replace(spoilt, rows=lambda: change(sound.rows())) if change else spoilt
+        return replace(changed, rows=lambda: change(sound.rows())) if change else changed
 
 
 def bug(name, task, what, seen, *edits, rows=None):

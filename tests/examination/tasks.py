@@ -68,12 +68,12 @@ class Case:
 def load_case(path: Path) -> Case:
     """A healthy task from its file, whose docstring names data and contract."""
     _, header, body = path.read_text().split('"""', 2)
-    said, _, rest = header.partition("data: ")
+    description, _, rest = header.partition("data: ")
     dataset, _, contract = rest.partition("\n")
     return Case(
         name=path.stem,
         family=path.stem.partition("_")[0],
-        source=f'"""{textwrap.shorten(said, 200)}"""\n{body}',
+        source=f'"""{textwrap.shorten(description, 200)}"""\n{body}',
         contract=contract.strip() + "\n",
         rows=getattr(data, dataset.strip()),
     )

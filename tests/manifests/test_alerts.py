@@ -102,8 +102,8 @@ def test_every_alert_has_a_case():
 
 
 def test_prometheus_takes_the_rules(rules):
-    code, said = promtool("check", "rules", rules)
-    assert code == 0, said
+    code, message = promtool("check", "rules", rules)
+    assert code == 0, message
 
 
 @pytest.mark.parametrize("every", [60, 3600, 86400])
@@ -114,8 +114,8 @@ def test_an_alert_fires_on_what_it_is_about_and_on_nothing_else(every, rules):
         for alert, samples, bad, good in cases
         for series, fires in ((bad, True), (good, False))
     ]
-    code, said = verdict(rules, every, tests)
-    assert code == 0, said
+    code, message = verdict(rules, every, tests)
+    assert code == 0, message
 
 
 @pytest.mark.parametrize("fires", [True, False])

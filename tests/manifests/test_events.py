@@ -77,9 +77,9 @@ def test_a_signed_event_starts_one_run_with_its_reason_as_written(mounted, capsy
     assert code == 0
     (run,) = runs
     assert run["display_name"].startswith("flights-late monitoring")
-    said = json.loads(run["description"])
-    assert said["reason"] == "labels <corrected> & $(AWS_SECRET_ACCESS_KEY) {{=1+1}}"
-    assert said["evidence"]["rows"] == 120
+    message = json.loads(run["description"])
+    assert message["reason"] == "labels <corrected> & $(AWS_SECRET_ACCESS_KEY) {{=1+1}}"
+    assert message["evidence"]["rows"] == 120
 
     # The Job that found a run under way comes again; anybody else repeats the event.
     assert mounted(body)[0] == cli.BAD_INPUT

@@ -57,8 +57,8 @@ def test_the_contract_is_deployed_with_the_profile_as_the_guide_says(tmp_path, c
             check=True, capture_output=True,
         )  # fmt: skip
         assert main([*where, "--dry-run", "--diff"]) == 0
-        said = capsys.readouterr().out
-        assert "would create the schedule 'flights-late monitoring' (0 * * * *)" in said
+        message = capsys.readouterr().out
+        assert "would create the schedule 'flights-late monitoring' (0 * * * *)" in message
         assert server.mutations == []
         assert main(where) == 0
         assert len(server.enabled("monitoring")) == 1
@@ -79,17 +79,17 @@ def test_months_are_uploaded_once_and_a_new_one_later(bucket, tmp_path):
         (tmp_path / key).parent.mkdir()
         (tmp_path / key).write_bytes(key.encode())
     address = f"{bucket}/flights"
-    code, said = run("examples/upload.py", tmp_path, address)
-    assert (code, said.splitlines()) == (0, [*keys[:2], f"2 files sent to {address}"])
+    code, message = run("examples/upload.py", tmp_path, address)
+    assert (code, message.splitlines()) == (0, [*keys[:2], f"2 files sent to {address}"])
     (tmp_path / keys[2]).parent.mkdir()
     (tmp_path / keys[2]).write_bytes(b"April")
-    code, said = run("examples/upload.py", tmp_path, address)
-    assert (code, said.splitlines()) == (0, [keys[2], f"1 files sent to {address}"])
+    code, message = run("examples/upload.py", tmp_path, address)
+    assert (code, message.splitlines()) == (0, [keys[2], f"1 files sent to {address}"])
     listed = boto3.client("s3").list_objects_v2(Bucket=bucket.removeprefix("s3://"))["Contents"]
     assert [item["Key"] for item in listed] == [f"flights/{key}" for key in keys]
-    code, said = run("examples/upload.py", tmp_path / "nothing", address)
+    code, message = run("examples/upload.py", tmp_path / "nothing", address)
     assert code == 2
-    assert "there is no Parquet file" in said
+    assert "there is no Parquet file" in message
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_a_component_can_be_added_to_the_base_by_itself(component, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda o: o["spec"].update(sucessfulJobsHistoryLimit=1), "no field 'sucessfulJobsHistoryLimit'"),
         (lambda o: o["spec"].pop("schedule"), "`schedule`"),
@@ -75,15 +75,15 @@ def test_a_component_can_be_added_to_the_base_by_itself(component, tmp_path):
     ],
     ids=["unknown", "missing", "of another type", "missing deep inside"],
 )  # fmt: skip
-def test_a_damaged_object_is_noticed(damage, said):
+def test_a_damaged_object_is_noticed(damage, message):
     item = yaml.safe_load((K8S / "components" / "watcher" / "cron-job.yaml").read_text())
     assert mistakes(item) == []
     damage(item)
-    assert said in " ".join(mistakes(item))
+    assert message in " ".join(mistakes(item))
 
 
 @pytest.mark.parametrize(
-    ("path", "damage", "said"),
+    ("path", "damage", "message"),
     [
         ("queueing/cluster-queue", lambda o: o["spec"].update(queueingStrategy="Lifo"), "Lifo"),
         ("queueing/cluster-queue", lambda o: o["spec"].update(cohort="a"), "cohort"),
@@ -91,11 +91,11 @@ def test_a_damaged_object_is_noticed(damage, said):
         ("training-runtime/training-runtime", lambda o: o["spec"].update(podSpecOverrides=[]), "podSpecOverrides"),
     ],
 )  # fmt: skip
-def test_a_damaged_custom_object_is_noticed(path, damage, said):
+def test_a_damaged_custom_object_is_noticed(path, damage, message):
     item = yaml.safe_load((K8S / "components" / f"{path}.yaml").read_text())
     assert mistakes(item) == []
     damage(item)
-    assert said in " ".join(mistakes(item))
+    assert message in " ".join(mistakes(item))
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=name_of)

@@ -97,12 +97,12 @@ def test_metadata_of_builds_and_images_by_hand_go_together_on_one_command_line(o
         f"postgres=docker.io/library/postgres@{NEW}",
     )
     assert done.returncode == 0, done.stderr
-    for said in (
+    for message in (
         f"kustomization.yaml: mlflow = localhost:5001/mlflow@{NEW}",
         f"profile.toml: control = localhost:5001/perennial-control@{NEW}",
         f"kustomization.yaml: postgres = docker.io/library/postgres@{NEW}",
     ):
-        assert said in done.stdout.splitlines()
+        assert message in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

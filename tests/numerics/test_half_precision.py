@@ -1,4 +1,4 @@
-"""float16 with an adaptive loss scale trains like float32, and says what it skipped."""
+"""float16 with an adaptive loss scale trains like float32, and reports what it skipped."""
 
 import pytest
 import torch

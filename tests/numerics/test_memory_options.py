@@ -51,7 +51,7 @@ def test_saving_memory_changes_no_bit(root, plain, strategy, memory):
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
 @pytest.mark.parametrize("checkpointing", ["none", "full", "selective"])
 def test_compiled_blocks_compute_the_same(root, strategy, checkpointing):
-    """The compiler fuses and reorders float32 sums; without dropout, whose masks it draws anew."""
+    """The compiler fuses and reorders float32 sums; without dropout, whose masks it draws again."""
     changes = {"strategy": strategy, "micro_batch_size": 16}
     eager = finished(tiny_job(root, **changes))
     compiled = finished(

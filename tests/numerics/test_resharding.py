@@ -17,7 +17,7 @@ full = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def stopped(root, tmp_path_factory):
-    """A copy of a training that a signal stopped behind step 10, for each way to run it."""
+    """A copy of a training that a signal stopped after step 10, for each way to run it."""
     made = {}
 
     def copy(strategy: str, processes: int, **changes):

@@ -1,7 +1,7 @@
 """Run as `python -I ask.py MODEL_URI QUESTIONS ANSWERS`, with MLFLOW_TRACKING_URI: asks a model, as a stranger.
 
 QUESTIONS is a folder of Parquet files; ANSWERS becomes a JSON file: of each, its predictions or what was
-said in their place, and below `loaded`, where `perennial.engine` came from and which packages were there.
+printed in their place, and below `loaded`, where `perennial.engine` came from and which packages were there.
 """
 
 import json

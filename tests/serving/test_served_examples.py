@@ -120,14 +120,14 @@ def asked(folder: Path) -> tuple[pl.DataFrame, np.ndarray]:
 def test_a_clean_place_gives_the_evaluations_predictions(example, what, trained, place, ask):
     name, home, folder = trained(example)
     rows, expected = asked(folder)
-    said = ask(
+    answer = ask(
         f"models:/{name}@champion", {"raw": rows},
         tracking_uri=home.tracking_uri, python=place(what),
     )  # fmt: skip
-    worst = float(np.abs(np.array(said["raw"]["rows"]) - expected).max())
+    worst = float(np.abs(np.array(answer["raw"]["rows"]) - expected).max())
     print(f"\n{example}, {what}: {rows.height:,} rows, largest difference {worst:.1e}")
     assert worst <= 1e-6
-    assert said["loaded"]["heavy"] == []
+    assert answer["loaded"]["heavy"] == []
 
 
 @pytest.fixture
@@ -141,14 +141,14 @@ def server(trained, tmp_path):
     ]  # fmt: skip
     # MLflow starts its server by a name that it looks up.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    said = tmp_path / "server.log"
-    with said.open("w") as log:
+    log_file = tmp_path / "server.log"
+    with log_file.open("w") as log:
         process = subprocess.Popen(
             command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True,
             env=os.environ | {"MLFLOW_TRACKING_URI": home.tracking_uri, "PYTHONPATH": "", "PATH": path},
         )  # fmt: skip
     try:
-        _await(f"http://127.0.0.1:{port}/ping", process, said)
+        _await(f"http://127.0.0.1:{port}/ping", process, log_file)
         yield f"http://127.0.0.1:{port}/invocations"
     finally:
         if process.poll() is None:
@@ -156,16 +156,16 @@ def server(trained, tmp_path):
         process.wait(60)
 
 
-def _await(url: str, process: subprocess.Popen, said: Path) -> None:
+def _await(url: str, process: subprocess.Popen, log_file: Path) -> None:
     for _ in range(600):
-        assert process.poll() is None, said.read_text()[-3000:]
+        assert process.poll() is None, log_file.read_text()[-3000:]
         try:
             urllib.request.urlopen(url).close()
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.5)
         else:
             return
-    raise AssertionError(f"no answer from the server: {said.read_text()[-3000:]}")
+    raise AssertionError(f"no answer from the server: {log_file.read_text()[-3000:]}")
 
 
 def post(url: str, body: object) -> tuple[int, dict]:
@@ -190,17 +190,17 @@ def test_the_scoring_server_answers_raw_rows_and_says_what_is_wrong(server, trai
             "dataframe_split": {"columns": frame.columns, "data": [list(r) for r in frame.rows()]}
         }
 
-    status, said = post(server, body(rows))
+    status, answer = post(server, body(rows))
     assert status == 200
-    found = np.array([list(entry.values()) for entry in said["predictions"]])
+    found = np.array([list(entry.values()) for entry in answer["predictions"]])
     assert np.abs(found - expected[:500]).max() <= 1e-6
 
-    status, said = post(server, json.loads((folder / "serving_input_example.json").read_text()))
-    assert status == 200, said
-    assert len(said["predictions"]) == 5
+    status, answer = post(server, json.loads((folder / "serving_input_example.json").read_text()))
+    assert status == 200, answer
+    assert len(answer["predictions"]) == 5
 
     unseen = rows.head(2).with_columns(carrier=pl.lit("an airline of tomorrow"), more=pl.lit(1))
-    status, said = post(server, body(unseen))
+    status, answer = post(server, body(unseen))
     assert status == 200, "an unseen category is the unknown one, an unknown column is ignored"
 
     for wrong, problem in (
@@ -208,6 +208,6 @@ def test_the_scoring_server_answers_raw_rows_and_says_what_is_wrong(server, trai
         (rows.with_columns(distance=pl.lit("far")), "distance"),
         (rows.with_columns(seats=pl.lit("many")), "column 'seats' cannot be read as Int64"),
     ):
-        status, said = post(server, body(wrong.head(2)))
+        status, answer = post(server, body(wrong.head(2)))
         assert status == 400
-        assert problem in said["message"]
+        assert problem in answer["message"]

@@ -39,18 +39,20 @@ def test_the_champion_answers_a_stranger_as_it_answered_the_gate(
         "words": rows.with_columns(signal=pl.lit("far")),
         "gaps": rows.head(2).with_columns(noise=pl.lit(None, dtype=pl.Float64)),
     }
-    said = ask(f"models:/{NAME}@champion", questions, tracking_uri=environment.tracking_uri)
+    answer = ask(f"models:/{NAME}@champion", questions, tracking_uri=environment.tracking_uri)
 
-    assert said["raw"]["names"] == ["probability_1"]
-    found = np.array(said["raw"]["rows"])[:, 0]
+    assert answer["raw"]["names"] == ["probability_1"]
+    found = np.array(answer["raw"]["rows"])[:, 0]
     assert np.abs(found - evaluated.predictions).max() <= 1e-6
-    assert said["other_order"] == said["raw"], "columns are known by name; unknown ones are ignored"
-    assert len(said["gaps"]["rows"]) == 2, "a missing value is no missing column"
-    assert "missing inputs ['signal']" in said["missing"]["refused"]
-    assert "signal" in said["words"]["refused"]
-    assert "Can not safely convert" in said["words"]["refused"]
-    assert said["loaded"]["heavy"] == []
-    assert "/code/perennial/" in said["loaded"]["code"], "the version's own code, not this one's"
+    assert answer["other_order"] == answer["raw"], (
+        "columns are known by name; unknown ones are ignored"
+    )
+    assert len(answer["gaps"]["rows"]) == 2, "a missing value is not a missing column"
+    assert "missing inputs ['signal']" in answer["missing"]["refused"]
+    assert "signal" in answer["words"]["refused"]
+    assert "Can not safely convert" in answer["words"]["refused"]
+    assert answer["loaded"]["heavy"] == []
+    assert "/code/perennial/" in answer["loaded"]["code"], "the version's own code, not this one's"
 
 
 @pytest.fixture

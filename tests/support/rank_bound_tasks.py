@@ -126,7 +126,7 @@ class LazyLayer(TabularClassification):
 
 
 class MaskOfOneSeed(TabularClassification):
-    """a dropout of its own draws from a generator that is made anew in each pass"""
+    """a dropout of its own draws from a generator that is made again in each pass"""
 
     def build_model(self):
         class Masked(Around):

@@ -235,7 +235,7 @@ BUGS = [
         "unrated-is-zero",
         "recsys_collab_bias",
         "A rating of 0 means 'not rated', and half of the rows have it: they are learned as hatred.",
-        "the Book-Crossing ratings, where 0 is no rating",
+        "the Book-Crossing ratings, where 0 means not rated",
         rows=with_unrated,
     ),
     bug(

@@ -200,7 +200,7 @@ BUGS = [
     bug(
         "layer-made-in-forward",
         "retrieval_arcface",
-        "The embedding's layer is made anew in each forward pass, with new weights.",
+        "The embedding's layer is made again in each forward pass, with new weights.",
         "modules created in forward",
         "self.embedding(self.features(image))",
         "nn.Linear(128, 32)(self.features(image))",

@@ -1,4 +1,4 @@
-"""Masked letters after BERT: masks drawn anew while training (RoBERTa), by the text's checksum in judgement.
+"""Masked letters after BERT: masks drawn again while training (RoBERTa), by the text's checksum in judgement.
 
 data: corpus
 

@@ -272,7 +272,7 @@ def test_taking_a_checkpoint_before_the_first_update_changes_nothing(open_checkp
     assert not used.state, "moments of updates that were made after it"
 
 
-def test_spoilt_checkpoints_are_forgotten(open_checkpointer, trained):
+def test_corrupt_checkpoints_are_forgotten(open_checkpointer, trained):
     model, optimizer = trained
     checkpointer = open_checkpointer()
     for step in (1, 2, 3):

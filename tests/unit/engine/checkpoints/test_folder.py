@@ -127,7 +127,7 @@ def test_a_deletion_that_was_cut_short_leaves_no_half_checkpoint(tmp_path, write
     write(10)
 
 
-def test_a_damaged_checkpoint_is_set_aside_for_people(tmp_path, write):
+def test_a_damaged_checkpoint_is_quarantined(tmp_path, write):
     for _ in range(2):  # the same step may be damaged again
         aside = quarantine(write(10))
         assert (aside / "__0_0.distcp").is_file()

@@ -229,7 +229,7 @@ def test_rows_without_a_time_share_one_block_and_leave_the_days_apart():
 
 
 class Measuring:
-    """A language model's metrics, one that is no function of means, and nothing else of a task."""
+    """A language model's metrics, one that is not a function of means, and nothing else of a task."""
 
     kind = "statistic"
     statistics = ()

@@ -72,7 +72,7 @@ def test_a_split_without_rows_is_said():
         joined([None, None])
 
 
-def test_rows_that_are_judged_together_stay_together(tmp_path, monkeypatch):
+def test_rows_that_are_scored_together_stay_together(tmp_path, monkeypatch):
     dataset = Dataset(write_shapes(tmp_path, rows=600))
     task = load_task(TASK, OPTIONS, dataset.snapshot.task_columns)
     task.fit(dataset.scan(Split.TRAIN))

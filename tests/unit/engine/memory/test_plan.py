@@ -78,7 +78,7 @@ class Rows:
 
 
 class Together(World):
-    """Several processes of which this is the first: what the first says is what holds."""
+    """Several processes of which this is the first: the value of the first holds."""
 
     def from_first(self, value):
         return value

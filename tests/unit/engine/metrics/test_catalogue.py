@@ -1,4 +1,4 @@
-"""Every metric equals scikit-learn's or its definition, whole or in parts, and says where it cannot be."""
+"""Every metric equals scikit-learn's or its definition, whole or in parts, and names where it cannot be computed."""
 
 import tracemalloc
 from functools import partial

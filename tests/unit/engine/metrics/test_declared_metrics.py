@@ -1,4 +1,4 @@
-"""What a task may be measured by is settled before anything runs, and what rows lack is said."""
+"""What a task may be measured by is settled before anything runs, and what rows lack is reported."""
 
 import numpy as np
 import pytest

@@ -69,18 +69,18 @@ JUMP = [1.0] * 10 + [9.0] * 5
 
 
 @pytest.mark.parametrize(
-    ("policy", "last", "says"),
+    ("policy", "last", "is_reported"),
     [
         ("ignore", Judgement.APPLY, False),
         ("warn", Judgement.APPLY, True),
         ("rewind", Judgement.REWIND, True),
     ],
 )
-def test_a_jump_of_the_loss_is_answered_as_the_contract_says(policy, last, says, caplog):
+def test_a_jump_of_the_loss_is_answered_as_the_contract_states(policy, last, is_reported, caplog):
     each = guard(spike=policy)
     with caplog.at_level(logging.WARNING):
         assert judged(each, *JUMP) == [Judgement.APPLY] * 14 + [last]
-    assert ("since step=11" in caplog.text) is says
+    assert ("since step=11" in caplog.text) is is_reported
 
 
 @pytest.mark.parametrize("policy", ["ignore", "warn", "rewind"])

@@ -1,4 +1,4 @@
-"""Raw rows become what the model was trained on, or the sender is told what is wrong with them."""
+"""Raw rows become what the model was trained on, or the error names what is wrong with them."""
 
 from datetime import UTC, date, datetime, time, timedelta
 
