@@ -347,7 +347,8 @@ def _describe_input_position(subject: Subject) -> str:
         for axis in range(values.ndim):
             if axis and values.shape[axis] < FEWEST_NUMBERS:
                 continue
-            numbers = np.diff(values, axis=axis) if axis else values
+            with np.errstate(invalid="ignore"):  # of masks with infinite values
+                numbers = np.diff(values, axis=axis) if axis else values
             place = _find_place(numbers.reshape(len(values), -1), labels, is_class=is_class)
             if place is not None:
                 return shown.format(place)
