@@ -6,8 +6,9 @@ RUN := OMP_NUM_THREADS=1 $(BIN)
 FLIGHTS := examples/flights
 CONTAINERS ?= podman
 TORCH ?= cpu
-# Files of tests, not single tests, are shared out: what a file's tests share is made once.
-WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Files of tests, not single tests, are shared out: what a file's tests share is made once. One more
+# than the cores it was measured on, because many tests wait for processes and servers.
+WORKERS ?= -n 3 --dist loadfile --no-loadscope-reorder
 # Where the time goes: the slowest tests on the screen, all of them in a file.
 TIMES ?= --durations=20 --durations-min=1 --junitxml=.pytest_cache/junit.xml
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

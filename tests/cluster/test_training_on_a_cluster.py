@@ -6,7 +6,6 @@ Pods are processes of this machine; nothing else is pretended at a real API serv
 import contextlib
 
 import pytest
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from api_server import needs_api_server
 from fake_api_server import FakeCluster
@@ -18,6 +17,7 @@ from perennial.contracts.training import TrainingResult
 from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.step import train_model_step
 from perennial.training_jobs.config import ClusterSection, ResourcesSection
+from ports import get_free_port
 from process_pods import ProcessOperator
 from real_cluster import RealCluster
 from tiny_training import largest_difference, tiny_section, weights

@@ -11,9 +11,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from cluster_manifests import K8S
+from ports import get_free_port
 
 DEPLOYMENT = yaml.safe_load((K8S / "components" / "mlflow" / "deployment.yaml").read_text())
 (CONTAINER,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]

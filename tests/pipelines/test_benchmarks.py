@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch.distributed.elastic.utils.distributed import get_free_port
+
+from ports import get_free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

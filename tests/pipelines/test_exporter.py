@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from deployments import contract, profile
 from perennial.clients.object_store import open_store
@@ -27,6 +26,7 @@ from perennial.deployment.plan import apply
 from perennial.registry.champion_records import UnclearChampionError
 from perennial.registry.model_registry import open_registry
 from pipeline_server import pipeline_server
+from ports import get_free_port
 
 LOOKED = datetime(2026, 11, 20, 3, 10, tzinfo=UTC)
 NEWEST_ROW = datetime(2026, 11, 19, 23, 59)

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from perennial.contract import load_contract
 from perennial.contracts.data import Split
@@ -27,6 +26,7 @@ from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
 from perennial.registry.model_registry import open_registry
 from perennial.runs import Home
+from ports import get_free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]

@@ -16,10 +16,10 @@ import pytest
 import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from fake_api_server import Handler, Server, certified
 from fake_cluster_state import Faults, Store
+from ports import get_free_port
 
 ADMIN = "administrator"
 NODE = "node-1"

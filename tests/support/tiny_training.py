@@ -22,7 +22,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from perennial.clients.object_store import sha256_of_file
 from perennial.contracts.artifact import write_atomically
@@ -38,6 +37,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import LABEL, Task
 from perennial.engine.world import distributed
+from ports import get_free_port
 
 # In every update, so that tests know at which one a signal stops a training.
 distributed.ASK_SECONDS = 0.0

@@ -9,7 +9,6 @@ import time
 import urllib.request
 
 import pytest
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from outages import Road
 from perennial.clients.mlflow_client import MlflowError, open_mlflow
@@ -18,6 +17,7 @@ from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import OutageError
 from perennial.registry.model_registry import open_registry
+from ports import get_free_port
 
 pytestmark = pytest.mark.full  # a server takes long to start
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

@@ -8,7 +8,6 @@ from pathlib import Path
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
-from torch.distributed.elastic.utils.distributed import get_free_port
 from urllib3 import HTTPResponse
 
 from perennial.clients.object_store import (
@@ -22,6 +21,7 @@ from perennial.clients.object_store import (
 )
 from perennial.clients.s3_store import S3ObjectStore
 from perennial.contracts.errors import PerennialError
+from ports import get_free_port
 
 
 @pytest.fixture(params=["local", "s3"])

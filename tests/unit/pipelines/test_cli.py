@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from torch.distributed.elastic.utils.distributed import get_free_port
 
 from perennial.cli import EXTRAS, VERBS, app, explain_error, main
+from ports import get_free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
