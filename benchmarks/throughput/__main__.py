@@ -33,18 +33,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", default="", help="cells whose name contains this")
+    parser.add_argument("--updates", type=int, help="in a round, instead of each cell's own number")
     options = parser.parse_args()
     races = []
     for cell in CELLS:
         if options.only in cell.name:
-            races.append(measure(cell, options.rounds))
+            races.append(measure(cell, options.rounds, options.updates or cell.steps))
             print("\n".join(cell_lines(races[-1])), flush=True)
     lines = [*head(options.rounds), *(line for race in races for line in cell_lines(race))]
     keep_page("throughput.md", "\n".join(lines) + "\n")
     keep_figures("throughput.json", {"races": [race.to_dict() for race in races]})
 
 
-def measure(cell: Cell, rounds: int) -> Race:
+def measure(cell: Cell, rounds: int, updates: int) -> Race:
     """Run one cell in processes of its own."""
     with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
         result = Path(folder) / "race.json"
@@ -53,7 +54,7 @@ def measure(cell: Cell, rounds: int) -> Race:
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
                 *("--nproc-per-node", str(cell.processes), "--max-restarts", "0"),
                 *("-m", "benchmarks.throughput.race"),
-                *(str(CELLS.index(cell)), str(rounds), str(result)),
+                *(str(CELLS.index(cell)), str(rounds), str(updates), str(result)),
             ],
             # Frameworks differ in what they can do on CPUs; accelerator.py is for GPUs.
             env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **MALLOC},

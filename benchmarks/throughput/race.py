@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -90,9 +90,10 @@ def timed(contender: Contender, steps: int) -> tuple[float, float]:
 
 def main() -> None:
     """Run the cell named on the command line by its number; the first rank writes the times."""
-    number, rounds, target = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    number, rounds, updates = map(int, sys.argv[1:4])
+    target = Path(sys.argv[4])
     silence()
-    cell = CELLS[number]
+    cell = replace(CELLS[number], steps=updates)
     race = run(cell, subject_of(cell.model), Place.join(), CONTENDERS, rounds)
     if dist.get_rank() == 0:
         target.write_text(json.dumps(race.to_dict()))

@@ -16,7 +16,7 @@ SLOW = {"steps": 24, "stragglers": {"every_steps": 10}}
 HANG = {"hang_factor": 2.0, "minimum_seconds": 3.0}
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.full), "fsdp"])
 def test_a_rank_that_stands_still_is_named_and_ended(root, strategy):
     options = FaultyOptions(trouble="hang", trouble_rank=1, trouble_from=9, seconds=600)
     job = faulty_job(root, options, strategy=strategy, watchdog=HANG)

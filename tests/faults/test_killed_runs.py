@@ -21,10 +21,8 @@ from perennial.runs import Home
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.parametrize(
-    "victim", [*(pytest.param(each, marks=pytest.mark.full) for each in ("supervisor", "driver")),
-               "training rank"]
-)  # fmt: skip
+@pytest.mark.full  # test_training_faults.py kills a rank; below, a run is interrupted
+@pytest.mark.parametrize("victim", ["supervisor", "driver", "training rank"])
 def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, victim):
     home = tmp_path / "home"
     process = start(project, home)

@@ -57,7 +57,7 @@ RARE = pytest.mark.full
 @pytest.mark.parametrize(
     ("moment", "how"),
     [
-        ("joined", "refuse"),
+        pytest.param("joined", "refuse", marks=RARE),
         ("step-00000008/COMMITTED", "error"),
         pytest.param("joined", "error", marks=RARE),
         pytest.param("first-step", "refuse", marks=RARE),

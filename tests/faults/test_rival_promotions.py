@@ -21,7 +21,7 @@ from perennial.registry.model_registry import CHAMPION, open_registry
 from rival_promotions import NAME, QUALITY
 from small_models import GOOD, stream, write_challenger, write_snapshot
 
-FEW, MANY = 6, 50
+FEW, MANY = 4, 50
 FULL_SECONDS = 3600
 
 

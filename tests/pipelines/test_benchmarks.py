@@ -26,7 +26,7 @@ SMALLEST = {
     "planted_bugs": ["--only", "softmax"],
     "scale": ["--write"],
     "selection_regret": ["--trainings", "20", "--write"],
-    "throughput": ["--only", "tabular single", "--rounds", "1"],
+    "throughput": ["--only", "tabular single", "--rounds", "1", "--updates", "4"],
 }
 # These only show their help, so that all they import must exist. Why they do not start here:
 IMPORTED = {

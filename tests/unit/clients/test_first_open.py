@@ -54,7 +54,7 @@ def test_processes_that_open_a_new_home_at_once_all_find_it_whole(tmp_path):
     assert codes == [0] * 4, printed
 
 
-@pytest.mark.parametrize("migration", [2, 20])
+@pytest.mark.parametrize("migration", [2, pytest.param(20, marks=pytest.mark.full)])
 def test_whoever_is_killed_while_the_database_is_made_leaves_none_behind(tmp_path, migration):
     codes, printed = first_opens(tmp_path, 1, fatal=migration)
     assert codes == [-signal.SIGKILL], printed

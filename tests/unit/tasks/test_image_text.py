@@ -124,6 +124,7 @@ def test_a_row_that_does_not_count_is_no_candidate(task):
     assert bool(torch.isfinite(among).all())
 
 
+@pytest.mark.full  # tests/planted_bugs/test_healthy_pictures.py checks the same task
 def test_it_passes_the_skeleton_checks_that_apply(snapshot):
     subject = prepared(ImageTextContrastive, Dataset(snapshot), options=OPTIONS)
     results = run_checks(subject)
