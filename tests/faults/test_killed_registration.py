@@ -17,7 +17,7 @@ from perennial.register_model.step import register_model_step
 from registration_inputs import step_arguments, write_inputs
 from small_models import NOISY
 
-SAMPLE = 6
+SAMPLE = 4
 HOUR = 3600
 
 

@@ -116,6 +116,7 @@ def no_orphans(seeds, folder, bucket, monkeypatch):
         print(f"killed then, for they were still there: {killed} of {len(ends)}")
 
 
+@pytest.mark.full
 def test_no_orphan_in_a_few_random_runs(tmp_path, bucket, monkeypatch):
     no_orphans(range(8), tmp_path, bucket, monkeypatch)
 

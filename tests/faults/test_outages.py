@@ -94,6 +94,7 @@ def test_an_outage_beyond_the_budget_is_no_exception_of_the_task(root, road, mon
     ) == (True, "a service did not answer")
 
 
+@RARE
 def test_after_an_outage_beyond_the_budget_the_training_is_restarted(
     root, road, monkeypatch, undisturbed
 ):

@@ -18,7 +18,14 @@ RANDOM = TinyOptions(dropout=0.2, batch_norm=True, library_random=True)
 
 
 @pytest.mark.parametrize(
-    ("strategy", "processes"), [("single", 1), ("ddp", 2), ("fsdp", 2), ("ddp", 3), ("fsdp", 3)]
+    ("strategy", "processes"),
+    [
+        ("single", 1),
+        ("ddp", 2),
+        ("fsdp", 3),
+        pytest.param("ddp", 3, marks=pytest.mark.full),
+        pytest.param("fsdp", 2, marks=pytest.mark.full),
+    ],
 )
 def test_a_resumed_training_is_bit_identical(root, strategy, processes):
     batch = {"global_batch_size": 48} if processes == 3 else {}
@@ -40,7 +47,10 @@ def test_a_resumed_training_is_bit_identical(root, strategy, processes):
     assert [manifest.step for manifest in manifests] == [8, 16, 20]
 
 
-@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["fsdp", *(pytest.param(each, marks=pytest.mark.full) for each in ("single", "ddp"))],
+)
 def test_a_checkpoint_before_the_first_update_changes_nothing(root, tmp_path, strategy):
     settings = {"strategy": strategy, "anomalies": {"not_finite": "skip"}}
 
