@@ -8,13 +8,14 @@ import pytest
 
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.environment import Environment
+from small_models import environment_at
 
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory):
     """MLflow's database as it makes it, once: making it takes seconds."""
     folder = tmp_path_factory.mktemp("mlflow")
-    open_mlflow(_environment(folder)).search_experiments()
+    open_mlflow(environment_at(folder / "mlflow.db", folder)).search_experiments()
     return folder / "mlflow.db"
 
 
@@ -22,7 +23,7 @@ def empty_database(tmp_path_factory):
 def environment(tmp_path, empty_database) -> Environment:
     """A laptop: a local store and MLflow's database without a server."""
     shutil.copyfile(empty_database, tmp_path / "mlflow.db")
-    return _environment(tmp_path)
+    return environment_at(tmp_path / "mlflow.db", tmp_path)
 
 
 @pytest.fixture
@@ -39,15 +40,3 @@ def as_nobody():
             os.seteuid(before)
 
     return unprivileged()
-
-
-def _environment(folder) -> Environment:
-    return Environment(
-        store_uri=str(folder / "store"),
-        tracking_uri=f"sqlite:///{folder / 'mlflow.db'}",
-        run_id="run-1",
-        run_folder=None,
-        code_digest="code",
-        commit="abc",
-        tracking_run_id="",
-    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from perennial.cli import main
 from perennial.clients.tracking import open_tracking
 from perennial.contract import Contract
 from perennial.contracts.data import DataSection
@@ -121,3 +122,15 @@ def _content(environment, folder: Path, snapshot, *, weights, champion, seed) ->
             parent_version=champion,
         ).model_copy(update={"diff_digest": hashlib.sha256(DIFF).hexdigest()}),
     )
+
+
+@pytest.fixture
+def perennial(home, capsys):
+    """Runs a verb; gives its exit code and everything that it printed."""
+
+    def run(*arguments):
+        code = main([*arguments, "--home", str(home)])
+        output = capsys.readouterr()
+        return code, output.out + output.err
+
+    return run

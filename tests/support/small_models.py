@@ -121,10 +121,10 @@ def lay_out(folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Envi
     """The same in a given folder; `shared` keeps the empty database for others."""
     template = shared / "mlflow-template.db"
     if not template.exists():
-        open_mlflow(_environment(template, folder)).search_experiments()
+        open_mlflow(environment_at(template, folder)).search_experiments()
     database = folder / "mlflow.db"
     copyfile(template, database)
-    made = _environment(database, folder)
+    made = environment_at(database, folder)
     monkeypatch.setenv("PERENNIAL_STORE_URI", made.store_uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", made.tracking_uri)
     monkeypatch.setenv("PERENNIAL_RUN_ID", made.run_id)
@@ -134,7 +134,8 @@ def lay_out(folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Envi
     return made
 
 
-def _environment(database: Path, folder: Path) -> Environment:
+def environment_at(database: Path, folder: Path) -> Environment:
+    """A step's environment with this database and a store in the folder."""
     return Environment(
         store_uri=str(folder / "store"),
         tracking_uri=f"sqlite:///{database}",

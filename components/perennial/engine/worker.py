@@ -23,15 +23,16 @@ from perennial.clients.outages import is_outage, waiting_out_outages
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.data import Split
 from perennial.contracts.environment import leave_tracking_run
-from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Direction, TrainingResult
+from perennial.contracts.training import TrainingResult
 from perennial.contracts.user_code import no_silent_exit, user_code
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
 from perennial.engine.data.encoded import EncodedSplit, encoded, prepare_data
 from perennial.engine.data.loader import Loader
+from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.evaluation.sampled import SampledEvaluation
 from perennial.engine.handover import (
     announce_end,
@@ -152,7 +153,8 @@ def assemble(
     optimizer = build_optimizer(model, section, names)
     share_optimizer_state(optimizer, section, world)
     averaged = AveragedWeights(model, section.averaging) if section.averaging else None
-    metric = retention_metric(task, section.metric)
+    name = section.metric or next(iter(task.metrics), "loss")
+    metric = name, direction_of(task, name, "training.metric")
     checkpointer = Checkpointer(job, metric, world, averaged)
     progress = checkpointer.restore(model, optimizer)
     telemetry = Telemetry(
@@ -243,23 +245,6 @@ def initial_model(
     model = parallelize(model, task, section, world, inputs_of(batch))
     warm_up_buckets(model, inputs_of(batch), section, world.device)
     return model
-
-
-def retention_metric(task: Task, name: str) -> tuple[str, Direction]:
-    """Return the metric by which checkpoints are ranked, and its direction.
-
-    Raises:
-        BadTaskError: the task has no such metric.
-    """
-    directions: dict[str, Direction] = {**task.metrics, "loss": "minimize"}
-    name = name or next(iter(directions))
-    if name not in directions:
-        raise BadTaskError(
-            f"training.metric = {name!r} is not a metric of {type(task).__name__}",
-            evidence=f"its metrics are: {', '.join(directions)}",
-            action="choose one of them",
-        )
-    return name, directions[name]
 
 
 def write_result(job: TrainingJob, training: Training) -> None:

@@ -178,7 +178,7 @@ class ChampionRecords:
 
     def lines(self) -> list[str]:
         """Return both records as lines for people."""
-        found = [f"MLflow: {self._alias_line()}", f"{self.place}: {self._move_line()}"]
+        found = [f"MLflow: {self._alias_line()}", f"{self.place}: {self._change_line()}"]
         if self.has_other_files():
             version = self.versions[self.alias]
             then, now = (
@@ -203,7 +203,7 @@ class ChampionRecords:
         alias = f"alias `champion` → {self.alias}" if self.alias else "no alias `champion`"
         return f"{alias}; versions: {numbers}"
 
-    def _move_line(self) -> str:
+    def _change_line(self) -> str:
         change = self.change
         if change is None:
             return self.garbage or "no promotion recorded"

@@ -21,7 +21,7 @@ from perennial.data.dataset import (
     split_expression,
 )
 
-UNTIMED = settings(database=None)
+STATELESS = settings(database=None)
 ROW = st.tuples(st.text(max_size=5), st.integers(-5, 5))
 ORDER = [split.value for split in Split]
 PERIODS = {"week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
@@ -70,7 +70,7 @@ def written(folder, *tables: pl.DataFrame, **sections) -> Snapshot:
 
 class TestTimeSplit:
     @pytest.mark.parametrize("period", PERIODS)
-    @UNTIMED
+    @STATELESS
     @given(
         first=st.dates(date(1990, 1, 1), date(2060, 1, 1)),
         fractions=st.tuples(st.floats(0.01, 0.44), st.floats(0.01, 0.44)),
@@ -91,7 +91,7 @@ class TestTimeSplit:
         backwards = table.with_columns(rank=rank).select((pl.col("rank").diff() < 0).over("period"))
         assert not backwards.to_series().any()
 
-    @UNTIMED
+    @STATELESS
     @given(
         days=st.lists(st.dates(date(2020, 1, 1), date(2030, 1, 1)), min_size=2, max_size=60),
         cut=st.integers(1, 59),
@@ -151,7 +151,7 @@ class TestHashSplits:
         expected = {"train": 0.6, "validation": 0.15, "test": 0.25}
         assert shares == pytest.approx(expected, abs=0.015)  # four standard errors
 
-    @UNTIMED
+    @STATELESS
     @given(rows=st.lists(ROW, min_size=2, max_size=50), seed=st.randoms())
     def test_neither_order_nor_company_moves_a_row(self, rows, seed):
         def assigned(some):

@@ -5,7 +5,7 @@ import logging
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perennial.engine.task import Batch, Task, inputs_of
+from perennial.engine.task import Batch, Task, inputs_of, to_device
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def flops_per_example(task: Task, batch: Batch) -> float | None:
 
     Returns: None when the model or the loss needs the tensors' content; the log gives the reason.
     """
-    inputs = {name: tensor.to("meta") for name, tensor in batch.items()}
+    inputs = to_device(batch, torch.device("meta"))
     try:
         with torch.device("meta"), FlopCounterMode(display=False) as counter:
             model = task.build_model().to("meta")

@@ -1,4 +1,4 @@
 """The registered versions of `tests/support/registered_versions.py`."""
 
-from registered_versions import home, register
+from registered_versions import home, perennial, register
 from small_models import environment

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision
 from perennial.registry.model_registry import ModelRegistry, open_registry
@@ -15,16 +14,6 @@ from small_models import GOOD, TASK, USELESS
 
 class Killed(BaseException):
     """Ends a move in the middle, as a signal would."""
-
-
-@pytest.fixture
-def perennial(home, capsys):
-    def run(*arguments):
-        code = main([*arguments, "--home", str(home)])
-        output = capsys.readouterr()
-        return code, output.out + output.err
-
-    return run
 
 
 @pytest.fixture

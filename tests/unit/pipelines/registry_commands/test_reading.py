@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from perennial.cli import main
 from perennial.contract import Contract
 from perennial.contracts.gate import Verdict
 from perennial.contracts.snapshot import Snapshot
@@ -15,18 +14,6 @@ from perennial.runs import Home
 from perennial.steps.journal import Journal
 from registered_versions import NAME, contract_of
 from small_models import GOOD, NOISY, USELESS
-
-
-@pytest.fixture
-def perennial(home, capsys):
-    """Runs a verb; gives its exit code and everything that it printed."""
-
-    def run(*arguments):
-        code = main([*arguments, "--home", str(home)])
-        output = capsys.readouterr()
-        return code, output.out + output.err
-
-    return run
 
 
 def test_models_are_listed_with_their_champion(perennial, register):

@@ -4,23 +4,12 @@ import json
 
 import pytest
 
-from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
 from perennial.registry.model_registry import open_registry
 from perennial.registry.version_files import FILES_TAG
 from perennial.registry_commands.champion import RepairEntry
 from registered_versions import NAME
 from small_models import GOOD, USELESS
-
-
-@pytest.fixture
-def perennial(home, capsys):
-    def run(*arguments):
-        code = main([*arguments, "--home", str(home)])
-        output = capsys.readouterr()
-        return code, output.out + output.err
-
-    return run
 
 
 @pytest.fixture
