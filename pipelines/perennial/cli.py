@@ -1,12 +1,15 @@
 """The command line; `perennial --help` lists the verbs."""
 
+import errno
 import os
 import shutil
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -26,8 +29,15 @@ from perennial.arguments import (
     print_lines,
     refuse_both,
 )
-from perennial.contracts.errors import PerennialError
-from perennial.contracts.user_code import ctrl_c_is_known, no_silent_exit, user_code
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.user_code import (
+    ctrl_c_is_known,
+    explain,
+    format_traceback,
+    no_silent_exit,
+    place_of,
+    user_code,
+)
 from perennial.deployment import verbs as cluster
 from perennial.registry_commands import verbs as registry
 
@@ -40,6 +50,8 @@ Verb: TypeAlias = Callable[..., int]
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Top-level module → the smallest extra that has it. What is missing from here is the user's own.
 EXTRAS = {
     "great_expectations": "data",
@@ -116,6 +128,7 @@ def check(contract: ContractFile, home: HomeFolder = HOME) -> int:
         raise PerennialError(
             f"gate.slices names {unknown}, which are not columns of the dataset",
             evidence=f"its columns are: {', '.join(snapshot.columns)}",
+            action=_correct_slices(checked.gate.slices, list(snapshot.columns)),
         )
     print(to_toml(checked))
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
@@ -126,6 +139,15 @@ def check(contract: ContractFile, home: HomeFolder = HOME) -> int:
         print(f"# {line}")
     print(f"# {contract} is valid")
     return 0
+
+
+def _correct_slices(slices: Sequence[str], columns: list[str]) -> str:
+    near = [
+        name if name in columns else "".join(get_close_matches(name, columns, n=1))
+        for name in slices
+    ]
+    shown = ", ".join(f'"{name}"' for name in near if name)
+    return f"write slices = [{shown}]  # in [gate]"
 
 
 def options_(
@@ -424,16 +446,17 @@ def _report_errors(verb: Verb, name: str) -> Verb:
             print(f"\nstopped{AFTER_STOP.get(verb, '')}", file=sys.stderr)
             return INTERRUPTED
         except Exception as error:
-            known = explain_error(error)
-            if known is None:
-                raise
-            return _refuse(known)
+            known = explain_error(error, options.get("home"))
+            return _refuse(known) if known else _report_defect(error)
 
     return call
 
 
-def explain_error(error: Exception) -> PerennialError | None:
-    """Return a library's error with evidence and action; None for one that is not known here."""
+def explain_error(error: Exception, home: object = None) -> PerennialError | None:
+    """Return an error of a library, or of the user's own code, with evidence and action.
+
+    None for one that is not known here.
+    """
     if isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
@@ -444,17 +467,54 @@ def explain_error(error: Exception) -> PerennialError | None:
             action=f"pip install -e '.[{EXTRAS[module]}]' -c constraints.txt; for checks, "
             "promotions and trainings on this machine '.[control,data,trainer]'",
         )
-    if isinstance(error, OSError) and error.filename is not None:
-        return PerennialError(
-            f"{error.filename}: {error.strerror}",
-            evidence=f"the operating system answered {type(error).__name__}",
-            action="check the path, the rights on it, and the space on its disk",
+    if isinstance(error, OSError) and error.errno is not None:
+        return _explain_os_error(error, Path(str(home or HOME)))
+    if place := place_of(error):
+        return BadTaskError(
+            f"the task raised {type(error).__name__}: {error}",
+            evidence=f"raised at {place}",
+            action="fix the task; `perennial sanity CONTRACT` tries it on a sample of its rows",
         )
     return None
 
 
+def _explain_os_error(error: OSError, home: Path) -> PerennialError:
+    """Return what the operating system refused, where, and what to do about it."""
+    path = Path(os.fsdecode(error.filename)) if error.filename else home.resolve()
+    action = "check the path"
+    evidence = f"the operating system answered {type(error).__name__} ({error.errno})"
+    if error.errno in NO_SPACE:
+        there = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+        evidence += f"; {shutil.disk_usage(there).free / 1e6:,.0f} MB are free there"
+        action = "free space on its disk, or choose a folder on another one with --home FOLDER"
+    elif error.errno in NO_RIGHTS:
+        owner = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+        evidence += f"; {owner} belongs to user {owner.stat().st_uid}, this is {os.geteuid()}"
+        action = "choose a folder that you may write to with --home FOLDER, or change its rights"
+    elif isinstance(error, NotADirectoryError | FileExistsError):
+        action = "a file stands where a folder is needed: choose another one with --home FOLDER"
+    return PerennialError(f"{path}: {error.strerror}", evidence=evidence, action=action)
+
+
+def _report_defect(error: Exception) -> int:
+    """Print an error that Perennial should have explained, and store its traceback."""
+    descriptor, log = tempfile.mkstemp(prefix="perennial-", suffix=".txt")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(format_traceback(error))
+    print(
+        f"perennial: an unexpected error: {type(error).__name__}: {error}\n"
+        f"  log:      {log}\n"
+        "  to do:    report it, with this file: it is a defect of Perennial",
+        file=sys.stderr,
+    )
+    return FAILED
+
+
 def _refuse(error: PerennialError) -> int:
-    print(f"perennial: {error}", file=sys.stderr)
+    print(
+        "\n".join([f"perennial: {explain(error)}", *getattr(error, "__notes__", ())]),
+        file=sys.stderr,
+    )
     return BAD_INPUT
 
 

@@ -16,7 +16,8 @@ from perennial.engine.config.training import TrainingSection
 from perennial.gate.config import GateSection
 from perennial.register_model.config import RegistrySection
 from perennial.select_checkpoint.config import SelectionSection
-from perennial.toml_sections import ContractError, Problem, read_document, toml_line, where_in
+from perennial.toml_sections import ContractError, Problem, read_document
+from perennial.toml_text import toml_line, where_in
 from perennial.training_jobs.config import ResourcesSection
 from perennial.validate_data.config import ExpectationsSection
 

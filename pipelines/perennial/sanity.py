@@ -19,6 +19,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.user_code import LogFormatter
 from perennial.reports.page import SIGNS, Page
 from perennial.runs import Home, age, code_digest
 from perennial.snapshot_data.manifest import take_snapshot
@@ -91,7 +92,7 @@ class Sanity:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         handler = logging.FileHandler(self.log, delay=True)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         root = logging.getLogger()
         root.addHandler(handler)
         try:
@@ -121,9 +122,14 @@ def run_checks(request: Sanity, console: Console) -> SkeletonReport:
 
     console.working("  … reading the data, fitting the task")
     with request.log_to_folder():
-        examination = examine(
-            request.config, Dataset(request.snapshot), only=request.checks, show=show
-        )
+        try:
+            examination = examine(
+                request.config, Dataset(request.snapshot), only=request.checks, show=show
+            )
+        except PerennialError as error:
+            logging.getLogger(__name__).exception("the sanity checks could not be run")
+            error.add_note(f"  log:      {request.log}")
+            raise
         request.store(examination.report, examination.page)
     return examination.report
 

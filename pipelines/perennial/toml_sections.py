@@ -3,7 +3,6 @@
 Files are read with limits, and values that nothing later could carry are refused.
 """
 
-import difflib
 import json
 import re
 import tomllib
@@ -17,10 +16,20 @@ from pathlib import Path
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticUndefined, to_jsonable_python
+from pydantic_core import ErrorDetails
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import REMOVED_OPTIONS, Section
+from perennial.likely_values import sections_in
+from perennial.remedies import (
+    REMOVE,
+    Draft,
+    field_at,
+    find_remedy,
+    place_of,
+    value_at,
+)
+from perennial.toml_text import Location, fix_line, where_in
 
 SHOWN = 20  # mistakes listed at once; a generated file may have thousands
 MAX_BYTES = 1 << 20  # of the longest real contract, 273 kB, nearly four times
@@ -28,8 +37,8 @@ MAX_DEPTH = 32  # KFP, MLflow and pydantic each recurse; the deepest option of o
 MAX_INTEGER = 2**63 - 1  # TOML 1.0 promises 64 bits, and JSON's readers no more
 # Tab and line ends are text; other control characters break paths, logs and pods' arguments.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+NEW_LINE, INDENTED = "\n", "\n            "
 
-Location = tuple[str | int, ...]
 Document = typing.TypeVar("Document", bound=Section)
 
 
@@ -49,7 +58,7 @@ class Problem:
         lines = [f"{self.where}{f' = {self.found}' if self.found else ''}"]
         lines.append(f"  expected: {self.expected}")
         if self.write:
-            lines.append(f"  write:    {self.write}")
+            lines.append(f"  write:    {self.write.replace(NEW_LINE, INDENTED)}")
         return "\n".join(lines)
 
 
@@ -85,7 +94,10 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
         raise ContractError(path, unusable)
     dates = [
         Problem(
-            where_in(path, text, place), str(found), "no date", f'"{found}", if a text is meant'
+            where_in(path, text, place),
+            str(found),
+            "no date",
+            f'{place[-1]} = "{found}"  # if a text is meant',
         )
         for place, found in _walk(document)
         if isinstance(found, date | time) and not _takes_anything(kind, place)
@@ -95,10 +107,21 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
     try:
         return kind.model_validate_json(json.dumps(document, default=str)), text
     except ValidationError as error:
-        found = error.errors()[:SHOWN]
-        raise ContractError(
-            path, [_problem(kind, path, text, document, detail) for detail in found]
-        ) from error
+        draft = Draft(kind, document, text, path.resolve().parent)
+        details = error.errors()[:SHOWN]
+        problems = [_problem(path, draft, detail) for detail in details]
+        # One line may cure two: an option that is missing, and its value under another name.
+        unknown = {
+            problem.write
+            for problem, detail in zip(problems, details, strict=True)
+            if detail["type"] == "extra_forbidden"
+        }
+        kept = [
+            problem
+            for problem, detail in zip(problems, details, strict=True)
+            if detail["type"] != "missing" or problem.write not in unknown
+        ]
+        raise ContractError(path, kept) from error
 
 
 def _read_text(path: Path, what: str) -> str:
@@ -192,7 +215,7 @@ def _find_unusable(document: object) -> Iterator[tuple[Location, str, str]]:
 
 def _takes_anything(kind: type[Section], location: Sequence[str | int]) -> bool:
     """Whether a location lies in a table whose values are the user's own, such as task options."""
-    fields = [_field(kind, location[:depth]) for depth in range(1, len(location))]
+    fields = [field_at(kind, location[:depth]) for depth in range(1, len(location))]
     return any(field is not None and field.annotation == dict[str, JsonValue] for field in fields)
 
 
@@ -201,139 +224,71 @@ def _no_toml(path: Path, text: str, message: str) -> Problem:
     match = re.search(r"at line (\d+)", message)
     lines = text.splitlines()
     number = int(match.group(1)) if match else len(lines)
+    fixed, line = fix_line(text, number)
+    number = fixed or number
+    remedy = line or 'each [section] once, then key = value; texts in "quotes", lists in [brackets]'
+    if "overwrite" in message or "declare" in message or "redefine" in message:
+        remedy = f"{REMOVE}: it stands in the file already"
     line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    remedy = 'each [section] once, then key = value; texts in "quotes", lists in [brackets]'
     return Problem(
         f"{path.name}:{number}: {_shortened(line)}", "", f"valid TOML: {message}", remedy
     )
 
 
-def _problem(
-    kind: type[Section], path: Path, text: str, document: dict[str, object], detail: ErrorDetails
-) -> Problem:
-    location = tuple(part for part in detail["loc"] if isinstance(part, (str, int)))
-    where = where_in(path, text, location)
-    field = _field(kind, location)
+def _problem(path: Path, draft: Draft, detail: ErrorDetails) -> Problem:
+    location = place_of(draft.document, detail)
+    where = where_in(path, draft.text, location)
+    value = value_at(draft.document, location)
+    remedy = find_remedy(draft, detail)
+    kind = detail["type"]
+    if kind == "extra_forbidden" and location[-1] in REMOVED_OPTIONS:
+        held = json.dumps(REMOVED_OPTIONS[str(location[-1])])
+        return Problem(where, "", f"no such option: it was removed, {held} holds always", REMOVE)
+    found = "" if kind in ("missing", "value_error") else json.dumps(value, default=str)
+    if kind == "extra_forbidden":
+        found = "" if isinstance(value, dict) else found
+        expected = _known_names(draft.kind, location[:-1], is_short=bool(remedy))
+    else:
+        field = field_at(draft.kind, location)
+        expected = _expected(detail, field if not remedy or kind == "missing" else None)
+    return Problem(where, _shortened(found), expected, remedy)
+
+
+def _expected(detail: ErrorDetails, field: FieldInfo | None) -> str:
+    """Return what would be right in the place of a wrong or missing value."""
+    purpose = first_sentence(field.description) if field else ""
     match detail["type"]:
-        case "extra_forbidden" if location[-1] in REMOVED_OPTIONS:
-            value = json.dumps(REMOVED_OPTIONS[str(location[-1])])
-            return Problem(where, "", f"no such option: it was removed, {value} holds always", "")
-        case "extra_forbidden":
-            section = _section(kind, location[:-1])
-            known = list(section.model_fields) if section else []
-            near = difflib.get_close_matches(str(location[-1]), known, n=1)
-            expected = f"one of: {', '.join(known)}"
-            return Problem(where, "", expected, f"{near[0]} (did you mean this?)" if near else "")
         case "missing":
-            purpose = first_sentence(field.description) if field else ""
-            example = "[…]" if len(location) == 1 else "…"
-            shown = f"[{location[0]}]" if len(location) == 1 else f"{location[-1]} = {example}"
-            return Problem(where, "", f"a value; it is required. {purpose}".strip(), shown)
+            return f"a value; it is required. {purpose}".strip()
         case "value_error":
-            return Problem(where, "", str(detail["msg"]).removeprefix("Value error, "), "")
-        case _:
-            found = _shortened(json.dumps(_value(document, location), default=str))
-            expected = str(detail["msg"]).replace("Input should be", "").strip() or detail["msg"]
-            remedy = _remedy(field, location, detail)
-            purpose = first_sentence(field.description) if field and not remedy else ""
-            return Problem(where, found, ". ".join(filter(None, (expected, purpose))), remedy)
+            return str(detail["msg"]).removeprefix("Value error, ")
+        case "union_tag_invalid" | "union_tag_not_found":
+            tags = detail.get("ctx", {}).get("expected_tags", "")
+            return f"a table of one of the kinds {tags}. {purpose}"
+        case "literal_error":
+            purpose = ""
+    message = str(detail["msg"])
+    expected = message.replace("Input should be", "").strip() or message
+    return ". ".join(filter(None, (expected, purpose)))
+
+
+def _known_names(kind: type[Section], location: Location, *, is_short: bool) -> str:
+    """Return the options of a section, or where to read them if the right one is known."""
+    section: type[BaseModel] | None = kind
+    if location:
+        field = field_at(kind, location)
+        section = next(iter(sections_in(field.annotation)), None) if field is not None else None
+    known = list(section.model_fields) if section is not None else []
+    if is_short and location and kind.__name__ == "Contract":
+        path = ".".join(map(str, location))
+        return f"an option of [{path}]: `perennial options {path}` explains them"
+    return f"one of: {', '.join(known)}" if known else "no such option"
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
 
 
-def _remedy(field: FieldInfo | None, location: tuple[str | int, ...], detail: ErrorDetails) -> str:
-    context = detail.get("ctx", {})
-    if "write" in context:
-        return str(context["write"])
-    allowed = re.findall(r"'([^']+)'", str(context.get("expected", "")))
-    near = difflib.get_close_matches(str(detail["input"]), allowed, n=1, cutoff=0.3)
-    if near:
-        return f'{location[-1]} = "{near[0]}"'
-    if field is not None and field.default is not PydanticUndefined and field.default is not None:
-        default = to_jsonable_python(field.default)
-        return f"{toml_line(str(location[-1]), default)}  (the default)"
-    return ""
-
-
 def first_sentence(text: str | None) -> str:
     """Return the first sentence of a documentation."""
     return re.split(r"(?<=[.;:])\s", " ".join((text or "").split()))[0].rstrip(";:")
-
-
-def _field(model: type[BaseModel], location: Sequence[str | int]) -> FieldInfo | None:
-    parent = _section(model, location[:-1])
-    return parent.model_fields.get(str(location[-1])) if parent and location else None
-
-
-def _section(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | None:
-    """The pydantic model that a location inside a document lies in."""
-    current: type[BaseModel] | None = model
-    for part in location:
-        if current is None or str(part) not in current.model_fields:
-            # Keys of dictionaries are the user's own; their values may be sections again.
-            continue
-        current = next(iter(sections_in(current.model_fields[str(part)].annotation)), None)
-    return current
-
-
-def sections_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """The sections that a field of this type may hold, in the order of its declaration."""
-    if isinstance(annotation, type) and not typing.get_args(annotation):
-        yield from [annotation] if issubclass(annotation, BaseModel) else []
-    for argument in typing.get_args(annotation):
-        yield from sections_in(argument)
-
-
-def _value(document: object, location: Sequence[str | int]) -> object:
-    for part in location:
-        if isinstance(document, dict):
-            document = document.get(part, document)
-        elif isinstance(document, list) and isinstance(part, int):
-            document = document[part]
-    return document
-
-
-def where_in(path: Path, text: str, location: Sequence[str | int]) -> str:
-    """`contract.toml:12 [section] key`, the line found by reading the text."""
-    parts = [str(part) for part in location]
-    section = parts[0] if parts else ""
-    key = ".".join(parts[1:])
-    line = _line_of(text, section, parts[1] if len(parts) > 1 else "")
-    return f"{path.name}{f':{line}' if line else ''} [{section}]{f' {key}' if key else ''}"
-
-
-def _line_of(text: str, section: str, key: str) -> int | None:
-    inside, header_line = False, None
-    for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[+\s*([\w.\"-]+)", line)
-        if header:
-            names = header.group(1).split(".")
-            inside = names[0] == section
-            if inside and (header_line is None or key in names[1:]):
-                header_line = number
-        elif inside and key and re.match(rf"\s*\"?{re.escape(key)}\"?\s*[=.]", line):
-            return number
-    return header_line
-
-
-def toml_line(key: str, value: JsonValue) -> str:
-    """An option as it is written in a file; one that is not set is a comment."""
-    if value is None:
-        return f"# {key} is not set"
-    return f"{key} = {toml_value(value)}"
-
-
-def toml_value(value: JsonValue) -> str:
-    """A value as it is written in a file."""
-    if isinstance(value, dict):
-        pairs = (
-            f"{json.dumps(key)} = {toml_value(item)}"
-            for key, item in value.items()
-            if item is not None
-        )
-        return "{ " + ", ".join(pairs) + " }" if value else "{}"
-    if isinstance(value, list):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Bugs that one, two or three rows show: each must be caught by `few_rows`, refusals only named."""
+"""Bugs that one, two or three rows show: each must be caught by `few_rows`."""
 
 import pytest
 import torch
@@ -87,7 +87,7 @@ class RankedPredictions(TabularRegression):
         return super().predict(output) * (output / output.abs().max()).squeeze(-1)
 
 
-@planted(outcome="warned", hint="error")
+@planted(hint="fail with this error")
 class NeedsTwoRows(TabularClassification):
     """the model refuses a batch of one row"""
 

@@ -15,8 +15,9 @@ from perennial.check_skeleton.config import (
 )
 from perennial.check_skeleton.made_up_inputs import (
     RefusedInputsError,
+    describe_exception,
+    find_cast,
     find_failure_on_real_rows,
-    find_method,
     is_label_unread,
 )
 from perennial.check_skeleton.registry import FOUNDATION, Check, Judge, load_checks
@@ -77,7 +78,7 @@ def examine(
                 baselines = measure_baselines(subject, test_rows, snapshot.data.time, positions)
         except Exception as error:  # user code may raise anything; verdicts must still be written
             logging.getLogger(__name__).exception("baselines failed")
-            baselines = Baselines(notes=(f"not measured: {type(error).__name__}: {error}",))
+            baselines = Baselines(notes=(f"not measured: {describe_exception(error)}",))
     found = SkeletonReport(results=results, baselines=baselines.scores)
     page = build_page(found, make_preview(subject), baselines.notes, INITIAL_LOSS_TOLERANCE)
     return Examination(found, page, baselines.rows)
@@ -137,11 +138,14 @@ def _judge_exception(check: Check, subject: Subject, error: Exception) -> CheckR
     if isinstance(error, PerennialError):
         problem = str(error)
     if problem:
-        return judge.failed(problem, hint="call the same method on a few rows in a notebook")
+        hint = "call the same method on a few rows in a notebook"
+        if cast := find_cast(subject):
+            hint = f"write at the end of encode, before it returns the batch: {cast}"
+        return judge.failed(problem, hint=hint)
     if isinstance(error, RefusedInputsError):
         return judge.unmeasured(str(error))
     return judge.warned(
-        f"{find_method(error)} raises {type(error).__name__}: {error}",
+        describe_exception(error),
         hint="the task does not raise on rows of the data, so this may not be a bug: see which "
         "rows or tensors the check passes, and whether a training or a request could pass them",
     )

@@ -18,7 +18,7 @@ from perennial.check_skeleton.subject import (
     select_head,
     select_rows,
 )
-from perennial.contracts.user_code import user_code
+from perennial.contracts.user_code import place_of, user_code
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
 TRIED_ROWS = 512
@@ -30,10 +30,7 @@ class RefusedInputsError(Exception):
     """The task raises on inputs that a check made up."""
 
     def __init__(self, inputs: str, error: Exception) -> None:
-        super().__init__(
-            f"{find_method(error)} raises {type(error).__name__} on {inputs}, which this check "
-            f"makes up: {' '.join(str(error).split())[:200]}"
-        )
+        super().__init__(f"on {inputs}, which this check makes up, {describe_exception(error)}")
 
 
 @contextmanager
@@ -62,6 +59,13 @@ def find_method(error: Exception) -> str:
     return next((name for name in frames if name in methods), "the task")
 
 
+def describe_exception(error: Exception) -> str:
+    """Return which method of the task raised what, and where in the user's own file."""
+    place, text = place_of(error), " ".join(str(error).split())[:200]
+    found = f"{find_method(error)} raises {type(error).__name__}: {text}"
+    return f"{found} ({place})" if place else found
+
+
 @once
 def find_failure_on_real_rows(subject: Subject) -> str:
     """Return the error that the task raises on rows of the data; empty where it raises none.
@@ -72,8 +76,43 @@ def find_failure_on_real_rows(subject: Subject) -> str:
         with user_code("the task"):
             _use_on_real_rows(subject)
     except Exception as error:  # user code may raise anything
-        return f"{find_method(error)} raises {type(error).__name__}: {error}"
+        return describe_exception(error)
     return ""
+
+
+@once
+def find_cast(subject: Subject) -> str:
+    """Return the lines for `encode` that cast what model or losses reject; empty if none help."""
+    try:
+        batch = select_head(subject.train, min(PROBED_ROWS, subject.task.scoring_rows))
+    except Exception:  # user code may raise anything
+        return ""
+    doubles = [name for name, tensor in inputs_of(batch).items() if tensor.dtype == torch.float64]
+    label = [LABEL] if LABEL in batch else []
+    for floats, longs in (
+        *((doubles, []), ([], label), (label, [])),
+        *((doubles, label), (doubles + label, [])),
+    ):
+        casts = dict.fromkeys(floats, "float") | dict.fromkeys(longs, "long")
+        changed = {
+            name: getattr(tensor, casts[name])() if name in casts else tensor
+            for name, tensor in batch.items()
+        }
+        try:
+            with torch.no_grad(), user_code("the task"):
+                output = run_model(evaluated(subject.build_model()), changed)
+                is_right = len(subject.task.losses(output, changed)) == len(batch[LABEL])
+        except Exception:  # user code may raise anything
+            continue
+        if casts and is_right:
+            return "; ".join(write_cast(name, cast) for name, cast in casts.items())
+    return ""
+
+
+def write_cast(name: str, cast: str) -> str:
+    """Return the line of `encode` that casts a tensor of the batch."""
+    key = "LABEL" if name == LABEL else f'"{name}"'
+    return f"batch[{key}] = batch[{key}].{cast}()"
 
 
 def _use_on_real_rows(subject: Subject) -> None:

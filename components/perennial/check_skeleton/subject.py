@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
+from perennial.contracts.user_code import explain
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
@@ -278,8 +279,8 @@ def _naming(part: str) -> Iterator[None]:
     except Exception as error:  # user code may raise anything
         raise BadTaskError(
             f"the task's {part} failed on the training split",
-            evidence=f"{type(error).__name__}: {error}",
-            action="call it on a few rows in a notebook; the traceback is in the step's log",
+            evidence=explain(error),
+            action="call it on a few rows in a notebook; the traceback is in the log",
         ) from error
 
 

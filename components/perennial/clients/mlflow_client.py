@@ -64,9 +64,12 @@ KNOWN = (
         "see which process uses it (`fuser` names it), and run this again when it has ended",
     ),
     (
-        re.compile(
-            r".*(not a database|malformed|no such table|no such column|unable to open)", re.S
-        ),
+        re.compile(r".*(readonly database|disk is full|unable to open|disk I/O error)", re.S),
+        "MLflow's database cannot be opened or written",
+        "check the rights on its folder and the free space there, or choose another with --home",
+    ),
+    (
+        re.compile(r".*(not a database|malformed|no such table|no such column)", re.S),
         "MLflow's database is damaged",
         "restore it from a backup. The models' files and the records of promotions lie in the "
         "object store and are not affected",

@@ -7,7 +7,9 @@ process with success before its work is done.
 import faulthandler
 import importlib
 import inspect
+import logging
 import os
+import re
 import signal
 import sys
 import sysconfig
@@ -17,9 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from traceback import walk_stack, walk_tb
+from traceback import format_exception, walk_stack, walk_tb
 from types import FrameType, ModuleType, TracebackType
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from typing_extensions import override
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.old_names import find_old_names
@@ -33,6 +37,9 @@ DEFAULT_IMPORT_SECONDS = 120.0
 INTERRUPTIONS, INTERRUPTION_SECONDS = 3, 5.0
 EXIT_CODE = 2
 _OWN = Path(__file__).resolve().parents[1]
+OWN_NAME = "perennial"
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_MARKS = re.compile(r"\s*[~^][~^\s]*")
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
@@ -231,17 +238,91 @@ def _too_slow(module: str, seconds: float, place: str) -> BadTaskError:
     )
 
 
+def place_of(error: BaseException) -> str:
+    """Return where the user's own code raised an exception, as `cancer.py:29 in fit`; or empty."""
+    seen: BaseException | None = error
+    while seen is not None:
+        frames = [_named(frame, line) for frame, line in walk_tb(seen.__traceback__)]
+        if own := [each for each in frames if _is_users(each[0])]:
+            return _format_place(*own[-1])
+        seen = seen.__cause__ or seen.__context__
+    return ""
+
+
+def place_in(trace: str) -> str:
+    """Return the innermost place in the user's own code of a traceback's text; or empty."""
+    own = [each for each in _FRAME.findall(trace) if _is_users(each[0])]
+    return _format_place(*own[-1]) if own else ""
+
+
+def explain(error: BaseException) -> str:
+    """Return an error for people: its message, and where the user's own code raised it."""
+    place = place_of(error)
+    if isinstance(error, PerennialError):
+        known = not place or place in str(error)
+        return str(error) if known else f"{error}\n  raised:   {place}"
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"{text}, raised at {place}" if place else text
+
+
+def format_traceback(error: BaseException) -> str:
+    """Return an exception's traceback, for a log."""
+    return without_marks("".join(format_exception(error)))
+
+
+def shorten_trace(text: str, most: int) -> str:
+    """Return the message at the end of a process's output, and the place in the user's own code."""
+    lines = [line.rstrip() for line in without_marks(text).splitlines() if line.strip()]
+    frames = [number for number, line in enumerate(lines) if _FRAME.search(line)]
+    after = lines[frames[-1] + 1 :] if frames else lines
+    message = [line for line in after if not (frames and line.startswith("    "))]
+    place = place_in(text)
+    shown = " / ".join(line.strip() for line in message[-most:])
+    return f"{shown} (raised at {place})" if place else shown
+
+
+def without_marks(trace: str) -> str:
+    """Return a traceback without the lines that only underline the one above."""
+    return "".join(line for line in trace.splitlines(keepends=True) if not _MARKS.fullmatch(line))
+
+
+class LogFormatter(logging.Formatter):
+    """Formats log records; tracebacks without underlined lines."""
+
+    @override
+    def formatException(self, ei: Any) -> str:
+        """Return a traceback's text."""
+        return without_marks(super().formatException(ei))
+
+
 def _place_of(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """File, line and function of the innermost frame of the user's own; else of the innermost."""
-    named = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames]
+    """Return the innermost frame of the user's own; else the innermost."""
+    named = [_named(frame, line) for frame, line in frames]
     own = [each for each in named if _is_users(each[0])]
-    if not (own or named):
-        return "an unknown place"
-    file, line, function = (own or named)[-1]
-    return f'"{file}", line {line}, in {function}'
+    return _format_place(*(own or named)[-1]) if named else "an unknown place"
+
+
+def _named(frame: FrameType, line: int) -> tuple[str, int, str]:
+    return frame.f_code.co_filename, line, frame.f_code.co_name
+
+
+def _format_place(file: str, line: int | str, function: str) -> str:
+    """Return `cancer.py:29 in fit`; the file as it is imported, so with its packages' folders."""
+    path = Path(file)
+    roots = [Path(root) for root in sys.path if root and path.is_relative_to(root)]
+    root = max(roots, key=lambda each: len(each.parts), default=path.parent)
+    return f"{path.relative_to(root)}:{line} in {function}"
 
 
 def _is_users(file: str) -> bool:
-    if file.startswith("<") or Path(file).resolve().is_relative_to(_OWN / "contracts"):
+    """Whether a file is neither of Python, nor of an installed package, nor of Perennial."""
+    if file.startswith("<") or "site-packages" in file or file.startswith(_LIBRARIES):
         return False
-    return "site-packages" not in file and not file.startswith(_LIBRARIES)
+    path = Path(file).resolve()
+    roots = [Path(root).resolve() for root in sys.modules[OWN_NAME].__path__]
+    inner = next((path.relative_to(root).parts for root in roots if path.is_relative_to(root)), ())
+    # A registered model carries a copy of Perennial, whose reference tasks are examples for users.
+    if not inner and OWN_NAME in path.parts:
+        after = path.parts[len(path.parts) - path.parts[::-1].index(OWN_NAME) :]
+        inner = after if len(after) > 1 and (_OWN / after[0]).is_dir() else ()
+    return not inner or inner[0] == "tasks"

@@ -1,11 +1,15 @@
 """Task: what a user writes; the engine does everything else of a training."""
 
 import difflib
+import importlib.util
 import inspect
+import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, TypeGuard
 
 import numpy as np
@@ -13,10 +17,12 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 from torch import Tensor, nn
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
+from perennial.contracts.old_names import OLD
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.contracts.user_code import guard_methods, import_user_module, user_code
@@ -370,14 +376,18 @@ def load_task_type(path: str) -> type[Task]:
         BadTaskError: it does not import or is not a complete `Task`.
     """
     module_name, _, class_name = path.partition(":")
+    _refuse_misspelt_module(module_name, class_name)
     module = import_user_module(module_name, place=f"model.task = {path!r}")
     task_type: object = getattr(module, class_name, None)
     if task_type is None:
         classes = sorted(name for name, value in vars(module).items() if _is_task(value))
+        near = difflib.get_close_matches(class_name, classes, n=1, cutoff=0.3)
         raise BadTaskError(
             f"model.task = {path!r}: {module_name} has no {class_name!r}",
             evidence=f"its tasks are: {', '.join(classes) or 'none'}",
-            action="correct the name after the colon",
+            action=f'write task = "{module_name}:{(near or classes)[0]}"  # in [model]'
+            if classes
+            else "correct the name after the colon",
         )
     if not _is_task(task_type):
         raise BadTaskError(
@@ -397,6 +407,24 @@ def load_task_type(path: str) -> type[Task]:
     return task_type
 
 
+def _refuse_misspelt_module(module: str, class_name: str) -> None:
+    """Refuse a module that does not exist where one of nearly its name lies beside the contract.
+
+    Raises:
+        BadTaskError: so it is; the line to write is in it.
+    """
+    top = module.partition(".")[0]
+    if top in sys.modules or top == OLD or importlib.util.find_spec(top) is not None:
+        return
+    beside = [file.stem for file in Path(sys.path[0] or ".").glob("*.py")]
+    if near := difflib.get_close_matches(top, beside, n=1):
+        raise BadTaskError(
+            f"model.task = '{module}:{class_name}': there is no module {top!r}",
+            evidence=f"beside the contract lies {near[0]}.py",
+            action=f'write task = "{near[0]}{module.removeprefix(top)}:{class_name}"  # in [model]',
+        )
+
+
 def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Section:
     """Validate the contract's `model.options` as the task's own section.
 
@@ -412,12 +440,22 @@ def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Se
         raise BadTaskError(
             f"{where}: {first['msg']}",
             evidence=f"got {first['input']!r}",
-            action=f"{task_type.__name__} takes: "
-            f"{', '.join(task_type.Options.model_fields) or 'no options'}",
+            action=_correct_option(task_type, first),
         ) from error
     if isinstance(checked, MeasuredOptions):
         _require_catalogued(task_type, directions_of(*checked.metrics))
     return checked
+
+
+def _correct_option(task_type: type[Task], mistake: ErrorDetails) -> str:
+    """Return the line with the nearest option, or all options of a task."""
+    known = list(task_type.Options.model_fields)
+    name = str(mistake["loc"][0]) if mistake["loc"] else ""
+    near = difflib.get_close_matches(name, known, n=1)
+    if mistake["type"] == "extra_forbidden" and near and len(mistake["loc"]) == 1:
+        value = json.dumps(mistake["input"], default=str)
+        return f"write {near[0]} = {value}  # in [model.options]"
+    return f"{task_type.__name__} takes: {', '.join(known) or 'no options'}"
 
 
 def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, str]) -> None:
@@ -439,9 +477,13 @@ def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, s
     for place, name in named.items():
         if len(known) > 1 and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            action = f"write {near[0]!r}" if near else "choose one of them"
+            section, _, key = place.removesuffix(f".{name}").rpartition(".")
+            line = f'{key} = "{near[0]}"' if near and place == f"{section}.{key}" else ""
+            if near and not line:
+                section, line = f"{section}.{key}", f"{near[0]} = …"
+            action = f"write {line}  # in [{section}]" if line else "choose one of them"
             if takes_more and find_metric(name) is not None:
-                action = f"add it: model.options.metrics = {[*more, name]}"
+                action = f"write metrics = {json.dumps([*more, name])}  # in [model.options]"
             raise BadTaskError(
                 f"{place} names {name!r}, which {task_type.__name__} does not measure",
                 evidence=f"its metrics are: {', '.join(known)}",

@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 import time
-import traceback
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from perennial.contracts.environment import leave_tracking_run
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.contracts.user_code import no_silent_exit, user_code
+from perennial.contracts.user_code import format_traceback, no_silent_exit, user_code
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
@@ -283,7 +282,7 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
         step=step,
         type=type(error).__name__,
         message=text,
-        traceback="".join(traceback.format_exception(error)),
+        traceback=format_traceback(error),
         time=time.time(),
         is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
         is_outage=isinstance(error, PerennialError) and is_outage(error),

@@ -28,6 +28,7 @@ from perennial.clients.pyfunc_flavor import PROGRAM
 from perennial.contracts.data import Split
 from perennial.contracts.gate import Serving
 from perennial.contracts.training import Challenger
+from perennial.contracts.user_code import shorten_trace
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Floats
 from perennial.engine.export import WEIGHTS_FILE
@@ -235,14 +236,14 @@ class _CleanProcess:
     def failure(self) -> str:
         """Wait for the process's end and return its cause."""
         self._wait()
-        text = self._errors.read_text(errors="replace")
-        last = [line.strip() for line in text.splitlines() if line.strip()][-LAST_LINES:]
+        last = shorten_trace(self._errors.read_text(errors="replace"), LAST_LINES)
         if self._exit_code == -signal.SIGKILL:
             reason = f"it was killed: it timed out after {SECONDS} s, or memory ran out"
-            return " / ".join((reason, *last))
+            return " / ".join(filter(None, (reason, last)))
         if self._exit_code == 0:
-            return " / ".join(("the model's code ended the process before it answered", *last))
-        return " / ".join(last) or f"the process ended with exit code {self._exit_code}"
+            reason = "the model's code ended the process before it answered"
+            return " / ".join(filter(None, (reason, last)))
+        return last or f"the process ended with exit code {self._exit_code}"
 
     def _wait(self) -> None:
         if self._exit_code is None:

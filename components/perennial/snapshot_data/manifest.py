@@ -1,6 +1,7 @@
 """Take a snapshot: list the partitions, pin their bytes and check that they are one table."""
 
 import difflib
+import json
 import logging
 import re
 from collections import Counter
@@ -55,8 +56,24 @@ def check_roles(data: DataSection, split: SplitSection, columns: Mapping[str, st
         raise BadDataError(
             "the contract's [data] and [split] do not fit the dataset's columns",
             evidence="; ".join(problems),
-            action=f"correct the contract; the dataset has {_shown(columns)}",
+            action=_correct_columns(data, columns),
         )
+
+
+def _correct_columns(data: DataSection, columns: Mapping[str, str]) -> str:
+    """Return the lines of [data] with the nearest columns, and the columns that there are."""
+    lines = []
+    for role, names in _named_columns(data):
+        if role == "available_at" or all(name in columns for name in names):
+            continue
+        near = [([name] if name in columns else _nearest(name, columns)) for name in names]
+        if not all(near):
+            continue
+        written = [each[0] for each in near]
+        value = written[0] if role in ("label", "time", "group") else written
+        lines.append(f"{role} = {json.dumps(value, ensure_ascii=False)}  # in [data]")
+    known = f"the dataset has {_shown(columns)}"
+    return f"write {' and '.join(lines)}; {known}" if lines else f"correct the contract; {known}"
 
 
 def _shown(columns: Mapping[str, str]) -> str:

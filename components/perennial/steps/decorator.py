@@ -4,7 +4,6 @@ import hashlib
 import inspect
 import logging
 import shutil
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -19,7 +18,14 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import NO_RUN, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json, cut_sections
-from perennial.contracts.user_code import RunStopped, no_silent_exit, user_code
+from perennial.contracts.user_code import (
+    LogFormatter,
+    RunStopped,
+    explain,
+    format_traceback,
+    no_silent_exit,
+    user_code,
+)
 from perennial.steps.journal import Journal
 from perennial.steps.lease import follow_lease
 from perennial.steps.parameters import resolve
@@ -146,7 +152,7 @@ class _Attempt:
                     key=self.key,
                     log=log,
                     error=_readable(error),
-                    traceback="".join(traceback.format_exception(error)),
+                    traceback=format_traceback(error),
                 )
                 self._publish_report(error)
                 raise
@@ -227,7 +233,7 @@ def _logging_to(path: str) -> Iterator[None]:
     root = logging.getLogger()
     previous_level = root.level
     for handler in handlers:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:
@@ -240,8 +246,6 @@ def _logging_to(path: str) -> Iterator[None]:
 
 
 def _readable(error: BaseException) -> str:
-    if isinstance(error, PerennialError):
-        return str(error)
     if isinstance(error, ValidationError):
         return f"a value does not fit {error.title}: {error}"
-    return f"{type(error).__name__}: {error}"
+    return explain(error)

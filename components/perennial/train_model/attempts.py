@@ -10,7 +10,7 @@ from types import FrameType, MappingProxyType
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError, TrainingFailedError
-from perennial.contracts.user_code import RunStopped
+from perennial.contracts.user_code import RunStopped, place_in, without_marks
 from perennial.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
 from perennial.training_jobs.launcher import JobState, Launcher
 
@@ -129,10 +129,11 @@ def training_failed(
             action="read the stacks of the rank that is behind in errors/hang-rank-*.txt; raise "
             "training.watchdog.minimum_seconds if the step was only slow",
         )
-    frames = failure.traceback.strip().splitlines()
+    frames = without_marks(failure.traceback).strip().splitlines()
+    place = place_in(failure.traceback)
     return TrainingFailedError(
         f"rank {failure.rank} failed at step {failure.step}: {failure.type}: {failure.message}",
-        evidence="\n".join(frames[-LOG_LINES:]),
+        evidence=f"raised at {place}" if place else "\n".join(frames[-LOG_LINES:]),
         action=f"read the logs of all ranks, beside {log}",
     )
 
@@ -140,7 +141,8 @@ def training_failed(
 def _tail(path: Path) -> str:
     if not path.is_file():
         return "(no log)"
-    return "\n".join(path.read_text(errors="replace").splitlines()[-LOG_LINES:])
+    text = without_marks(path.read_text(errors="replace"))
+    return "\n".join(text.splitlines()[-LOG_LINES:])
 
 
 @contextmanager

@@ -216,8 +216,8 @@ def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) ->
         yield Claim(
             f"missing_share:{feature}",
             feature,
-            "find out why it is missing, or state its usual "
-            f"share as expectations.columns.{feature}.max_missing_share",
+            "find out why it is missing, or state its usual share as max_missing_share under "
+            "[expectations.columns.NAME]",
             high=section.max_missing_share,
             severity="warning",
         )
@@ -281,7 +281,8 @@ def _leakage_claims(feature: str, section: ExpectationsSection, facts: Facts) ->
     if f"leakage_auc:{feature}" in facts.values and feature not in section.leakage_allow:
         hint = (
             "it predicts the label almost alone (possible leakage); it is probably recorded after "
-            "the label: remove it, or list it under expectations.leakage_allow if you know why"
+            "the label: list it under data.meta, or under expectations.leakage_allow if you know "
+            "why it is legitimate"
         )
         auc = f"leakage_auc:{feature}"
         yield Claim(auc, feature, hint, high=section.leakage_auc_fail)

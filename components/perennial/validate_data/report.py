@@ -1,6 +1,8 @@
 """The page that shows a validation: the verdict first, then the facts and their pictures."""
 
+import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
@@ -53,7 +55,7 @@ def validation_page(
 ) -> Page:
     """Return the page of a validation."""
     page = Page("Validate data", outcome=outcome_of(report), summary=summary_of(report))
-    _add_verdict(page, report)
+    _add_verdict(page, report, snapshot, section)
     page.heading("Facts")
     page.values(
         {
@@ -69,17 +71,40 @@ def validation_page(
     return page
 
 
-def _add_verdict(page: Page, report: ValidationReport) -> None:
+def remedies(
+    expectations: Sequence[Expectation], snapshot: Snapshot, section: ExpectationsSection
+) -> Iterator[tuple[str, str]]:
+    """Yield each remedy once: the subjects that it is for, and what to do, with lines to paste."""
+    subjects: dict[str, list[str]] = {}
+    for each in expectations:
+        subjects.setdefault(each.hint, []).append(each.subject)
+    for hint, found in subjects.items():
+        names = list(dict.fromkeys(found))
+        columns = [name for name in names if name in snapshot.columns]
+        lines = []
+        if "leakage_allow" in hint:
+            allowed = [*section.leakage_allow, *names]
+            lines.append(f"leakage_allow = {json.dumps(allowed)}  # in [expectations]")
+        if "data.meta" in hint and columns:
+            lines.append(f"meta = {json.dumps([*snapshot.data.meta, *columns])}  # in [data]")
+        written = f"; to paste: {'; or '.join(lines)}" if lines else ""
+        yield ", ".join(names), f"{hint}{written}"
+
+
+def _add_verdict(
+    page: Page, report: ValidationReport, snapshot: Snapshot, section: ExpectationsSection
+) -> None:
     page.heading("Verdict")
     not_met = [each for each in report.expectations if each.outcome != "passed"]
     not_met.sort(key=lambda each: ("critical", "warning", "info").index(each.severity))
     if not_met:
         page.table(
-            ["Subject", "Severity", "Expected", "Observed", "What to do"],
-            [[e.subject, e.severity, e.expected, e.observed, e.hint] for e in not_met],
+            ["Subject", "Severity", "Expected", "Observed"],
+            [[e.subject, e.severity, e.expected, e.observed] for e in not_met],
             caption="Expectations that are not met",
             outcomes=[_colour(each) for each in not_met],
         )
+        page.table(["Subject", "What to do"], list(remedies(not_met, snapshot, section)))
     met = [each for each in report.expectations if each.outcome == "passed"]
     lines = (f"{e.subject}: {e.expected}; observed {e.observed} ({e.severity})" for e in met)
     page.details(f"{len(met)} expectations are met", "\n".join(lines))

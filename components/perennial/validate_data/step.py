@@ -10,10 +10,10 @@ from perennial.contracts.validation import ValidationReport
 from perennial.data.dataset import Dataset
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.validate_data.claims import all_claims
-from perennial.validate_data.config import ValidateDataConfig
+from perennial.validate_data.config import ExpectationsSection, ValidateDataConfig
 from perennial.validate_data.expectations import judge
 from perennial.validate_data.facts import gather_facts
-from perennial.validate_data.report import summary_of, validation_page
+from perennial.validate_data.report import remedies, summary_of, validation_page
 
 SUITE_FILE = "suite.json"
 
@@ -43,16 +43,20 @@ def validate_data_step(
     write_atomically(Path(validation) / SUITE_FILE, suite.encode())
     validation_page(found, taken, section, facts.label).write(Path(report))
     if found.failures:
-        raise _bad_data(found)
+        raise _bad_data(found, taken, section)
     return StepResult(metrics=_scalars(found), summary=summary_of(found))
 
 
-def _bad_data(report: ValidationReport) -> BadDataError:
+def _bad_data(
+    report: ValidationReport, snapshot: Snapshot, section: ExpectationsSection
+) -> BadDataError:
     failures = report.failures
     return BadDataError(
         f"the data is not fit to train on: {len(failures)} critical expectations are not met",
         evidence="; ".join(f"{e.subject}: {e.expected}, observed {e.observed}" for e in failures),
-        action="; ".join(dict.fromkeys(f"{each.subject}: {each.hint}" for each in failures)),
+        action="\n            ".join(
+            f"{subjects}: {remedy}" for subjects, remedy in remedies(failures, snapshot, section)
+        ),
     )
 
 

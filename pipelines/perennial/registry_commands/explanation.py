@@ -20,7 +20,7 @@ from perennial.registry_commands.listing import (
     shown_interval,
 )
 from perennial.reports.page import Page
-from perennial.toml_sections import toml_value
+from perennial.toml_text import toml_value
 
 Values: TypeAlias = Sequence[tuple[str, str]]
 

@@ -83,7 +83,7 @@ def test_weights_missing_from_one_trial_are_a_difference():
 def outcome(message, **values):
     failure = RankFailure(
         rank=0, step=1, type="RuntimeError", message=message, time=0.0, is_consequence=False,
-        traceback='File "task.py", line 7',
+        traceback='File "/work/task.py", line 7, in forward',
     )  # fmt: skip
     training = TrainingSection()
     trial = Trial("ddp", training, 2, "ddp")
@@ -98,7 +98,7 @@ def outcome(message, **values):
         ("[gloo/transport] /gloo/pair.cc Connection reset by peer", "do not match"),
         ("Default process group has not been initialized", "torch.distributed in the task"),
         ("Missing key in checkpoint state_dict", "every parameter and buffer in build_model"),
-        ("whatever", "task.py, line 7"),
+        ("whatever", "task.py:7 in forward"),
     ],
 )
 def test_an_exception_is_traced_to_its_likely_cause(message, cause):

@@ -83,14 +83,14 @@ def test_a_module_that_ends_the_process_is_an_error_of_each_verb(contract, capsy
     assert main([verb, *option, str(file), *home]) == 2
     printed = capsys.readouterr().err
     assert "importing 'ending' tried to end the process: SystemExit" in printed
-    assert f'"{file.parent / "ending.py"}", line 2' in printed
+    assert "ending.py:2 in <module>" in printed
 
 
 @pytest.mark.parametrize("code", ENDINGS.values(), ids=ENDINGS)
 def test_each_way_to_end_the_process_at_import_is_an_error(contract, capsys, code):
     file = contract(code)
     assert main(["check", str(file), "--home", str(file.parent / "home")]) == 2
-    assert f'"{file.parent / "ending.py"}", line 1' in capsys.readouterr().err
+    assert "ending.py:1 in <module>" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["fit", "state", "load_state", "encode", "build_model",
@@ -167,7 +167,7 @@ def test_an_import_without_end_is_stopped_and_says_where_it_was(
     assert main(["check", str(file), "--home", str(file.parent / "home")]) == 2
     printed = capsys.readouterr().err
     assert "importing 'ending' did not end within 0.1 s" in printed
-    assert f'"{file.parent / "ending.py"}", line' in printed
+    assert "ending.py:" in printed
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 1.0  # that of pytest's own limit
 
 

@@ -131,7 +131,11 @@ def test_metric_that_the_task_lacks_is_found_before_anything_runs(tmp_path, caps
     assert main([verb, str(contract), *home]) == 2
     printed = capsys.readouterr().err
     assert f"{place} names 'roc_acu'" in printed
-    assert "write 'roc_auc'" in printed
+    section, _, key = place.removesuffix(".roc_acu").rpartition(".")
+    line = f'{key} = "roc_auc"  # in [{section}]'
+    assert (
+        f"write {'roc_auc = …  # in [selection.limits]' if 'limits' in place else line}" in printed
+    )
     assert not (tmp_path / "home").exists()
 
 

@@ -80,8 +80,8 @@ def without(line: str) -> str:
 
 # mistake → the text of the contract, and what the message must contain
 MISTAKES = {
-    "misspelt section": (MINIMAL + "\n[trainig]\nsteps = 5\n", ["[trainig]", "training (did you mean"]),
-    "misspelt key": (with_line("training", "stepz = 5"), ["stepz", "steps (did you mean", ":13"]),
+    "misspelt section": (MINIMAL + "\n[trainig]\nsteps = 5\n", ["[trainig]", "write:    [training]"]),
+    "misspelt key": (with_line("training", "stepz = 5"), ["stepz", "write:    steps = 5", ":13"]),
     "text for a number": (with_line("training", 'steps = "many"'), ['"many"', "integer", "steps = "]),
     "fraction for a count": (with_line("training", "steps = 1.5"), ["1.5", "integer"]),
     "zero steps": (with_line("training", "steps = 0"), ["steps = 0", "greater than or equal to 1"]),
@@ -155,7 +155,7 @@ MISTAKES = {
     ),
     "waiver without a reason": (with_line("skeleton", 'waivers = { initial_loss = "" }'), ["initial_loss"]),
     "waiver of an unknown check": (with_line("skeleton", 'waivers = { inital_loss = "x" }'), ["inital_loss", "initial_loss"]),
-    "broken TOML": ("[model\nname = 1", ["contract.toml:1: [model", "valid TOML: ", "line 1", "write:    each [section]"]),
+    "broken TOML": ("[model\nname = 1", ["contract.toml:1: [model", "valid TOML: ", "line 1", "write:    [model]"]),
     "TOML that ends too early": ('[model]\nname = "a', ['contract.toml:2: name = "a', "valid TOML"]),
     "an empty file": ("", ["[model]", "required"]),
     "a tag for a training's image": (

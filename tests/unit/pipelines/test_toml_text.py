@@ -7,7 +7,8 @@ import pytest
 
 from perennial.contract import Contract, load_contract
 from perennial.contracts.errors import PerennialError
-from perennial.toml_sections import ContractError, sections_in
+from perennial.likely_values import sections_in
+from perennial.toml_sections import ContractError
 
 pytestmark = pytest.mark.hostile
 MINIMAL = """[model]

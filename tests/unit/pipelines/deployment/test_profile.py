@@ -50,7 +50,7 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
         (f"perennial-data@{DIGEST}", "perennial-data:latest", r"\[images\] data = .*perennial-data:latest"),
         (f"registry.example/perennial-data@{DIGEST}", "", r"\[images\] data"),
         ("https://kubeflow.example/pipeline\"\n", "\"\n", "'' is not an address that a pod can reach; begin it with http://"),
-        ("[server]", "[sever]", r"did you mean this\?"),
+        ("[server]", "[sever]", r"write:    \[server\]"),
         ("https://kubeflow.example", "http://kubeflow.example", "send credentials unencrypted"),
         ("https://kubeflow.example", "https://me:word@kubeflow.example", "comes with a user or password"),
         ('"s3://perennial/store"', '"/var/store"', "not an address that a pod can reach"),

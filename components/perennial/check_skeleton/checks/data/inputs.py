@@ -21,6 +21,7 @@ from perennial.check_skeleton.checks.data.signals import (
     measure_signal,
     probe_rows,
 )
+from perennial.check_skeleton.made_up_inputs import write_cast
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
@@ -162,8 +163,9 @@ def check_input_form(subject: Subject, judge: Judge) -> CheckResult:
     if doubles := [name for name, tensor in inputs.items() if tensor.dtype == torch.float64]:
         return judge.warned(
             f"{', '.join(doubles)}: float64",
-            hint="cast to float32 in encode: weights are float32, so float64 only doubles memory "
-            "and time, or the model raises an error",
+            hint="weights are float32, so float64 doubles memory and time, or the model raises an "
+            "error: write at the end of encode, before it returns the batch: "
+            + "; ".join(write_cast(name, "float") for name in doubles),
         )
     if pixels := [
         name

@@ -8,7 +8,7 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.made_up_inputs import find_method
+from perennial.check_skeleton.made_up_inputs import describe_exception
 from perennial.check_skeleton.models import (
     BATCH_STATISTICS,
     DROPOUTS,
@@ -20,7 +20,7 @@ from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, are_equal, seeded
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import predict_batch
-from perennial.engine.serving.pyfunc import ServedModel
+from perennial.engine.serving.pyfunc import ServedModel, predict_rows
 from perennial.engine.serving.servable import input_columns
 from perennial.engine.task import Batch, inputs_of
 
@@ -254,10 +254,10 @@ def _sum_outputs(model: nn.Module, inputs: Batch) -> dict[str, float]:
     tolerance=f"{SAME:g} of the largest",
 )
 def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
-    """Check that answers for one to three rows have the right shape and equal those among more."""
+    """Check that one to three rows get answers, and the same ones as among more."""
     together = subject.task.scored_together
     rows = subject.validation_rows.head(MANY * together)
-    model, refused = build_noisy_model(subject), list[str]()
+    model = build_noisy_model(subject)
     ways = dict(_list_ways(subject, model))
     for way, answer in ways.items():
         try:
@@ -265,31 +265,32 @@ def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
         except Exception as error:  # user code may raise anything
             if way != WAYS[-1]:
                 raise
-            refused.append(f"{way}, {len(rows)}: {find_method(error)} raises {error}")
-            break
+            return judge.warned(
+                f"{way}: {len(rows)} rows: {describe_exception(error)}",
+                hint="requests fail with an error: they have the features alone, without the label "
+                "and columns of other roles",
+            )
         if way == WAYS[0] and not torch.equal(answer(rows), whole):
             return judge.skipped("outputs are random in evaluation mode: see `modes`")
         for count in COUNTS:
             some = count if way == WAYS[0] else count * together
+            title = f"{way}: {some} {'row' if some == 1 else 'rows'}"
             try:
                 found = answer(rows.head(some))
             except Exception as error:  # user code may raise anything
-                refused.append(f"{way}, {some}: {find_method(error)} raises {type(error).__name__}")
-                continue
+                return judge.failed(
+                    f"{title}: {describe_exception(error)}; {len(rows)} rows get answers",
+                    hint="requests of so few rows, and the last batch of an evaluation, fail with "
+                    "this error: write squeeze(-1) instead of squeeze(), reshape(len(x), -1) "
+                    "instead of fixed sizes, and no means or normalisation over dimension 0",
+                )
             if wrong := _describe_wrong(found, whole[:some], some):
                 return judge.failed(
-                    f"{way}: {some} {'row' if some == 1 else 'rows'} {wrong}",
+                    f"{title} {wrong}",
                     hint="a request of that size gets wrong answers: look for squeeze() without a "
                     "dimension, a view or reshape that counts on the batch's size, and means or "
                     "normalisation over dimension 0 in forward, losses or predict",
                 )
-    if refused:
-        return judge.warned(
-            "; ".join(refused),
-            hint="requests of so few rows fail with an error, and so may the last batch of an "
-            "evaluation: look for squeeze() without a dimension, for statistics of the "
-            "batch that need two rows or more, and for columns that requests do not have",
-        )
     return judge.passed(
         f"1, 2 and 3 rows get the same as among {len(rows)}, from {', '.join(ways)}"
     )
@@ -308,13 +309,18 @@ def _list_ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer
         served = ServedModel(task, model, sent.schema).predict(sent.to_pandas())
         return torch.from_numpy(served.to_numpy(dtype=np.float64, copy=True))
 
+    def serve_columns(rows: pl.DataFrame) -> Tensor:
+        return torch.from_numpy(predict_rows(task, model, rows.select(input_columns(task))))
+
     yield WAYS[0], lambda rows: run_model(model, task.encode(rows))
     yield WAYS[1], compute_losses
     yield WAYS[2], lambda rows: predict_batch(task, model, task.encode(rows))[1]
     # Pictures and lists need another format than a table of requests.
     kinds = (subject.validation_rows.schema[name] for name in input_columns(task))
-    if not any(isinstance(kind, pl.Binary | pl.List | pl.Array | pl.Struct) for kind in kinds):
-        yield WAYS[3], serve
+    is_table = not any(
+        isinstance(kind, pl.Binary | pl.List | pl.Array | pl.Struct) for kind in kinds
+    )
+    yield WAYS[3], serve if is_table else serve_columns
 
 
 def _describe_wrong(found: Tensor, expected: Tensor, rows: int) -> str:

@@ -15,6 +15,7 @@ from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS, RankRecord, StepRecord
 from perennial.check_skeleton.trials.supervisor import Outcome, Trials, make_trials
 from perennial.contracts.skeleton import CheckResult
+from perennial.contracts.user_code import place_in
 
 DIVISION = (
     "one process that splits the batch into two passes differs in the same way: losses depend on "
@@ -407,6 +408,5 @@ def explain_failure(outcome: Outcome) -> str:
     for pattern, cause in CAUSES:
         if re.search(pattern, text):
             return cause
-    where = re.findall(r'File "([^"]+)", line (\d+)', trace)
-    place = f"{where[-1][0]}, line {where[-1][1]}" if where else "errors/ of the training"
-    return f"the exception comes from {place}"
+    place = place_in(trace)
+    return f"the exception comes from {place or 'errors/ of the training'}"

@@ -1,0 +1,125 @@
+"""Likely values: what a person may have meant by a value of the wrong type or out of range."""
+
+import difflib
+import re
+import typing
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel, JsonValue
+from pydantic.fields import FieldInfo
+
+from perennial.synonyms import WORDS, find_synonym, normal, plain
+
+TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
+PERCENT = 100.0
+
+
+def likely_values(value: JsonValue, field: FieldInfo | None) -> Iterator[JsonValue]:
+    """Yield the values that a person may have meant by one, likeliest first."""
+    annotation = field.annotation if field is not None else None
+    yield value
+    if isinstance(value, str):
+        yield from _like_text(value.strip(), list(_words_in(annotation)))
+    if isinstance(value, bool):
+        yield from [{}] if value else []
+    elif isinstance(value, int | float):
+        yield from _words_like(f"{value:g}", list(_words_in(annotation)))
+        if value == int(value):
+            yield int(value)
+        if _is_share(field) and 1.0 < value <= PERCENT:
+            yield value / PERCENT
+        if value in (0, 1):
+            yield bool(value)
+        yield str(value)
+    if isinstance(value, list):
+        yield from value if len(value) == 1 else []
+        yield [str(each) for each in value]
+    elif value is not None and not isinstance(value, dict):
+        yield [value]
+        yield [str(value)]
+    for section in sections_in(annotation):
+        yield from _sections_like(value, section)
+    if isinstance(value, dict) and sections_in(annotation):
+        yield from _tags_like(value, annotation)
+
+
+def _is_share(field: FieldInfo | None) -> bool:
+    limits = [
+        getattr(each, name, None)
+        for each in (field.metadata if field is not None else ())
+        for name in ("le", "lt")
+    ]
+    return any(limit is not None and limit <= 1.0 for limit in limits)
+
+
+def _like_text(text: str, words: Sequence[str]) -> Iterator[JsonValue]:
+    yield from _words_like(text, words)
+    yield from [True] if text.lower() in TRUE else [False] if text.lower() in FALSE else []
+    number = re.fullmatch(r"([-+]?[\d_,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%?)[a-z]*", text)
+    if number is not None:
+        found = float(number[1].replace(",", "").replace("_", ""))
+        found = found / PERCENT if number[2] else found
+        yield from [int(found)] if found == int(found) else []
+        yield found
+    if re.fullmatch(r"[\w./-]+\.py:\w+|[\w./-]+[.:]\w+", text):  # digits.py:Digits, digits.Digits
+        module, _, name = text.replace("::", ":").rpartition(":" if ":" in text else ".")
+        yield f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{name}"
+    if bound := re.fullmatch(r"(\w+)\s*[<>=:]+\s*(-?[\d.]+)", text):  # auc > 0.8
+        yield {bound[1]: float(bound[2])}
+    if parts := [part.strip(" '\"") for part in text.strip("[]()").split(",") if part.strip()]:
+        yield from [] if len(parts) == 1 else [typing.cast("JsonValue", parts)]
+    yield re.sub(r"^[^a-z]+|[^a-z0-9]+$", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:63]
+
+
+def _words_like(text: str, words: Sequence[str]) -> Iterator[str]:
+    """Yield the allowed words that a text may mean."""
+    simple = {plain(word): word for word in words}
+    if plain(text) in simple:
+        yield simple[plain(text)]
+    if WORDS.get(plain(text)) in words:
+        yield WORDS[plain(text)]
+    yield from (simple[near] for near in difflib.get_close_matches(plain(text), simple, n=1))
+
+
+def _sections_like(value: JsonValue, section: type[BaseModel]) -> Iterator[JsonValue]:
+    """Yield tables that a word or number in the place of a table may mean."""
+    if isinstance(value, str):
+        for name, field in section.model_fields.items():
+            for word in _words_like(value, list(_words_in(field.annotation))):
+                yield {name: word}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = next(
+            (n for n, f in section.model_fields.items() if not [*_words_in(f.annotation)]), ""
+        )
+        yield {number: value}
+
+
+def _tags_like(value: dict[str, JsonValue], annotation: object) -> Iterator[JsonValue]:
+    """Yield a table with other words for the key that chooses its kind, and for other keys."""
+    for section in sections_in(annotation):
+        named = dict[str, JsonValue]()
+        for key, item in value.items():
+            synonym = find_synonym(key)
+            meant = [normal(key), synonym.path.rpartition(".")[2] if synonym else ""]
+            named[next((each for each in meant if each in section.model_fields), key)] = item
+        for name, field in section.model_fields.items():
+            words = list(_words_in(field.annotation))
+            if isinstance(named.get(name), str) and words:
+                for word in _words_like(str(named[name]), words):
+                    yield named | {name: word}
+
+
+def _words_in(annotation: object) -> Iterator[str]:
+    """Yield the words that a type allows."""
+    if typing.get_origin(annotation) is typing.Literal:
+        yield from (each for each in typing.get_args(annotation) if isinstance(each, str))
+    elif not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        for argument in typing.get_args(annotation):
+            yield from _words_in(argument)
+
+
+def sections_in(annotation: object) -> list[type[BaseModel]]:
+    """Return the sections that a field of this type may hold, in the order of its declaration."""
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [each for argument in typing.get_args(annotation) for each in sections_in(argument)]

@@ -1,0 +1,513 @@
+"""Remedies: the line to write in the place of a mistake in a contract.
+
+What a person meant is guessed, written into the file and validated: only a line with which the
+mistake is gone is proposed. So values keep their meaning (`"600"` becomes 600, `"adamW"` becomes
+`"adamw"`), and options under the names of other frameworks move to the place where they belong.
+"""
+
+import difflib
+import json
+import math
+import re
+import tomllib
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, to_jsonable_python
+
+from perennial.contracts.section import Section
+from perennial.likely_values import likely_values, sections_in
+from perennial.synonyms import (
+    EPOCHS,
+    NOT_NEEDED,
+    TASK_OPTIONS,
+    find_synonym,
+    normal,
+)
+from perennial.toml_text import Location, find_headers, header_of, toml_line, toml_value
+
+REMOVE = "remove this line"
+_NAMED_VALUE = re.compile(r"([a-z_][\w.]*) = (\"[^\"]*\"|'[^']*'|true|false|-?\d[\d.e+-]*)")
+PLACEHOLDERS = {
+    "model": '[model]\nname = "my-model"\ntask = "my_task:MyTask"',
+    "data": '[data]\nuri = "data"\nlabel = "my_label"\nids = ["my_id"]',
+    "name": 'name = "my-model"',
+    "task": 'task = "my_task:MyTask"',
+    "uri": 'uri = "data"',
+    "label": 'label = "my_label"',
+}
+"""Lines to complete, for what only the user can know."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A file with mistakes, as it was written.
+
+    Attributes:
+        kind: The section that it should be.
+        document: Its content.
+        text: The same as text.
+        folder: Its folder, which relative paths start from.
+    """
+
+    kind: type[Section]
+    document: dict[str, typing.Any]
+    text: str
+    folder: Path
+
+    @cached_property
+    def mistakes(self) -> frozenset[tuple[str, Location]]:
+        """Type and place of each mistake."""
+        return self.mistakes_of(self.document)
+
+    def mistakes_of(self, document: dict[str, typing.Any]) -> frozenset[tuple[str, Location]]:
+        """Return type and place of each mistake that validation finds in a document."""
+        try:
+            self.kind.model_validate_json(json.dumps(document, default=str))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False)
+            return frozenset((each["type"], place_of(document, each)) for each in found)
+        except ValueError:  # what JSON cannot hold
+            return frozenset([("unusable", ())])
+        return frozenset()
+
+    def is_cured(self, changed: dict[str, typing.Any], mistake: Location, target: Location) -> bool:
+        """Whether a changed document has fewer mistakes, and none at the target."""
+        after = self.mistakes_of(changed)
+        places = [place for _, place in after]
+        at_target = any(place[: len(target)] == target for place in places)
+        return mistake not in places and not at_target and after <= self.mistakes
+
+
+def find_remedy(draft: Draft, detail: ErrorDetails) -> str:
+    """Return the line to write for a mistake that validation found; empty where none is known."""
+    loc = place_of(draft.document, detail)
+    match detail["type"]:
+        case "extra_forbidden":
+            return _for_unknown_name(draft, loc)
+        case "missing":
+            return _for_missing(draft, loc)
+        case "value_error":
+            return _for_contradiction(draft, loc, str(detail["msg"]))
+        case _:
+            return _for_value(draft, loc, detail)
+
+
+def place_of(document: object, detail: ErrorDetails) -> Location:
+    """Return the place of a mistake in a file, which has no tags of unions."""
+    path: list[str | int] = []
+    for part in detail["loc"]:
+        inner = value_at(document, (part,))
+        if inner is not None:
+            document = inner
+            path.append(part)
+    return (*path, detail["loc"][-1]) if detail["type"] == "missing" else tuple(path)
+
+
+# Names
+
+
+def _for_unknown_name(draft: Draft, loc: Location) -> str:
+    """Return what to write for an option that does not exist, or not in this section."""
+    key, value = str(loc[-1]), value_at(draft.document, loc)
+    name = normal(key)
+    if name in EPOCHS and "training.steps" in _paths(draft.kind):
+        return _steps_of_epochs(draft, loc, value)
+    if len(loc) == 1 and isinstance(value, dict) and name not in NOT_NEEDED:
+        return _for_unknown_section(draft, loc)
+    if line := _move_option(draft, loc):
+        return line
+    if name in NOT_NEEDED:
+        return f"{REMOVE}: {NOT_NEEDED[name]}"
+    if "model.options" in _paths(draft.kind) and (name in TASK_OPTIONS or loc[0] == "model"):
+        target = ("model", "options", key)
+        changed = _with(_without(draft.document, loc), target, value)
+        return _line(draft, changed, loc, target, "an option of the task")
+    return ""
+
+
+def _move_option(draft: Draft, loc: Location) -> str:
+    """Return the line that sets the option which a name stands for; empty if there is none."""
+    value, here = value_at(draft.document, loc), ".".join(map(str, loc[:-1]))
+    without = _without(draft.document, loc)
+    for path, convert, why in _meanings(draft, here, normal(str(loc[-1]))):
+        target = tuple(path.split("."))
+        if value_at(without, target) is not None:
+            return f"{REMOVE}: {path} is set already"
+        converted = value
+        if convert is not None:
+            with suppress(ValueError, TypeError, ZeroDivisionError):
+                converted = convert(value, draft.document)
+        values = likely_values(converted, field_at(draft.kind, target))
+        if line := _try_values(draft, loc, target, values, document=without, why=why):
+            return line
+        field = field_at(draft.kind, target)
+        if field is not None and not field.is_required() and field.default is not None:
+            default = to_jsonable_python(field.get_default(call_default_factory=True))
+            return f"{REMOVE}: {path} is {toml_value(default)} by default"
+    return ""
+
+
+def _meanings(
+    draft: Draft, here: str, name: str
+) -> Iterator[tuple[str, Callable[..., JsonValue] | None, str]]:
+    """Yield the options that a name may stand for: path, conversion, reason; likeliest first."""
+    paths = _paths(draft.kind)
+    own = [path for path in paths if path.rpartition(".")[0] == here]
+    yield from ((path, None, "") for path in own if normal(path.rpartition(".")[2]) == name)
+    synonym = find_synonym(name)
+    if synonym is not None and synonym.path in paths:
+        yield synonym.path, synonym.convert, synonym.why
+    if name in NOT_NEEDED:
+        return
+    elsewhere = [path for path in paths if path.rpartition(".")[2] == name]
+    yield from ((path, None, "") for path in sorted(elsewhere, key=lambda path: path.count(".")))
+    names = {path.rpartition(".")[2]: path for path in own}
+    for near in difflib.get_close_matches(name, names, n=2):
+        yield names[near], None, ""
+    names = {path.rpartition(".")[2]: path for path in sorted(paths, reverse=True)}
+    for near in difflib.get_close_matches(name, names, n=1, cutoff=0.8):
+        yield names[near], None, ""
+
+
+def _for_unknown_section(draft: Draft, loc: Location) -> str:
+    name = normal(str(loc[0]))
+    sections = {path: path for path in draft.kind.model_fields}
+    # A section's last name, such as `optimizer` of `training.optimizer`.
+    sections |= {path.rpartition(".")[2]: path for path in _paths(draft.kind) if "." in path}
+    sections = {path: path for path in draft.kind.model_fields} | {
+        key: path for key, path in sections.items() if key not in draft.kind.model_fields
+    }
+    aliases = {"dataset": "data", "train": "training", "trainer": "training", "tests": "gate"}
+    aliases |= {"cluster": "resources.cluster", "options": "model.options"}
+    aliases |= {"checks": "skeleton", "sanity": "skeleton", "promotion": "gate"}
+    near = [name, aliases.get(name, ""), *difflib.get_close_matches(name, sections, n=1)]
+    found = next((each for each in near if each in sections), "")
+    found = sections.get(found, aliases.get(name, ""))
+    if not found or not (found in draft.kind.model_fields or found in _paths(draft.kind)):
+        return ""
+    if value_at(draft.document, tuple(found.split("."))) is not None:
+        return f"{REMOVE}, and move its keys to [{found}]"
+    return f"[{found}]"
+
+
+def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
+    """Return the steps that so many epochs have; with the rows of the data where they are near."""
+    if value_at(draft.document, ("training", "steps")) is not None:
+        return f"{REMOVE}: training.steps is set already"
+    batch = value_at(draft.document, ("training", "global_batch_size")) or 1024
+    split = value_at(draft.document, ("split",))
+    shares = split if isinstance(split, dict) else {}
+    rows = count_rows(draft)
+    try:
+        held_out = sum(
+            float(shares.get(f"{name}_fraction", share))
+            for name, share in (("validation", 0.15), ("test", 0.25))
+        )
+        passes = float(str(epochs))
+        formula = f"{passes:g} epochs = {passes:g} x training rows / {int(str(batch))}"
+        if rows is None or shares.get("train_days") is not None:
+            line = _line(draft, {"training": {"steps": 0}}, loc, ("training", "steps"), formula)
+            return line.replace("steps = 0", "steps = …", 1)
+        train = rows * (1.0 - held_out)
+        steps = max(math.ceil(passes * train / int(str(batch))), 1)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return ""
+    why = f"{passes:g} epochs of about {train:,.0f} training rows / {batch}"
+    return _line(draft, {"training": {"steps": steps}}, loc, ("training", "steps"), why)
+
+
+def count_rows(draft: Draft) -> int | None:
+    """Return the rows of the dataset if it lies in a folder of this machine; only footers are read.
+
+    None if it cannot be known.
+    """
+    uri = value_at(draft.document, ("data", "uri"))
+    if not isinstance(uri, str) or not uri or "://" in uri:
+        return None
+    try:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only this hint needs it
+
+        files = list((draft.folder / uri).rglob("*.parquet"))
+        return sum(int(pq.read_metadata(file).num_rows) for file in files) or None
+    except Exception:  # a hint; the snapshot explains what is wrong with a file
+        return None
+
+
+# Values
+
+
+def _for_value(draft: Draft, loc: Location, detail: ErrorDetails) -> str:
+    """Return what to write for a value of the wrong type or out of range."""
+    context = detail.get("ctx", {})
+    if "write" in context:
+        return str(context["write"])
+    if any(isinstance(part, int) for part in loc):  # an element: its whole list is written
+        loc = loc[: next(n for n, part in enumerate(loc) if isinstance(part, int))]
+    value = value_at(draft.document, loc)
+    bounds = [context[key] for key in ("ge", "le") if key in context]
+    is_near = isinstance(value, int | float) and value > 0
+    field = field_at(draft.kind, loc)
+    values = [*likely_values(value, field), *(bounds if is_near else [])]
+    if line := _try_values(draft, loc, loc, values, document=draft.document):
+        return line
+    if field is not None and typing.get_origin(field.annotation) is dict:
+        return f"{loc[-1]} = {{ NAME = … }}"
+    if field is None or field.is_required() or field.default_factory is not None:
+        return PLACEHOLDERS.get(str(loc[-1]), "") if loc else ""
+    default = to_jsonable_python(field.default)
+    if default is None:
+        return f"{REMOVE}: the option is then not set"
+    return _line(draft, _with(draft.document, loc, default), loc, loc, "the default")
+
+
+def _try_values(
+    draft: Draft,
+    mistake: Location,
+    target: Location,
+    values: Iterable[JsonValue],
+    *,
+    document: dict[str, typing.Any],
+    why: str = "",
+) -> str:
+    """Return the line with the first of these values that cures the mistake; empty if none does."""
+    for value in values:
+        changed = _with(document, target, value)
+        if changed is not None and draft.is_cured(changed, mistake, target):
+            return _line(draft, changed, mistake, target, why)
+    return ""
+
+
+# Contradictions
+
+
+def _for_contradiction(draft: Draft, loc: Location, message: str) -> str:
+    """Return a change, of those that the message names, with which the contradiction is gone."""
+    for targets, changed in _changes_named_in(draft, loc, message):
+        if changed is not None and draft.is_cured(changed, loc, targets[0]):
+            return "\n".join(
+                _line(draft, changed, loc, target)
+                if value_at(changed, target) is not None
+                else _remove_line(draft, target)
+                for target in targets
+            )
+    return ""
+
+
+def _changes_named_in(
+    draft: Draft, loc: Location, message: str
+) -> Iterator[tuple[tuple[Location, ...], dict[str, typing.Any] | None]]:
+    """Yield changes of options that a message names: where, and the document with it."""
+    document = draft.document
+    named = [
+        (target, value.strip("'\""))
+        for name, value in _NAMED_VALUE.findall(message)
+        for target in _targets(draft, loc, name)
+    ]
+    present = list(
+        dict.fromkeys(target for target, _ in named if value_at(document, target) is not None)
+    )
+    if "swap" in message and len(present) > 1:
+        first, second = (value_at(document, target) for target in present[:2])
+        swapped = _with(document, present[0], second) or {}
+        yield (present[0], present[1]), _with(swapped, present[1], first)
+    removals = [((target,), _without(document, target)) for target in present]
+    is_removed_first = "remove" in message.partition(" set ")[0]
+    yield from removals if is_removed_first else []
+    advice = re.search(r"(?:set|write|use|give) (.*)", message)
+    for name, text in _NAMED_VALUE.findall(advice[1]) if advice else []:
+        for target in _targets(draft, loc, name):
+            with suppress(tomllib.TOMLDecodeError):
+                value = tomllib.loads("v = " + text.replace("'", '"'))["v"]
+                yield (target,), _with(document, target, value)
+    for target in present:
+        for other, text in named:
+            if other != target and re.fullmatch(r"-?\d[\d.e+-]*", text):
+                yield (target,), _with(document, target, json.loads(text.rstrip(".")))
+    for quoted in re.findall(r"'([^']+)'", message):  # a column in two lists
+        for target in _lists_with(document, loc, quoted):
+            rest = [each for each in value_at(document, target) or [] if each != quoted]
+            yield (target,), _with(document, target, rest)
+    for target, renamed in _renamed_keys(document, loc, message):
+        yield (target,), renamed
+    yield from removals
+
+
+def _targets(draft: Draft, loc: Location, name: str) -> Iterator[Location]:
+    """Yield the places that a name in a section's message may mean."""
+    parts = tuple(name.split("."))
+    for start in range(len(loc), -1, -1):
+        if ".".join(map(str, (*loc[:start], *parts))) in _paths(draft.kind):
+            yield (*loc[:start], *parts)
+            return
+    if field_at(draft.kind, (*loc, *parts)) is not None:
+        yield (*loc, *parts)
+
+
+def _lists_with(document: object, loc: Location, item: str) -> Iterator[Location]:
+    section = value_at(document, loc)
+    for key, value in section.items() if isinstance(section, dict) else ():
+        if isinstance(value, list) and item in value:
+            yield (*loc, key)
+
+
+def _renamed_keys(
+    document: dict[str, typing.Any], loc: Location, message: str
+) -> Iterator[tuple[Location, dict[str, typing.Any] | None]]:
+    """Yield a table with the right names for the unknown ones that a message lists."""
+    found = re.match(r"(?:Value error, )?(\w+) has unknown \w+: ([\w, ]+); .* are: (.*)", message)
+    table = value_at(document, (*loc, found[1])) if found else None
+    if not found or not isinstance(table, dict):
+        return
+    unknown, known = found[2].split(", "), found[3].split(", ")
+    nearest = {name: difflib.get_close_matches(name, known, n=1) for name in unknown}
+    renamed = {(nearest.get(name) or [name])[0]: value for name, value in table.items()}
+    yield (*loc, found[1]), _with(document, (*loc, found[1]), renamed)
+
+
+# Missing options
+
+
+def _for_missing(draft: Draft, loc: Location) -> str:
+    """Return a required option: as it is written under another name, else an example."""
+    here = ".".join(map(str, loc[:-1]))
+    section = value_at(draft.document, loc[:-1])
+    known = field_at(draft.kind, loc[:-1]) if loc[:-1] else None
+    fields = draft.kind.model_fields if not loc[:-1] else {}
+    if known is not None:
+        fields = {
+            n: f for each in sections_in(known.annotation) for n, f in each.model_fields.items()
+        }
+    for key in section if isinstance(section, dict) else ():
+        if key in fields:
+            continue
+        if len(loc) == 1 and (line := _for_unknown_section(draft, (key,))) == f"[{loc[0]}]":
+            return line
+        if ".".join(map(str, loc)) in [path for path, *_ in _meanings(draft, here, normal(key))]:
+            return _move_option(draft, (*loc[:-1], key))
+    line = PLACEHOLDERS.get(str(loc[-1]), "")
+    if loc == ("data", "label") and (columns := column_names(draft)):
+        shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
+        return f"{line}  # one of: {shown}"
+    return line
+
+
+def column_names(draft: Draft) -> list[str]:
+    """Return the columns of a dataset in a folder of this machine; empty if unknown."""
+    uri = value_at(draft.document, ("data", "uri"))
+    if not isinstance(uri, str) or not uri or "://" in uri:
+        return []
+    try:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only this hint needs it
+
+        first = next((draft.folder / uri).rglob("*.parquet"))
+        return list(pq.read_schema(first).names)
+    except Exception:  # a hint
+        return []
+
+
+# Lines
+
+
+def _line(
+    draft: Draft,
+    changed: dict[str, typing.Any] | None,
+    mistake: Location,
+    target: Location,
+    why: str = "",
+) -> str:
+    """Return the line that sets a value as in a changed document, and where it goes if not here."""
+    headers = find_headers(draft.text)
+    header = header_of(headers, target)
+    notes = []
+    if header != (mistake if mistake in headers else header_of(headers, mistake)):
+        notes.append(f"in [{'.'.join(map(str, header))}]")
+    if why:
+        notes.append(why)
+    comment = f"  # {'; '.join(notes)}" if notes else ""
+    place = target[: len(header) + 1]
+    return toml_line(str(place[-1]), value_at(changed, place)) + comment
+
+
+def _remove_line(draft: Draft, target: Location) -> str:
+    header = header_of(find_headers(draft.text), target)
+    inner = ".".join(map(str, target[len(header) :]))
+    return f"remove {inner} from [{'.'.join(map(str, header))}]"
+
+
+# Documents
+
+
+def value_at(document: object, path: Sequence[str | int]) -> typing.Any:  # noqa: ANN401
+    """Return what a document has at a place; None where it has nothing."""
+    for part in path:
+        if isinstance(document, dict):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int) and part < len(document):
+            document = document[part]
+        else:
+            return None
+    return document
+
+
+def _with(
+    document: dict[str, typing.Any], path: Location, value: JsonValue
+) -> dict[str, typing.Any] | None:
+    """Return a document in which an option has another value; None if there is no such place."""
+    changed = deepcopy(document)
+    table: typing.Any = changed
+    for part in path[:-1]:
+        if not isinstance(table, dict):
+            return None
+        table = table.setdefault(part, {})
+    if not isinstance(table, dict):
+        return None
+    table[path[-1]] = value
+    return changed
+
+
+def _without(document: dict[str, typing.Any], path: Location) -> dict[str, typing.Any]:
+    changed = deepcopy(document)
+    table = value_at(changed, path[:-1])
+    if isinstance(table, dict):
+        table.pop(path[-1], None)
+    return changed
+
+
+# Sections
+
+
+def _paths(kind: type[BaseModel], above: str = "") -> dict[str, FieldInfo]:
+    """Return every option of a section by its path; tables with free keys end there."""
+    found: dict[str, FieldInfo] = {}
+    for name, field in kind.model_fields.items():
+        path = f"{above}.{name}" if above else name
+        found.setdefault(path, field)
+        if typing.get_origin(field.annotation) is not dict:
+            for section in sections_in(field.annotation):
+                found = _paths(section, path) | found
+    return found
+
+
+def field_at(kind: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | None:
+    """Return the field of an option; that of any variant, where a section has several."""
+    sections = [kind]
+    field = None
+    for part in path:
+        fields = [
+            each.model_fields[str(part)] for each in sections if str(part) in each.model_fields
+        ]
+        if not fields:
+            if field is not None and typing.get_origin(field.annotation) is dict:
+                continue  # a key that the user chooses
+            return None
+        field = fields[0]
+        sections = [section for each in fields for section in sections_in(each.annotation)]
+    return field

@@ -1,0 +1,130 @@
+"""TOML text: lines of a file, where an option is in it, and what an unreadable line may mean."""
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+
+Location = tuple[str | int, ...]
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+LONGEST_LINE = 500  # that is worth guessing at
+HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
+
+
+def toml_line(key: str, value: JsonValue) -> str:
+    """An option as it is written in a file; one that is not set is a comment."""
+    if value is None:
+        return f"# {key} is not set"
+    return f"{key} = {toml_value(value)}"
+
+
+def toml_value(value: JsonValue) -> str:
+    """A value as it is written in a file."""
+    if isinstance(value, dict):
+        pairs = (
+            f"{key if BARE_KEY.fullmatch(key) else json.dumps(key)} = {toml_value(item)}"
+            for key, item in value.items()
+            if item is not None
+        )
+        return "{ " + ", ".join(pairs) + " }" if value else "{}"
+    if isinstance(value, list):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def where_in(path: Path, text: str, location: Sequence[str | int]) -> str:
+    """Return `contract.toml:12 [section] key`, with the line on which the option stands."""
+    parts = [str(part) for part in location]
+    line, is_in_table = _line_of(text, parts)
+    place = f"{path.name}{f':{line}' if line else ''}"
+    if not is_in_table:
+        return f"{place} {'.'.join(parts)}"
+    key = ".".join(parts[1:])
+    return f"{place} [{parts[0] if parts else ''}]{f' {key}' if key else ''}"
+
+
+def _line_of(text: str, parts: Sequence[str]) -> tuple[int | None, bool]:
+    """Return the line of an option, else of the nearest table's header, and whether in a table."""
+    header: Location = ()
+    nearest, depth = None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if headers := find_headers(line):
+            header = headers[0]
+            if header == tuple(parts[: len(header)]) and len(header) > depth:
+                nearest, depth = number, len(header)
+        elif header == tuple(parts[: len(header)]) and depth <= len(header) < len(parts):
+            key = re.escape(parts[len(header)])
+            if re.match(rf"\s*[\"']?{key}[\"']?\s*[=.]", line):
+                return number, bool(header) or len(parts) > 1
+    return nearest, True
+
+
+def find_headers(text: str) -> list[Location]:
+    """Return the headers of tables in a file, as their parts."""
+    found = (HEADER.match(line) for line in text.splitlines())
+    return [
+        tuple(part.strip(" \"'") for part in each[1].split("."))
+        for each in found
+        if each and "=" not in each.string.partition("]")[0]
+    ]
+
+
+def header_of(headers: Sequence[Location], path: Location) -> Location:
+    """Return the innermost table with a header of its own that a path lies in."""
+    own = [each for each in headers if len(each) < len(path) and path[: len(each)] == each]
+    return max(own, key=len, default=path[:1] if len(path) > 1 else ())
+
+
+def fix_line(text: str, number: int) -> tuple[int, str]:
+    """Return a line's number and the text with which a file can be read beyond it; 0 if none."""
+    lines = text.splitlines()
+    for index in (number - 1, number - 2):
+        if not 0 <= index < len(lines) or len(lines[index]) > LONGEST_LINE:
+            continue
+        for candidate in _readable_like(lines[index]):
+            changed = "\n".join([*lines[:index], candidate, *lines[index + 1 :]])
+            if _first_error(changed) > max(number, index + 1):
+                return index + 1, candidate.strip()
+    return 0, ""
+
+
+def _first_error(text: str) -> float:
+    """Return the line of the first error; infinity for a text without one."""
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"at line (\d+)", str(error))
+        return int(found[1]) if found else len(text.splitlines())
+    except (ValueError, RecursionError):
+        return 0
+    return math.inf
+
+
+def _readable_like(line: str) -> Iterator[str]:
+    """Yield what a line that is not TOML may mean."""
+    key, sign, value = (part.strip() for part in line.partition("="))
+    if not sign:
+        key, sign, value = (part.strip() for part in line.partition(":"))
+    value = value.rstrip(";,") if not value.startswith(("[", "{")) else value
+    straight = re.sub("[“”„]", '"', value)
+    values = [value, straight, value.replace("'", '"')]
+    values += [value.lower()] if value.lower() in ("true", "false") else []
+    values += [f"0{value}"] if value.startswith(".") else []
+    values += [f"{value}0"] if value.endswith(".") else []
+    values += [value.replace(",", "")] if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else []
+    values += [re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)]  # a table of JSON or Python
+    values += [f"{value}{end}" for end in ('"', "'", "]", '"]', "}")]
+    bare = value.strip("\"'“”[](){}")
+    values += [json.dumps(bare)] if bare and "=" not in bare else []
+    if sign and key:
+        yield from (f"{key.strip(chr(34))} = {each}" for each in values if each)
+        yield f'"{key}" = {value}'
+    stripped = line.strip()
+    if stripped.startswith("["):
+        yield f"[{stripped.strip('[] ')}]"
+    elif not sign:
+        yield f"[{stripped.strip('[]: ')}]"

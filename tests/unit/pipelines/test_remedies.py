@@ -1,0 +1,162 @@
+"""Each mistake in a contract is answered with the line to write: with it, the contract is valid."""
+
+import re
+
+import polars as pl
+import pytest
+
+from perennial.contract import load_contract
+from perennial.toml_sections import ContractError
+
+MINIMAL = """[model]
+name = "clicks"
+task = "perennial.tasks.tabular:TabularClassification"
+[data]
+uri = "data"
+label = "clicked"
+ids = ["click_id"]
+"""
+REMOVE = "remove this line"
+
+
+def training(*lines):
+    return "\n".join((MINIMAL + "[training]", *lines, ""))
+
+
+def section(name, *lines):
+    return "\n".join((f"{MINIMAL}[{name}]", *lines, ""))
+
+
+def replaced(old, new):
+    assert old in MINIMAL
+    return MINIMAL.replace(old, new)
+
+
+# What people write, who know Lightning, Hugging Face, Keras, or YAML → the line to write instead.
+MISTAKES = {
+    "a number in quotes": (training('steps = "600"'), "steps = 600"),
+    "a float for a count": (training("steps = 2e3"), "steps = 2000"),
+    "capitals in a name": (training('optimizer = { name = "AdamW", lr = 0.001 }'),
+                           'optimizer = { name = "adamw", learning_rate = 0.001 }'),
+    "an optimizer by its name alone": (training('optimizer = "adamW"'), 'optimizer = { name = "adamw" }'),
+    "lr": (training("lr = 0.001"), "optimizer = { learning_rate = 0.001 }"),
+    "lr beside the optimizer's name": (
+        training('optimizer = { name = "sgd", learning-rate = "0.05" }'),
+        'optimizer = { name = "sgd", learning_rate = 0.05 }',
+    ),
+    "lr in a table of its own": (training("[training.optimizer]", "lr = 0.01"), "learning_rate = 0.01"),
+    "lr above all sections": ("lr = 0.1\n" + MINIMAL, "optimizer = { learning_rate = 0.1 }  # in [training]"),
+    "epochs": (
+        training("global_batch_size = 64", "max_epochs = 10"),
+        "steps = 94  # 10 epochs of about 600 training rows / 64",
+    ),
+    "epochs in camel case": (
+        training("numTrainEpochs = 3"), "steps = 2  # 3 epochs of about 600 training rows / 1024"
+    ),
+    "batch_size": (training('batch_size = "32"'), "global_batch_size = 32"),
+    "patience": (training("patience = 5"), REMOVE),
+    "device": (training('device = "cuda"'), REMOVE),
+    "num_workers": (training("num_workers = 4"), "loading = { workers = 4 }"),
+    "no workers": (training("num_workers = 0"), f"{REMOVE}: training.loading.workers is 1 by default"),
+    "gpus": (training("gpus = [0, 1, 2]"), "num_processes = 3  # in [resources]"),
+    "max_grad_norm": (training("max_grad_norm = 0.5"), "clipping = { max_norm = 0.5 }"),
+    "warm-up in steps": (training("warmup_steps = 200"), "schedule = { warmup_fraction = 0.1 }"),
+    "accumulated gradients": (training("gradient_accumulation_steps = 4"), "micro_batch_size = 128"),
+    "Lightning's precision": (training('precision = "bf16-mixed"'), 'precision = "bf16"'),
+    "fp16 = true": (training("fp16 = true"), 'precision = "fp16"'),
+    "a scheduler's class": (training('lr_scheduler = "OneCycleLR"'), 'schedule = { shape = "one_cycle" }'),
+    "a limit in the place of clipping": (training("clipping = 1.0"), "clipping = { max_norm = 1.0 }"),
+    "averaging = true": (training("averaging = true"), "averaging = {}"),
+    "a switch in quotes": (training('compile = "True"'), "compile = true"),
+    "an option of the gate in the training": (training("min_test_rows = 50"), "min_test_rows = 50  # in [gate]"),
+    "an option of the task": (training("dropout = 0.1"), "options = { dropout = 0.1 }  # in [model]"),
+    "percent in quotes": (section("split", 'test_fraction = "20%"'), "test_fraction = 0.2"),
+    "percent as a number": (section("gate", "confidence = 95"), "confidence = 0.95"),
+    "alpha": (section("gate", "alpha = 0.01"), "confidence = 0.99"),
+    "a condition as a text": (section("gate", 'required = "roc_auc > 0.8"'), "required = { roc_auc = 0.8 }"),
+    "val_split": (section("split", "val_split = 0.1"), "validation_fraction = 0.1"),
+    "a random split": (section("split", 'method = "random"'), 'method = "hash"'),
+    "target": (replaced('label = "clicked"', 'target = "clicked"'), 'label = "clicked"'),
+    "no label": (replaced('label = "clicked"\n', ""), 'label = "my_label"  # one of: click_id, clicked, x'),
+    "columns in one text": (replaced('["click_id"]', '"click_id, x"'), 'ids = ["click_id", "x"]'),
+    "a column in two roles": (replaced('ids = ["click_id"]', 'ids = ["click_id", "clicked"]'), 'ids = ["click_id"]'),
+    "a name with a space": (replaced('"clicks"', '"My Clicks"'), 'name = "my-clicks"'),
+    "a class behind a dot": (
+        replaced('"perennial.tasks.tabular:TabularClassification"', '"digits.Digits"'), 'task = "digits:Digits"'
+    ),
+    "a section of another name": (replaced("[data]", "[dataset]"), "[data]"),
+    "a section of an inner name": (section("optimizer", "weight_decay = 0.1"), "[training.optimizer]"),
+    "one allowed feature": (section("expectations", 'leakage_allow = "x"'), 'leakage_allow = ["x"]'),
+    "limits the wrong way round": (
+        section("expectations.columns.x", "min = 5", "max = 3"), "min = 3\n            max = 5"
+    ),
+    "days with their unit": (section("triggers", 'max_age_days = "30 days"'), "max_age_days = 30"),
+    "momentum that is needed": (
+        training('optimizer = { name = "sgd", momentum = 0.0 }'),
+        'optimizer = { name = "sgd", momentum = 0.0, nesterov = false }',
+    ),
+    "YAML's colon": (training("steps: 600"), "steps = 600"),
+    "Python's True": (training("compile = True"), "compile = true"),
+    "a table of JSON": (training('optimizer = { "name": "adamw" }'), 'optimizer = { name = "adamw" }'),
+    "a text without quotes": (training("strategy = ddp"), 'strategy = "ddp"'),
+    "typographic quotes": (replaced('"clicked"', "“clicked”"), 'label = "clicked"'),
+    "thousands": (training("steps = 1,000"), "steps = 1000"),
+    "a list that is not closed": (replaced('["click_id"]', '["click_id"'), 'ids = ["click_id"]'),
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "data").mkdir()
+    rows = pl.DataFrame({"click_id": range(1000), "clicked": [0, 1] * 500, "x": [0.0] * 1000})
+    rows.write_parquet(tmp_path / "data/a.parquet")
+    return tmp_path
+
+
+def mistakes_of(folder, text):
+    """Write a contract; return the message of its mistakes, which it must have."""
+    path = folder / "contract.toml"
+    path.write_text(text)
+    with pytest.raises(ContractError) as caught:
+        load_contract(path)
+    return str(caught.value)
+
+
+def with_remedy(text, message):
+    """The contract with the line to write in the place of the mistake."""
+    lines = text.splitlines()
+    number = int(re.search(r"contract\.toml:(\d+)", message)[1]) - 1
+    written = re.search(r"  write:    ((?:.+\n {12})*.+)", message)[1]
+    if written.startswith(REMOVE):
+        return "\n".join(lines[:number] + lines[number + 1 :])
+    if place := re.search(r"# in \[([\w.]+)\]", written):
+        del lines[number]
+        header = f"[{place[1]}]"
+        lines += [] if header in lines else [header]
+        return "\n".join(lines).replace(header, f"{header}\n{written}")
+    for line in re.split(r"\n {12}", written):
+        key = re.escape(line.partition(" =")[0])
+        same = [n for n in range(number, len(lines)) if re.match(rf"{key}\s*[=:]", lines[n])]
+        lines[same[0] if same else number] = line
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_line_to_write_is_given_and_cures_the_mistake(folder, mistake):
+    text, line = MISTAKES[mistake]
+    message = mistakes_of(folder, text)
+    assert f"  write:    {line}" in message, message
+    if "my_label" in line:
+        return  # what only the user can complete
+    (folder / "contract.toml").write_text(with_remedy(text, message))
+    load_contract(folder / "contract.toml")
+
+
+def test_steps_of_epochs_are_a_formula_where_the_rows_are_not_known(tmp_path):
+    message = mistakes_of(tmp_path, training("epochs = 3", "global_batch_size = 100"))
+    assert "steps = …  # 3 epochs = 3 x training rows / 100" in message
+
+
+def test_two_mistakes_of_one_kind_are_both_listed(folder):
+    message = mistakes_of(folder, training("patience = 5", "early_stopping = true"))
+    assert message.count(REMOVE) == 2
