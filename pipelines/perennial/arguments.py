@@ -1,6 +1,8 @@
 """Arguments that several verbs share: what is out of range is refused before anything starts."""
 
+import os
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -52,11 +54,57 @@ def count(purpose: str, *names: str) -> Any:  # noqa: ANN401
     return typer.Option(*names, min=1, help=purpose)
 
 
-def open_home(folder: Path) -> "Home":
-    """Return the home of a machine's runs and models."""
+def open_home(folder: Path | None, contract: Path | None = None) -> "Home":
+    """Return the home of runs and models: the named one, or that of the contract or this folder.
+
+    It is looked for as git looks for a repository: in the contract's folder (without a contract, in
+    the current one), then above it. A new one is made beside the contract. Where it is not the
+    current folder's, it is said first.
+    """
     from perennial.runs import Home
 
-    return Home(folder.resolve())
+    if folder is not None:
+        return Home(folder.resolve())
+    start = contract.resolve().parent if contract is not None else Path.cwd()
+    there = (place / HOME_NAME for place in (start, *start.parents))
+    found = next((place for place in there if _is_own(place)), start / HOME_NAME)
+    if found.parent != Path.cwd():
+        print(f"home: {found} (--home names another)", file=sys.stderr, flush=True)
+    return Home(found)
+
+
+def _is_own(home: Path) -> bool:
+    """Whether it is a folder of this user: anybody may put one into a folder that all write to."""
+    return home.is_dir() and home.stat().st_uid == os.getuid()
+
+
+def split_place(place: str, version: str = "") -> tuple[str, str]:
+    """Return model and version of `MODEL@2`, `MODEL 2` or `MODEL`.
+
+    Raises:
+        PerennialError: two versions are given, and they differ.
+    """
+    name, _, wanted = place.partition("@")
+    if version and wanted and version != wanted:
+        raise PerennialError(
+            f"two versions were named: {wanted} in {place!r}, and {version}",
+            action=f"name one: {name}@{wanted}",
+        )
+    return name, wanted or version
+
+
+def model_of(text: str) -> str:
+    """Return the name of a model, for a verb that works on all of it.
+
+    Raises:
+        typer.BadParameter: a version is named, which would be ignored.
+    """
+    name, _, version = text.partition("@")
+    if version:
+        raise typer.BadParameter(
+            f"this works on a model, not on one of its versions: write {name!r} (got {text!r})"
+        )
+    return text
 
 
 def refuse_both(first: str, second: str, *given: object) -> None:
@@ -76,9 +124,14 @@ def print_lines(lines: Iterable[object]) -> int:
     return 0
 
 
-HOME = Path(".perennial")
+HOME_NAME = ".perennial"
 HomeFolder: TypeAlias = Annotated[
-    Path, file("store, MLflow database and runs", metavar="FOLDER", envvar="PERENNIAL_HOME")
+    Path | None,
+    file(
+        "store, MLflow database and runs (default: .perennial beside the contract or above it)",
+        metavar="FOLDER",
+        envvar="PERENNIAL_HOME",
+    ),
 ]
 ContractFile: TypeAlias = Annotated[
     Path, typer.Argument(parser=path_of, metavar="CONTRACT", help="training contract, a TOML file")
@@ -86,7 +139,12 @@ ContractFile: TypeAlias = Annotated[
 ProfileFile: TypeAlias = Annotated[
     Path, file("TOML file of the environment", envvar="PERENNIAL_PROFILE")
 ]
-ModelName: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="the model's name")]
+ModelName: TypeAlias = Annotated[
+    str, typer.Argument(parser=model_of, metavar="MODEL", help="the model's name")
+]
+ModelPlace: TypeAlias = Annotated[
+    str, typer.Argument(metavar="MODEL", help="a model, MODEL@2 or MODEL@champion")
+]
 Reason: TypeAlias = Annotated[
     str, typer.Option(parser=text_of, metavar="TEXT", help="stored on the run and the version")
 ]

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from perennial.arguments import (
-    HOME,
+    HOME_NAME,
+    AsJson,
     ContractFile,
     DryRun,
     HomeFolder,
+    ModelPlace,
     count,
     file,
     flag,
@@ -115,7 +117,7 @@ def _take_options(
     """Continuous training for deep learning on Kubeflow."""
 
 
-def check(contract: ContractFile, home: HomeFolder = HOME) -> int:
+def check(contract: ContractFile, home: HomeFolder = None) -> int:
     """Validate the contract without running it, and print it with every default."""
     from perennial.contract import to_toml
     from perennial.registry_commands.power_estimate import power_estimate_lines
@@ -135,7 +137,7 @@ def check(contract: ContractFile, home: HomeFolder = HOME) -> int:
     print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
     features = snapshot.task_columns.features
     print(f"# {len(features)} features: {', '.join(features)}")
-    for line in power_estimate_lines(open_home(home), checked, snapshot):
+    for line in power_estimate_lines(open_home(home, contract), checked, snapshot):
         print(f"# {line}")
     print(f"# {contract} is valid")
     return 0
@@ -190,7 +192,7 @@ def probe(
 def sanity(
     contract: ContractFile,
     more: Annotated[list[str] | None, typer.Argument(metavar="[CHECK]...", hidden=True)] = None,
-    home: HomeFolder = HOME,
+    home: HomeFolder = None,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="CHECK...", help="these checks, and those they depend on"),
@@ -210,7 +212,9 @@ def sanity(
         raise PerennialError(f"unexpected argument {more[0]!r}", action="name checks after --only")
     only = [*(only or ()), *(more or ())]
     code_folder = contract.resolve().parent
-    request = Sanity.of(load_beside_its_task(contract), code_folder, open_home(home), only)
+    request = Sanity.of(
+        load_beside_its_task(contract), code_folder, open_home(home, contract), only
+    )
     console = Console()
     report = None if new else request.load_stored()
     if report is None:
@@ -229,7 +233,7 @@ def sanity(
 
 def run(
     contract: ContractFile,
-    home: HomeFolder = HOME,
+    home: HomeFolder = None,
     start_at: FirstStep = "",
     first: Annotated[int | None, count("partitions to start with; default: 3")] = None,
     until: Annotated[int | None, count("partitions to end with; default: all")] = None,
@@ -250,7 +254,7 @@ def run(
 
 def monitor(
     contract: ContractFile,
-    home: HomeFolder = HOME,
+    home: HomeFolder = None,
     start_at: FirstStep = "",
     *,
     new: StartNew = False,
@@ -261,48 +265,69 @@ def monitor(
 
 
 def status(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="one model only")] = "",
-    home: HomeFolder = HOME,
+    model: ModelPlace = "",
+    home: HomeFolder = None,
     profile: Annotated[Path | None, file("profile of the cluster to ask")] = None,
+    *,
+    json: AsJson = False,
 ) -> int:
     """Print which model is in production and what happened last; with --profile, on a cluster."""
     if profile:
+        refuse_both("--json", "--profile", json, profile)
         return cluster.show_status(profile, model)
-    from perennial.overview import status_lines
+    from perennial.overview import model_states
+    from perennial.registry_commands.catalogue import as_json
 
-    return print_lines(status_lines(open_home(home), model))
+    place = open_home(home)
+    states = model_states(place, model)
+    if json:
+        return print_lines([as_json([state.record() for state in states])])
+    return (
+        print_lines(line for state in states for line in state.lines())
+        if states
+        else (print_lines([f"no runs in {place.path}"]))
+    )
 
 
-def runs(home: HomeFolder = HOME) -> int:
-    """List the runs, newest last."""
-    from perennial.overview import run_lines
+def runs(model: ModelPlace = "", home: HomeFolder = None, *, json: AsJson = False) -> int:
+    """List the runs with their verdicts, newest last: all, a model's, or the one of MODEL@2."""
+    from perennial.overview import list_runs, run_lines, run_record
+    from perennial.registry_commands.catalogue import as_json
 
-    return print_lines(run_lines(open_home(home)))
+    place = open_home(home)
+    listed = list_runs(place, model)
+    if json:
+        return print_lines([as_json([run_record(each) for each in listed])])
+    return print_lines(run_lines(listed) if listed else [f"no runs in {place.path}"])
 
 
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="a run's id; default: the newest")] = "",
-    home: HomeFolder = HOME,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="a run's id, MODEL or MODEL@2; default: the newest")
+    ] = "",
+    home: HomeFolder = None,
     *,
+    all_: Annotated[bool, flag("--all", "the index of all runs")] = False,
     no_open: Annotated[bool, flag("--no-open", "print the path only")] = False,
+    json: AsJson = False,
 ) -> int:
-    """Open a run's report in the browser, and print its path."""
-    from perennial.run_page import REPORT_FILE, write_run_report
+    """Open a run's report, or the index of all runs, in the browser, and print its path."""
+    from perennial.overview import find_run, run_record
+    from perennial.registry_commands.catalogue import as_json
+    from perennial.run_page import write_index, write_run_report
 
+    refuse_both("--all", "RUN", all_, run)
+    refuse_both("--all", "--json", all_, json)
     place = open_home(home)
-    found = [each for each in place.runs() if run in ("", each.run_id)]
-    if not found:
-        raise PerennialError(
-            f"there is no run {run!r}" if run else "there are no runs yet",
-            evidence=f"looked in {place.path}",
-            action="`perennial runs` lists them",
-        )
-    folder = place.folder(found[-1].run_id)
-    path = folder / REPORT_FILE
-    if not path.exists() or found[-1].status == "running":
-        write_run_report(found[-1], folder)
-    print(path)
-    if not no_open:
+    found = find_run(place, run)
+    if all_:
+        path = write_index(place)
+    elif found.report and found.findings.status != "running":
+        path = Path(found.report)
+    else:
+        path = write_run_report(place, found.run)
+    print(as_json({**run_record(found), "report": str(path)}) if json else path)
+    if not (no_open or json):
         webbrowser.open(path.as_uri())
     return 0
 
@@ -332,11 +357,11 @@ def _checked(file: Path) -> "Contract":
     return contract
 
 
-def _launch(contract: Path, home: Path) -> "Launch":
+def _launch(contract: Path, home: Path | None) -> "Launch":
     checked = _checked(contract)
     from perennial.supervisor import Launch
 
-    return Launch(open_home(home), checked, contract.resolve().parent)
+    return Launch(open_home(home, contract), checked, contract.resolve().parent)
 
 
 def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool = False) -> int:
@@ -468,7 +493,7 @@ def explain_error(error: Exception, home: object = None) -> PerennialError | Non
             "promotions and trainings on this machine '.[control,data,trainer]'",
         )
     if isinstance(error, OSError) and error.errno is not None:
-        return _explain_os_error(error, Path(str(home or HOME)))
+        return _explain_os_error(error, Path(str(home or HOME_NAME)))
     if place := place_of(error):
         return BadTaskError(
             f"the task raised {type(error).__name__}: {error}",

@@ -1,81 +1,293 @@
-"""Overview: the model in production, and the results of the runs."""
+"""Overview: the model in production, and the runs of this machine, as text and as JSON."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 
-from perennial.contracts.gate import Registration, Verdict
-from perennial.contracts.monitoring import RetrainingDecision
+from pydantic import JsonValue
+
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.version_decisions import VersionDecision, is_rolled_back
 from perennial.registry.champion_records import ChampionRecords
-from perennial.registry.model_registry import CHAMPION
+from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
-from perennial.runs import Home, RunRecord, age, step_records
+from perennial.registry_commands.listing import decision_lines, decision_records
+from perennial.reports.text import duration
+from perennial.reports.verdict_card import Card, RunFindings, verdict_card
+from perennial.run_page import REPORT_FILE, find_results
+from perennial.runs import Home, RunRecord, age, run_seconds, step_records
 
 
-def status_lines(home: Home, model: str) -> Iterator[str]:
-    """The champion of each model, its last runs, and why it was or was not retrained."""
-    runs = [run for run in home.runs() if model in ("", run.model)]
-    if not runs:
-        yield f"no runs{f' of {model}' if model else ''} in {home.path}"
-        return
-    registry = Catalogue(home).registry
-    for name in sorted({run.model for run in runs}):
-        own = [run for run in runs if run.model == name]
-        yield f"{name}"
-        yield f"  champion   {_champion_line(registry.champion_records(name))}"
-        yield f"  last run   {_run_line(own[-1])}"
-        for label, step in (("trigger", "decide_retraining"), ("gate", "evaluate_model")):
-            summary = _last_summary(home, own, step)
-            if summary:
-                yield f"  {label:<10} {summary}"
+@dataclass(frozen=True)
+class ListedRun:
+    """A run with what became of it."""
+
+    run: RunRecord
+    findings: RunFindings
+    seconds: float
+    report: str
+    """Path of its report; empty without one."""
+
+    @property
+    def card(self) -> Card:
+        """The verdict on the run."""
+        return verdict_card(self.findings)
 
 
-def run_lines(home: Home) -> Iterator[str]:
-    """One line for each run, oldest first."""
+def list_runs(home: Home, place: str = "") -> list[ListedRun]:
+    """Return runs, oldest first: all, those of a model, or that which registered `MODEL@2`.
+
+    Raises:
+        PerennialError: the model or version is unknown.
+    """
+    name, _, wanted = place.partition("@")
     runs = home.runs()
-    if not runs:
-        yield f"no runs in {home.path}"
-    for run in runs:
-        verdict = _verdict_word(home, run)
-        yield f"{run.run_id:<48} {run.pipeline:<20} {run.status:<12} {verdict}"
+    if name:
+        refuse_unknown_model(home, name, runs)
+    version = Catalogue(home).find(place).version if wanted else ""
+    listed = [_listed(home, run) for run in runs if name in ("", run.model)]
+    if not wanted:
+        return listed
+    made = [each.findings.registration for each in listed]
+    return [
+        each
+        for each, registration in zip(listed, made, strict=True)
+        if registration is not None and registration.version == version
+    ]
 
 
-def _champion_line(records: ChampionRecords) -> str:
-    if records.problem():
-        # One model's records must not hide the other models.
-        return f"unclear: {records.problem()}; see `perennial models {records.name} --repair`"
-    champion = records.versions.get(records.alias)
-    if champion is None:
-        return "none yet"
-    by_hand = " (alias moved by hand in MLflow)" if records.moved_by_hand() else ""
-    return f"version {champion.version}, MLflow run {champion.run_id}{by_hand}"
+def find_run(home: Home, wanted: str) -> ListedRun:
+    """Return the newest run, a model's newest, the one that registered `MODEL@2`, or one by its id.
+
+    Raises:
+        PerennialError: there is none.
+    """
+    runs = home.runs()
+    named = [run for run in runs if run.run_id == wanted]
+    if named:
+        return _listed(home, named[0])
+    known = {run.run_id for run in runs} | known_models(home, runs)
+    if wanted and "@" not in wanted and wanted not in known:
+        near = difflib.get_close_matches(wanted, known, n=1)
+        raise PerennialError(
+            f"there is no run and no model {wanted!r}",
+            evidence=f"the nearest is {near[0]}" if near else f"looked in {home.path}",
+            action="`perennial runs` lists them",
+        )
+    found = list_runs(home, wanted)
+    if not found:
+        raise PerennialError(
+            f"no run of {wanted} is on this machine" if wanted else "there are no runs yet",
+            evidence=f"looked in {home.path}",
+            action="`perennial runs` lists them",
+        )
+    return found[-1]
 
 
-def _run_line(run: RunRecord) -> str:
-    return f"{run.run_id}  {run.status}  {age(run.created.timestamp())}"
+def known_models(home: Home, runs: Sequence[RunRecord]) -> set[str]:
+    """Return the models that ran here or are registered."""
+    return {run.model for run in runs} | set(Catalogue(home).names())
 
 
-def _last_summary(home: Home, runs: list[RunRecord], step: str) -> str:
+def refuse_unknown_model(home: Home, name: str, runs: Sequence[RunRecord]) -> None:
+    """Refuse a model that neither ran here nor is registered.
+
+    Raises:
+        PerennialError: it is unknown; the nearest name is the evidence.
+    """
+    known = known_models(home, runs)
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    names = f"there are: {', '.join(sorted(known))}" if known else f"no runs in {home.path}"
+    raise PerennialError(
+        f"there is no model {name!r} in {home.path}",
+        evidence=f"the nearest is {near[0]}" if near else names,
+        action="`perennial models` and `perennial runs` list them; --home names another place",
+    )
+
+
+def run_lines(listed: Sequence[ListedRun]) -> Iterator[str]:
+    """A table of runs, oldest first."""
+    header = ("RUN", "MODEL", "PIPELINE", "STARTED (UTC)", "TOOK", "VERDICT")
+    rows = [
+        (
+            each.run.run_id,
+            each.run.model,
+            each.run.pipeline,
+            f"{each.run.created:%Y-%m-%d %H:%M}",
+            duration(each.seconds),
+            verdict_text(each.findings),
+        )
+        for each in listed
+    ]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def verdict_text(found: RunFindings) -> str:
+    """Return the verdict in a word, with the step that failed or the trigger that retrained."""
+    if found.word in ("Failed", "Cancelled", "Running"):
+        return f"{found.word}: {found.step}" if found.step else found.word
+    if found.decision is not None and found.decision.retrain:
+        return f"{found.word} (retrained: {found.decision.trigger})"
+    return found.word
+
+
+def run_record(each: ListedRun) -> dict[str, JsonValue]:
+    """Return a run as JSON values."""
+    return {
+        "run": each.run.run_id,
+        "model": each.run.model,
+        "pipeline": each.run.pipeline,
+        "started": each.run.created.isoformat(),
+        "seconds": round(each.seconds, 3),
+        "attempts": each.run.attempts,
+        "verdict": each.findings.word,
+        "headline": each.card.headline,
+        "trigger": each.findings.trigger,
+        "step": each.findings.step,
+        "report": each.report,
+    }
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """State of a model.
+
+    Attributes:
+        last: Its newest run; None without one on this machine.
+        trigger: The latest decision on a retraining, in a sentence; empty without one.
+        gate: The gate's latest verdict, in a sentence; empty without one.
+        version: The version that was asked about; None for the model as a whole.
+    """
+
+    name: str
+    records: ChampionRecords
+    last: ListedRun | None
+    trigger: str
+    gate: str
+    version: ModelVersion | None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the state for people."""
+        yield self.name
+        for label, text in self._texts():
+            yield f"  {label:<12} {text}"
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        yield "champion", self._champion_line()
+        undone = self._rollback()
+        if undone is not None:
+            number, decision = undone
+            yield "rolled back", f"version {number}, {_described(decision)}"
+        if self.last is not None:
+            run = self.last.run
+            word, took = verdict_text(self.last.findings), duration(self.last.seconds)
+            moment = f"{age(run.created.timestamp())}, took {took}"
+            yield "last run", f"{run.run_id}  {word}  {moment}"
+        yield from (
+            (label, text)
+            for label, text in (("trigger", self.trigger), ("gate", self.gate))
+            if text
+        )
+        if self.version is not None:
+            for line in decision_lines(self.version):
+                yield f"version {self.version.version}", line
+
+    def record(self) -> dict[str, JsonValue]:
+        """Return the state as JSON values."""
+        champion, undone = self._champion(), self._rollback()
+        record: dict[str, JsonValue] = {
+            "model": self.name,
+            "champion": champion.version if champion else None,
+            "problem": self.records.problem() or None,
+            "decisions_on_champion": decision_records(champion) if champion else [],
+            "rolled_back": {"version": undone[0], **asdict(undone[1])} if undone else None,
+            "last_run": run_record(self.last) if self.last else None,
+            "trigger": self.trigger or None,
+            "gate": self.gate or None,
+        }
+        if self.version is not None:
+            record["version"] = self.version.version
+            record["decisions_on_version"] = decision_records(self.version)
+        return record
+
+    def _champion(self) -> ModelVersion | None:
+        return None if self.records.problem() else self.records.versions.get(self.records.alias)
+
+    def _champion_line(self) -> str:
+        if self.records.problem():
+            # One model's records must not hide the other models.
+            repair = f"`perennial models {self.name} --repair` proposes a repair"
+            return f"unclear: {self.records.problem()}; {repair}"
+        champion = self._champion()
+        if champion is None:
+            return "none yet"
+        by_hand = " (alias moved by hand in MLflow)" if self.records.moved_by_hand() else ""
+        since = [line for line in decision_lines(champion) if not line.startswith("rolled back")]
+        return f"version {champion.version}{by_hand}, {since[-1]}"
+
+    def _rollback(self) -> tuple[str, VersionDecision] | None:
+        """Return the version that was last taken out of production and is out still."""
+        found = [
+            (number, decision)
+            for number, version in self.records.versions.items()
+            if is_rolled_back(version.tags)
+            and (decision := VersionDecision.of(version.tags, "rolled_back")) is not None
+        ]
+        return max(found, key=lambda each: each[1].at, default=None)
+
+
+def model_states(home: Home, place: str) -> list[ModelStatus]:
+    """Return the state of each model, of one, or of one with a version of it (`MODEL@2`).
+
+    Raises:
+        PerennialError: the model or version is unknown.
+    """
+    name, _, wanted = place.partition("@")
+    runs = home.runs()
+    if name:
+        refuse_unknown_model(home, name, runs)
+    names = [name] if name else sorted(known_models(home, runs))
+    if not names:  # asking does not create a database
+        return []
+    catalogue = Catalogue(home)
+    version = catalogue.find(place) if wanted else None
+    registry = catalogue.registry
+    return [_state(home, registry.champion_records(each), runs, version) for each in names]
+
+
+def _state(
+    home: Home, records: ChampionRecords, runs: Sequence[RunRecord], version: ModelVersion | None
+) -> ModelStatus:
+    own = [run for run in runs if run.model == records.name]
+    return ModelStatus(
+        name=records.name,
+        records=records,
+        last=_listed(home, own[-1]) if own else None,
+        trigger=_last_summary(home, own, "decide_retraining"),
+        gate=_last_summary(home, own, "evaluate_model"),
+        version=version,
+    )
+
+
+def _listed(home: Home, run: RunRecord) -> ListedRun:
+    folder = home.folder(run.run_id)
+    report = folder / REPORT_FILE
+    place = str(report) if report.exists() else ""
+    return ListedRun(run, find_results(home, run), run_seconds(folder), place)
+
+
+def _described(decision: VersionDecision) -> str:
+    return f"{decision.at} UTC by {decision.by}: {decision.reason}"
+
+
+def _last_summary(home: Home, runs: Sequence[RunRecord], step: str) -> str:
     for run in reversed(runs):
         for record in step_records(home.folder(run.run_id)):
             if record.step == step and record.summary:
                 return f"{record.summary} ({run.run_id})"
     return ""
-
-
-def _verdict_word(home: Home, run: RunRecord) -> str:
-    """Return `Promoted`, `Champion kept`, `Not retrained`, or the step that failed."""
-    folder = home.folder(run.run_id)
-    retraining, promoted = "", None
-    for record in step_records(folder):
-        outputs = folder / "steps" / record.key
-        if record.status == "failed":
-            return f"Failed: {record.step}"
-        if record.step == "decide_retraining" and (outputs / "decision").is_dir():
-            decision = RetrainingDecision.read(outputs / "decision")
-            retraining = f"Retrained: {decision.trigger}" if decision.retrain else "Not retrained"
-        if record.step == "evaluate_model" and (outputs / "verdict").is_dir():
-            promoted = Verdict.read(outputs / "verdict").promote
-        if record.step == "register_model" and (outputs / "registration").is_dir():
-            # The champion may have moved, and then not been beaten.
-            promoted = CHAMPION in Registration.read(outputs / "registration").aliases
-    gate = {True: "Promoted", False: "Champion kept", None: ""}[promoted]
-    return ", ".join(word for word in (retraining, gate) if word)

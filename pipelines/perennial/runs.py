@@ -20,6 +20,7 @@ from perennial.contracts.environment import STORE_URI, TRACKING_URI
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.steps.journal import Journal
+from perennial.steps.lease import is_held
 from perennial.steps.parameters import LargeParameter, resolve
 
 RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
@@ -99,6 +100,14 @@ class Home:
     def folder(self, run_id: str) -> Path:
         """A run's folder."""
         return self.path / "runs" / run_id
+
+    def lock_folder(self, model: str) -> Path:
+        """The folder of the lock that one run of a model at a time holds."""
+        return self.path / "locks" / model
+
+    def is_active(self, model: str) -> bool:
+        """Whether a run of the model is under way."""
+        return is_held(self.lock_folder(model))
 
     def runs(self) -> list[RunRecord]:
         """Every run, oldest first."""
@@ -224,6 +233,15 @@ def step_records(folder: Path) -> list[StepRecord]:
                 summary = texts["summary"]
                 records[key] = StepRecord(texts["step"], key, "reused", moment, summary=summary)
     return list(records.values())
+
+
+def run_seconds(folder: Path) -> float:
+    """Seconds from the start of the latest attempt to its last event."""
+    started = ended = 0.0
+    for event, _ in Journal(folder).events():
+        ended = float(str(event["time"]))
+        started = ended if event["kind"] == "run" else started or ended
+    return ended - started
 
 
 def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:

@@ -72,18 +72,21 @@ def execute(launch: Launch, choose: Callable[[], RunRecord], console: Console) -
 
     Args:
         launch: What to run with.
-        choose: Makes or finds the run; called when no other run is active.
+        choose: Makes or finds the run; called when no other run of the model is active.
         console: Where progress is shown.
 
     Raises:
-        PerennialError: another run is active in this home.
+        PerennialError: another run of the model is active in this home.
         KeyboardInterrupt: the user stopped the run; it can be continued.
     """
     refuse_rewritten_text(str(launch.home.path))
-    lease = RunLease(launch.home.path)
+    model = launch.contract.model.name
+    lease = RunLease(launch.home.lock_folder(model), f"{model} in {launch.home.path}")
     lease.acquire()
     try:
-        return _execute(launch, choose(), lease, console)
+        run = choose()
+        lease.name_work(f"{run.pipeline}, run {run.run_id}")
+        return _execute(launch, run, lease, console)
     finally:
         lease.release()
 
@@ -103,7 +106,7 @@ def _execute(launch: Launch, run: RunRecord, lease: RunLease, console: Console) 
         raise
     finally:
         run = _update(launch.home, run, status=status)
-        write_run_report(run, folder)
+        write_run_report(launch.home, run)
     return run
 
 

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from perennial.contracts.gate import Comparison, GateReason, Interval, Measurement, Verdict
 from perennial.reports.charts import (
     bar_chart,
     gauge_chart,
@@ -13,7 +14,8 @@ from perennial.reports.charts import (
 )
 from perennial.reports.heat_map import heat_map
 from perennial.reports.page import Page
-from perennial.reports.run_report import StepPage, stitch
+from perennial.reports.run_report import RunRow, StepPage, index_of_runs, stitch
+from perennial.reports.verdict_card import RunFindings, verdict_card
 
 SCREENS = [
     pytest.param(width, dark, id=f"{width}-{'dark' if dark else 'light'}")
@@ -80,6 +82,41 @@ def full_page():
     return page
 
 
+GAIN = Interval(estimate=0.0118, low=0.0012, high=0.0229)
+CARD = verdict_card(
+    RunFindings(
+        model="flights", status="succeeded", trigger="`perennial monitor`, because of drift",
+        verdict=Verdict(
+            promote=False, summary="Do not promote.", baselines={}, champion_version="1",
+            reasons=(
+                GateReason(
+                    condition="better than the champion", held=False, detail="",
+                    measured=Measurement(
+                        quantity="improvement in log_loss", value=0.0118, threshold=0.002,
+                        interval=GAIN,
+                    ),
+                ),
+            ),
+            comparisons=(
+                Comparison(
+                    metric="log_loss", challenger=0.553, champion=0.5676, improvement=GAIN,
+                    luck=0.0028,
+                ),
+            ),
+            test_rows=26_089, test_blocks=29, performance_reference=(), notes=("a warning " * 9,),
+        ),
+    )
+)  # fmt: skip
+
+
+def full_index():
+    rows = [
+        RunRow("flights-20260101-120000-ab12", "flights", "drift_monitoring", CARD, "2026", 63.0, "a.html"),
+        RunRow("m" * 90, "m" * 60, "continuous_training", CARD, "2026", 3.0, ""),
+    ]  # fmt: skip
+    return index_of_runs(rows, total=500, place="/a/home/of/runs" * 9)
+
+
 def full_run():
     html = full_page().html()
     steps = [
@@ -88,12 +125,15 @@ def full_run():
         StepPage("evaluate_model", "neutral", "did not run", 0.0, None),
     ]
     facts = {"run": "20260101-120000-ab12", "model": "m" * 120}
-    return stitch(steps, title="flights", summary="failed", outcome="failed", facts=facts)
+    return stitch(
+        steps, title="flights", card=CARD, facts=facts, links={"All runs": "../index.html"}
+    )
 
 
 DOCUMENTS = [
     pytest.param(lambda: full_page().html(), id="page"),
     pytest.param(full_run, id="run-report"),
+    pytest.param(full_index, id="index"),
 ]
 
 
@@ -207,11 +247,17 @@ def test_flow_of_a_run_report_leads_to_its_steps(tab, tmp_path):
     report.write_text(full_run())
     tab.open(report)
 
-    tab.run("document.querySelector('.flow li:nth-child(2) a').click()", in_frame=False)
+    tab.run("document.querySelector('.flow li:nth-child(1) a').click()", in_frame=False)
 
-    top = "document.getElementById('step-2').getBoundingClientRect().top"
-    assert tab.run("location.hash", in_frame=False) == "#step-2"
-    assert abs(tab.run(top, in_frame=False)) < 5
+    step = "document.getElementById('step-1')"
+    assert tab.run("location.hash", in_frame=False) == "#step-1"
+    assert tab.run(f"{step}.checkVisibility()", in_frame=False), "it was folded"
+    assert (
+        tab.run(
+            "document.querySelector('nav.contents').getBoundingClientRect().top", in_frame=False
+        )
+        >= 0
+    )
 
 
 def test_a_frame_of_a_run_report_shows_its_page_and_fits(tab, tmp_path):
@@ -220,7 +266,9 @@ def test_a_frame_of_a_run_report_shows_its_page_and_fits(tab, tmp_path):
     short.values({"version": 1})
     short.table(["fact", "value"], [["commit", "abc"]] * 6, "Lineage")
     pages = [StepPage("register_model", "passed", "done", 3.0, short.html())]
-    html = stitch(pages, title="t", summary="s", outcome="passed", facts={"run": "1"})
+    html = stitch(pages, title="t", card=CARD, facts={"run": "1"}).replace(
+        "<details", "<details open"
+    )
     (tmp_path / "report.html").write_text(html)
     tab.open(tmp_path / "report.html")
 
@@ -243,7 +291,9 @@ def test_a_frame_of_a_run_report_shows_its_page_and_fits(tab, tmp_path):
 def test_a_hostile_page_in_a_run_report_fetches_and_runs_nothing(tab, tmp_path, planted):
     tab.show(width=1400, dark=False)
     pages = [StepPage("evaluate_model", "passed", "done", 3.0, f"<title>quiet</title>{planted}")]
-    html = stitch(pages, title="t", summary="s", outcome="passed", facts={"run": "1"})
+    html = stitch(pages, title="t", card=CARD, facts={"run": "1"}).replace(
+        "<details", "<details open"
+    )
     (tmp_path / "report.html").write_text(html)
     tab.open(tmp_path / "report.html")
 

@@ -161,12 +161,35 @@ class Serving(Section):
     """Lower 95% bound of the champion's time by the challenger's, over the turns."""
 
 
+class Measurement(Section):
+    """The number that a condition of the gate compares with its threshold."""
+
+    quantity: str
+    """What is measured, with its unit, as the label of an axis."""
+    value: float
+    threshold: float
+    interval: Interval | None = None
+    bound: Literal["lower", "upper"] = "lower"
+    """Which bound of the interval is compared; without an interval, the value is."""
+    side: Literal["above", "below"] = "above"
+    """Where it must lie for the condition to hold."""
+
+    @property
+    def decisive(self) -> float:
+        """The number that is compared with the threshold."""
+        if self.interval is None:
+            return self.value
+        return self.interval.low if self.bound == "lower" else self.interval.high
+
+
 class GateReason(Section):
     """One condition of the gate and whether it held."""
 
     condition: str
     held: bool
     detail: str
+    measured: Measurement | None = None
+    """None where the condition is no comparison of numbers."""
 
 
 class BlockPerformance(Block):

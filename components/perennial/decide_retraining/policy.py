@@ -1,5 +1,6 @@
 """Policy: decide on retraining from drift report, past retrainings and triggers; pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -101,15 +102,17 @@ def find_retraining_blocks(
     if snapshot.time_max is None:
         return (duplicate,)
     ages = _ages(snapshot, state)
-    youngest = min(ages, default=float("inf"))
+    youngest = min(ages, default=math.inf)
+    last = "there was no retraining yet"
+    if ages:
+        last = f"the last retraining is {youngest:.1f} days old by data time"
     spent = sum(age < triggers.budget_days for age in ages)
     return (
         duplicate,
         RetrainingBlock(
             "cooldown",
             youngest < triggers.cooldown_days,
-            f"the last retraining is {youngest:.1f} days old by data time, cooldown "
-            f"{triggers.cooldown_days}",
+            f"{last}, cooldown {triggers.cooldown_days}",
         ),
         RetrainingBlock(
             "budget",

@@ -28,6 +28,7 @@ def write_report(
         "Decide retraining",
         outcome="warned" if held_back else "passed" if made.retrain else "neutral",
         summary=made.summary,
+        badge="Retraining" if made.retrain else "Not retrained",
     )
     page.values(
         {

@@ -131,6 +131,11 @@ class GateSection(Section):
         """The value that the improvement's lower bound must exceed."""
         return -self.margin if self.mode == "non_inferior" else self.min_improvement
 
+    def slice_limit(self, champion: float, *, found: bool) -> float:
+        """Return how much worse than the champion's metric a slice may be."""
+        hidden = self.hidden_slice_tolerance * abs(champion) if found else 0.0
+        return max(self.slice_max_regression, hidden)
+
     @model_validator(mode="after")
     def _worth_more_than_the_least(self) -> Self:
         least = self.least_improvement

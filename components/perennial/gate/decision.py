@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from perennial.contracts.gate import (
     AnchorComparison,
     Comparison,
     Figure,
     GateReason,
+    Interval,
+    Measurement,
     Repeats,
     Serving,
     SliceComparison,
@@ -121,7 +124,8 @@ def _against_champion(gate: GateSection, evidence: Evidence) -> list[GateReason]
     verb = "above" if held else "not above"
     detail = f"{figures} of {name}, {span}, lower bound {verb} {least:g}"
     detail += _repetition(evidence.repeats)
-    reasons = [_reason(condition, held, detail), *_anchor(gate, evidence.anchor)]
+    measured = _improvement(comparison.metric, improvement, least)
+    reasons = [_reason(condition, held, detail, measured), *_anchor(gate, evidence.anchor)]
     return [*reasons, *_gains(gate, evidence, name)]
 
 
@@ -148,7 +152,13 @@ def _anchor(gate: GateSection, anchor: AnchorComparison | None) -> list[GateReas
     held = found.low > -gate.margin if lenient else found.high >= 0
     rule = f"lower bound must exceed {-gate.margin:g}" if lenient else "upper bound must reach 0"
     detail = f"against {name}, the last champion that was shown to be better, {span}: {rule}"
-    return [_reason("not worse than the anchor", held, detail)]
+    measured = _improvement(
+        f"the gate's metric over {name}",
+        found,
+        -gate.margin if lenient else 0.0,
+        bound="lower" if lenient else "upper",
+    )
+    return [_reason("not worse than the anchor", held, detail, measured)]
 
 
 def _enough_to_compare(gate: GateSection, evidence: Evidence) -> list[GateReason]:
@@ -161,7 +171,12 @@ def _enough_to_compare(gate: GateSection, evidence: Evidence) -> list[GateReason
         short = _dependence(gate, evidence, decisive)
         worth = f"{evidence.test_blocks:,} days count as {decisive.effective_blocks:.1f}"
         detail = short or f"{worth} independent days, minimum {gate.min_effective_days:g}"
-        reasons.append(_reason("enough independent days", not short, detail))
+        measured = Measurement(
+            quantity="independent days",
+            value=decisive.effective_blocks,
+            threshold=gate.min_effective_days,
+        )
+        reasons.append(_reason("enough independent days", not short, detail, measured))
     rare, judged = evidence.rare, (decisive.metric, *gate.max_regression)
     if rare is not None and any(metric in RANKING for metric in judged):
         unit = f"{evidence.unit}s that hold a row of the rarer class"
@@ -234,7 +249,8 @@ def _guards(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
         detail = f"lower bound of the change in {metric} is {shown}, limit {-limit:+g}"
         detail += f"; {dependent}" if dependent else ""
-        reasons.append(_reason(condition, held, detail))
+        measured = _improvement(metric, improvement, -limit) if improvement is not None else None
+        reasons.append(_reason(condition, held, detail, measured))
     return reasons
 
 
@@ -245,19 +261,25 @@ def _slices(gate: GateSection, evidence: Evidence) -> list[GateReason]:
     declared = [entry for entry in evidence.slices if not entry.found]
     found = [entry for entry in evidence.slices if entry.found]
     if gate.slices:
-        reasons.append(_no_regression("no slice regresses", declared))
+        reasons.append(_no_regression("no slice regresses", declared, gate))
     if gate.hidden_slices == "block" and found:
-        reasons.append(_no_regression("no hidden slice regresses", found))
+        reasons.append(_no_regression("no hidden slice regresses", found, gate))
     return reasons
 
 
-def _no_regression(condition: str, slices: Sequence[SliceComparison]) -> GateReason:
+def _no_regression(
+    condition: str, slices: Sequence[SliceComparison], gate: GateSection
+) -> GateReason:
     worse = [entry for entry in slices if entry.regressed]
     if not worse:
         return _reason(condition, True, f"none of {len(slices)} slices is significantly worse")
     named = ", ".join(f"{entry.title} by {-entry.improvement.estimate:.2g}" for entry in worse[:5])
     count = f"{len(worse)} slice{' is' if len(worse) == 1 else 's are'}"
-    return _reason(condition, False, f"{count} significantly worse: {named}")
+    limit = gate.slice_limit(worse[0].champion, found=worse[0].found)
+    measured = _improvement(
+        f"the slice {worse[0].title}", worse[0].improvement, -limit, bound="upper"
+    )
+    return _reason(condition, False, f"{count} significantly worse: {named}", measured)
 
 
 def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
@@ -269,8 +291,8 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         condition = f"beats the baseline {name}"
         score = evidence.baselines.get(name, {}).get(metric)
         if score is None:
-            measured = ", ".join(evidence.baselines) or "none"
-            detail = f"{name} was not measured on {metric}; baselines measured: {measured}"
+            others = ", ".join(evidence.baselines) or "none"
+            detail = f"{name} was not measured on {metric}; baselines measured: {others}"
             reasons.append(_reason(condition, False, detail))
             continue
         shown, own = comparison.challenger, "by the estimate: the difference has no bound"
@@ -280,13 +302,20 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
             own = "by the estimate, as there is a champion"
         lead = sign * (shown - score)
         paired = evidence.beside_baselines.get(name)
-        if paired is not None and paired.improvement is not None:
-            lead = paired.improvement.low
+        interval = paired.improvement if paired is not None else None
+        if interval is not None:
+            lead = interval.low
             own = f"lower bound of the difference {lead:+.2g}"
         held = lead > 0
         verb = "beats" if held else "does not significantly beat"
         detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
-        reasons.append(_reason(condition, held, detail))
+        measured = Measurement(
+            quantity=f"{metric}, better than the baseline {name} by",
+            value=interval.estimate if interval else lead,
+            threshold=0.0,
+            interval=interval,
+        )
+        reasons.append(_reason(condition, held, detail, measured))
     return reasons
 
 
@@ -297,7 +326,17 @@ def _required(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         shown, own = _worst(evidence, metric, values[metric])
         held = sign_of(evidence.directions[metric]) * (shown - limit) >= 0
         detail = f"{metric} is {values[metric]:.5g} ({own}), required {limit:g}"
-        reasons.append(_reason(f"{metric} is good enough at all", held, detail))
+        interval = next((each.interval for each in evidence.figures if each.metric == metric), None)
+        upwards = sign_of(evidence.directions[metric]) > 0
+        measured = Measurement(
+            quantity=metric,
+            value=values[metric],
+            threshold=limit,
+            interval=interval,
+            bound="lower" if upwards else "upper",
+            side="above" if upwards else "below",
+        )
+        reasons.append(_reason(f"{metric} is good enough at all", held, detail, measured))
     return reasons
 
 
@@ -319,20 +358,36 @@ def _serving(gate: GateSection, serving: Serving | None) -> list[GateReason]:
         return [_reason(condition, False, f"the exported model fails to serve: {serving.failure}")]
     detail = f"its predictions of {serving.rows:,} test rows equal the evaluation's"
     reasons = [_reason(condition, True, detail)]
-    measured = (
+    sizes = (
         ("small enough", serving.megabytes, gate.max_megabytes, "MB"),
         ("fast enough", serving.milliseconds, gate.max_milliseconds, "ms per row"),
     )
-    for named, value, limit, unit in measured:
+    for named, value, limit, unit in sizes:
         if limit is not None and value is not None:
             detail = f"{value:.3g} {unit}, limit {limit:g}"
-            reasons.append(_reason(named, value <= limit, detail))
+            number = Measurement(quantity=unit, value=value, threshold=limit, side="below")
+            reasons.append(_reason(named, value <= limit, detail, number))
     return reasons
 
 
 def _at_least(condition: str, count: int, needed: int, unit: str) -> GateReason:
-    return _reason(condition, count >= needed, f"{count:,} {unit}, minimum {needed:,}")
+    measured = Measurement(quantity=unit, value=float(count), threshold=float(needed))
+    return _reason(condition, count >= needed, f"{count:,} {unit}, minimum {needed:,}", measured)
 
 
-def _reason(condition: str, held: bool, detail: str) -> GateReason:
-    return GateReason(condition=condition, held=held, detail=detail)
+def _improvement(
+    what: str, interval: Interval, threshold: float, bound: Literal["lower", "upper"] = "lower"
+) -> Measurement:
+    return Measurement(
+        quantity=f"improvement in {what}",
+        value=interval.estimate,
+        threshold=threshold,
+        interval=interval,
+        bound=bound,
+    )
+
+
+def _reason(
+    condition: str, held: bool, detail: str, measured: Measurement | None = None
+) -> GateReason:
+    return GateReason(condition=condition, held=held, detail=detail, measured=measured)

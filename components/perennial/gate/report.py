@@ -11,6 +11,7 @@ from perennial.gate.config import GateSection
 from perennial.gate.power import reach_line
 from perennial.reports.charts import interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
+from perennial.reports.verdict_card import gate_word
 
 NONE = "none"
 
@@ -18,7 +19,8 @@ NONE = "none"
 def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task, unit: str) -> None:
     """Write the page."""
     outcome: Outcome = "passed" if verdict.promote else "neutral"
-    page = Page("Evaluate model", outcome=outcome, summary=verdict.summary)
+    badge = gate_word(verdict)
+    page = Page("Evaluate model", outcome=outcome, summary=verdict.summary, badge=badge)
     page.values(
         {
             "champion": f"version {verdict.champion_version}"

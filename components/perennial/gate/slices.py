@@ -270,9 +270,7 @@ def _judge_slice(
         measure_metrics(model, [metric])[metric] for model in (part.challenger, part.champion)
     )
     found = not each.column
-    limit = gate.slice_max_regression
-    if found:
-        limit = max(limit, gate.hidden_slice_tolerance * abs(theirs))
+    limit = gate.slice_limit(theirs, found=found)
     estimate = improvement_of(part, metric, ours, theirs)
     comparison = SliceComparison(
         column=each.column,

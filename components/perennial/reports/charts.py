@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from perennial.reports.drawing import (
+    ASCENT,
     AXIS_SPACE,
-    LABEL_LIMIT,
+    LINE_HEIGHT,
     MINUS,
     WIDTH,
     Axis,
@@ -20,29 +21,35 @@ from perennial.reports.drawing import (
     limited,
     nothing,
     padded_range,
-    reference_line,
     stroke,
     svg,
     text_at,
     vertical_grid,
     width_of,
+    within,
 )
 from perennial.reports.text import escaped, number, shortened
 
-_MAX_ROWS = 60
+_MAX_ROWS = 40
 """Rows of a bar or interval chart: more cannot be compared by eye."""
-_ROW_HEIGHT = 22.0
+_ROW_HEIGHT = 36.0
+"""A line of text with a bar or interval below: beside each other, both would be too narrow."""
+_GRAPHIC = 24.0
+"""Middle of the bar or interval, below the top of its row."""
+_BAND_HEIGHT = 22.0
 _PLOT_HEIGHT = 200.0
-_TOP = 24.0
 
 Point = tuple[float, float]
 Interval = tuple[float, float, float]
 _NAME_LIMIT = 20
-_LINE_HEIGHT = 15.0
+_SIDE = 10.0
+"""Left of and right of a plot whose rows are named above their bars."""
 _FEW_POINTS = 30
 """Up to here, points are marked, so that a line is not taken for more than it rests on."""
 _MEAN_WINDOW = 4.0
 """Pixels over which the mean of a dense curve is taken."""
+_HOVERED = 16
+"""Points of a line that show their values when pointed at; more would outweigh the page."""
 
 
 def line_chart(
@@ -75,11 +82,12 @@ def line_chart(
     right = WIDTH - 16 - max((width_of(shortened(name, _NAME_LIMIT)) for name in names), default=0)
     kind = DateAxis if x_dates and DateAxis.can_show(*limits) else Axis
     x_axis = fitted(kind, limits, left_of(flat), right)
-    top = 8 + _flags(known, x_axis)[1]
-    bottom = top + max(_PLOT_HEIGHT, 15.0 * len(names))
+    top = 10 + _flags(known, x_axis)[1]
+    bottom = top + max(_PLOT_HEIGHT, LINE_HEIGHT * len(names))
     y_axis = Axis(*y_limits, bottom, top)
-    drawn = [frame(x_axis, y_axis, x_label, y_label), _mark_lines(known, x_axis, y_axis)]
+    drawn = [frame(x_axis, y_axis, x_label, y_label), _mark_lines(known, x_axis, bottom)]
     drawn += [_curve(line, x_axis, y_axis, index) for index, line in enumerate(series.values())]
+    drawn += [_hovered(name, line, x_axis, y_axis) for name, line in series.items()]
     if all(end is None for end in ends.values()):
         drawn.append(nothing((x_axis.start + right) / 2, (top + bottom) / 2))
     if names:
@@ -92,50 +100,58 @@ def line_chart(
 def bar_chart(values: Mapping[str, float], *, x_label: str, threshold: float | None = None) -> str:
     """Horizontal bars from zero, each with its value; bars past the threshold are darker."""
     rows = dict(list(values.items())[:_MAX_ROWS])
-    known = finite([*rows.values(), *([] if threshold is None else [threshold])])
+    lines = _reference_lines({}, threshold)
+    known = finite([*rows.values(), *lines.values()])
     limits = padded_range([0.0, *known]) if any(known) else (0.0, 1.0)
-    # Room for the value beside the longest bar.
-    axis = fitted(Axis, limits, _name_space(rows), WIDTH - 76)
-    bottom = _TOP + _ROW_HEIGHT * max(1, len(rows))
-    drawn = [vertical_grid(axis, _TOP, bottom, x_label)]
+    axis = fitted(Axis, limits, _SIDE, WIDTH - _SIDE)
+    top = 10 + _flags(lines, axis)[1]
+    bottom = top + _ROW_HEIGHT * max(1, len(rows))
+    drawn = [vertical_grid(axis, top, bottom, x_label)]
     for index, (name, value) in enumerate(rows.items()):
-        y = _TOP + _ROW_HEIGHT * index
-        drawn += [_row_name(name, axis, y), _bar(name, value, axis, y, threshold)]
-    drawn.append(f'<path class="a" d="M{axis.at(0):.1f} {_TOP:.0f}V{bottom:.0f}"/>')
-    if threshold is not None and math.isfinite(threshold):
-        label = f"threshold {_signed(threshold)}"
-        drawn.append(reference_line(axis, threshold, _TOP, bottom, label))
-    # Last, so that no line crosses a number.
-    for index, value in enumerate(rows.values()):
-        drawn.append(_bar_value(value, axis, _TOP + _ROW_HEIGHT * index))
+        drawn.append(_bar(name, value, axis, top + _ROW_HEIGHT * index, threshold))
+    drawn.append(f'<path class="a" d="M{axis.at(0):.1f} {top:.0f}V{bottom:.0f}"/>')
+    drawn.append(_mark_lines(lines, axis, bottom))
+    # Last, so that no line crosses a text.
+    for index, (name, value) in enumerate(rows.items()):
+        written = "not available" if math.isnan(value) else _signed(value)
+        drawn.append(_row_text(name, written, top + _ROW_HEIGHT * index))
     return _rows_svg(f"Bar chart of {x_label}", drawn, bottom, values, axis)
 
 
 def interval_chart(
-    intervals: Mapping[str, Interval], *, x_label: str, reference: float | None = 0.0
+    intervals: Mapping[str, Interval],
+    *,
+    x_label: str,
+    reference: float | None = 0.0,
+    threshold: float | None = None,
 ) -> str:
-    """Estimates with their intervals (low, estimate, high), one row each, the first 60.
+    """Estimates with their intervals (low, estimate, high), one row each, the first 40.
 
-    Open ends reach the edge of the plot; `reference` is a vertical line, such as no difference.
+    Open ends reach the edge of the plot; `reference` is a vertical line, such as no difference, and
+    `threshold` the one that decides.
     """
     rows = dict(list(intervals.items())[:_MAX_ROWS])
-    known = [
-        *(v for row in rows.values() for v in row),
-        *([] if reference is None else [reference]),
-    ]
-    written = {name: _interval_text(row) for name, row in rows.items()}
-    space = max(map(width_of, written.values()), default=0.0)
-    axis = fitted(Axis, padded_range(known, 0.05), _name_space(rows), WIDTH - 14 - space)
-    bottom = _TOP + _ROW_HEIGHT * max(1, len(rows))
-    drawn = [vertical_grid(axis, _TOP, bottom, x_label)]
-    if reference is not None and math.isfinite(reference):
-        drawn.append(reference_line(axis, reference, _TOP, bottom, _signed(reference)))
+    lines = _reference_lines(
+        {} if reference is None else {_signed(reference): reference}, threshold
+    )
+    known = [*(value for row in rows.values() for value in row), *lines.values()]
+    axis = fitted(Axis, padded_range(known, 0.05), _SIDE, WIDTH - _SIDE)
+    top = 10 + _flags(lines, axis)[1]
+    bottom = top + _ROW_HEIGHT * max(1, len(rows))
+    drawn = [vertical_grid(axis, top, bottom, x_label), _mark_lines(lines, axis, bottom)]
     for index, (name, row) in enumerate(rows.items()):
-        y = _TOP + _ROW_HEIGHT * index
-        drawn.append(_row_name(name, axis, y))
-        drawn.append(_interval(row, axis, y + _ROW_HEIGHT / 2))
-        drawn.append(text_at(WIDTH, y + 15, written[name], classes="e q"))
+        y, written = top + _ROW_HEIGHT * index, _interval_text(row)
+        drawn.append(_interval(f"{name} {written}".strip(), row, axis, y + _GRAPHIC))
+        drawn.append(_row_text(name, written, y))
     return _rows_svg(f"Intervals of {x_label}", drawn, bottom, intervals, axis)
+
+
+def _reference_lines(lines: Mapping[str, float], threshold: float | None) -> dict[str, float]:
+    """Return the vertical lines of a chart by their names; a threshold covers a line below it."""
+    if threshold is None or not math.isfinite(threshold):
+        return {name: value for name, value in lines.items() if math.isfinite(value)}
+    others = {name: x for name, x in lines.items() if math.isfinite(x) and x != threshold}
+    return {**others, f"threshold {_signed(threshold)}": threshold}
 
 
 def gauge_chart(
@@ -151,21 +167,22 @@ def gauge_chart(
     room = 20 + max(map(width_of, known), default=0.0)
     axis = fitted(Axis, limits, 16, WIDTH - room)
     places, space = _flags(known, axis)
-    top = 8 + space
-    bottom = top + _ROW_HEIGHT
+    top = 10 + space
+    bottom = top + _BAND_HEIGHT
     drawn = [horizontal_axis(axis, bottom, x_label)]
     if band is not None and all(map(math.isfinite, band)):
         low, high = map(axis.at, band)
-        size = f'width="{max(high - low, 1):.1f}" height="{_ROW_HEIGHT:.0f}"'
+        size = f'width="{max(high - low, 1):.1f}" height="{_BAND_HEIGHT:.0f}"'
         drawn.append(f'<rect class="f3 v" x="{low:.1f}" y="{top:.1f}" {size}/>')
     for index, (name, value) in enumerate(known.items()):
         (left, row), x = places[name], axis.at(value)
-        y, middle = 13 + row * _LINE_HEIGHT, (top + bottom) / 2
+        y, middle = ASCENT + 1 + row * LINE_HEIGHT, (top + bottom) / 2
         # Marks at the same place are rings around each other.
         dot = f'cx="{x:.1f}" cy="{middle:.1f}" r="{max(9 - 3 * index, 3)}"'
         line = f"M{x:.1f} {y - 9:.1f}V{middle:.1f}"
         drawn.append(f'<path class="l {stroke(index)}" d="{line}"/>')
-        drawn.append(f'<circle class="{fill(index)}" {dot}/>')
+        pointed = f"<title>{escaped(name)}</title>"
+        drawn.append(f'<circle class="{fill(index)}" {dot}>{pointed}</circle>')
         drawn.append(text_at(left + 6, y, name, classes=f"h {fill(index)}", limit=_NAME_LIMIT))
     unknown = [name for name, value in values.items() if not math.isfinite(value)]
     height = bottom + AXIS_SPACE + (18 if unknown else 0)
@@ -188,12 +205,14 @@ def _rows_svg(
     return svg(height, about, drawn)
 
 
-def _name_space(rows: Mapping[str, object]) -> float:
-    return 16 + max((width_of(shortened(name, LABEL_LIMIT)) for name in rows), default=0)
-
-
-def _row_name(name: str, axis: Axis, y: float) -> str:
-    return text_at(axis.start - 8, y + 15, name, classes="e", limit=LABEL_LIMIT)
+def _row_text(name: str, written: str, y: float) -> str:
+    """A row's name at the left and its value at the right, above its bar or interval."""
+    shown = within(name, WIDTH - width_of(written) - 12)
+    pointed = f"<title>{escaped(name)}</title>" if shown != name else ""
+    return (
+        f'<text x="0" y="{y + ASCENT:.1f}" class="h">{escaped(shown)}{pointed}</text>'
+        f"{text_at(WIDTH, y + ASCENT, written, classes='e q h')}"
+    )
 
 
 def _bar(name: str, value: float, axis: Axis, y: float, threshold: float | None) -> str:
@@ -202,26 +221,21 @@ def _bar(name: str, value: float, axis: Axis, y: float, threshold: float | None)
     start, end = sorted((axis.at(0), axis.at(value)))
     is_pale = threshold is not None and value <= threshold
     return (
-        f'<rect class="f1{" p" if is_pale else ""}" x="{start:.1f}" y="{y + 4:.1f}" '
-        f'width="{max(end - start, 1):.1f}" height="14">'
-        f"<title>{escaped(name)}: {_signed(value)}</title></rect>"
+        f'<rect class="f1{" p" if is_pale else ""}" x="{start:.1f}" y="{y + _GRAPHIC - 6:.1f}" '
+        f'width="{max(end - start, 1):.1f}" height="12">'
+        f"<title>{escaped(f'{name} {_signed(value)}'.strip())}</title></rect>"
     )
 
 
-def _bar_value(value: float, axis: Axis, y: float) -> str:
-    if math.isnan(value):
-        return text_at(axis.at(0) + 6, y + 15, "not available", classes="q h")
-    return text_at(axis.at(max(value, 0)) + 6, y + 15, _signed(value), classes="h")
-
-
-def _interval(row: Interval, axis: Axis, y: float) -> str:
+def _interval(about: str, row: Interval, axis: Axis, y: float) -> str:
     low, estimate, high = row
-    parts = []
+    parts, pointed = [], f"<title>{escaped(about)}</title>"
     if not (math.isnan(low) or math.isnan(high)):
         line = f"M{axis.at(low):.1f} {y:.1f}H{axis.at(high):.1f}"
-        parts.append(f'<path class="l w s1 r" d="{line}"/>')
+        parts.append(f'<path class="l w s1 r" d="{line}">{pointed}</path>')
     if math.isfinite(estimate):
-        parts.append(f'<circle class="f1" cx="{axis.at(estimate):.1f}" cy="{y:.1f}" r="4.5"/>')
+        dot = f'cx="{axis.at(estimate):.1f}" cy="{y:.1f}" r="4.5"'
+        parts.append(f'<circle class="f1" {dot}>{pointed}</circle>')
     return "".join(parts)
 
 
@@ -257,6 +271,19 @@ def _curve(points: Sequence[Point], x_axis: Axis, y_axis: Axis, index: int) -> s
         f'<path class="{classes} {stroke(index)}" d="{"".join(paths)}"/>'
         for classes, paths in layers.items()
         if paths
+    )
+
+
+def _hovered(name: str, points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> str:
+    """Invisible circles that show the values of evenly chosen points when pointed at."""
+    known = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    stride = -(-len(known) // _HOVERED) or 1
+    # From the end: the last value is the one that people look for.
+    places = ((x_axis.at(limited(x)), y_axis.at(limited(y)), x, y) for x, y in known[::-stride])
+    return "".join(
+        f'<circle class="u" cx="{left:.1f}" cy="{top:.1f}" r="7">'
+        f"<title>{escaped(name)}: {_signed(y)} at {escaped(x_axis.shown(x))}</title></circle>"
+        for left, top, x, y in places
     )
 
 
@@ -298,22 +325,22 @@ def _flags(marks: Mapping[str, float], axis: Axis) -> tuple[dict[str, tuple[floa
     places: dict[str, tuple[float, int]] = {}
     for name, value in sorted(marks.items(), key=lambda mark: mark[1]):
         width = width_of(shortened(name, _NAME_LIMIT))
-        x = min(axis.at(value), WIDTH - width - 4)
+        x = min(axis.at(value), WIDTH - width - 8)
         row = 1 + max((row for end, row in ends if end + 6 > x), default=-1)
         places[name] = (x, row)
         ends.append((x + width, row))
     rows = 1 + max((row for _, row in ends), default=-1)
-    return places, rows * _LINE_HEIGHT
+    return places, rows * LINE_HEIGHT
 
 
-def _mark_lines(marks: Mapping[str, float], x_axis: Axis, y_axis: Axis) -> str:
+def _mark_lines(marks: Mapping[str, float], x_axis: Axis, bottom: float) -> str:
     """Vertical lines through the plot, each up to its name."""
     places, _ = _flags(marks, x_axis)
     parts = []
     for name, (left, row) in places.items():
-        x, y = x_axis.at(marks[name]), 2 + row * _LINE_HEIGHT
-        parts.append(f'<path class="k" d="M{x:.1f} {y:.1f}V{y_axis.start:.1f}"/>')
-        parts.append(text_at(left + 4, y + 9, name, classes="h", limit=_NAME_LIMIT))
+        x, y = x_axis.at(marks[name]), 2 + row * LINE_HEIGHT
+        parts.append(f'<path class="k" d="M{x:.1f} {y:.1f}V{bottom:.1f}"/>')
+        parts.append(text_at(left + 4, y + ASCENT, name, classes="h", limit=_NAME_LIMIT))
     return "".join(parts)
 
 
@@ -355,9 +382,9 @@ def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
     """Sorted heights moved apart as far as needed, inside of the plot."""
     spread: list[float] = []
     for height in heights:
-        spread.append(max(height, spread[-1] + _LINE_HEIGHT) if spread else max(height, top))
+        spread.append(max(height, spread[-1] + LINE_HEIGHT) if spread else max(height, top))
     limit = bottom
     for index in range(len(spread) - 1, -1, -1):
         spread[index] = min(spread[index], limit)
-        limit = spread[index] - _LINE_HEIGHT
+        limit = spread[index] - LINE_HEIGHT
     return spread

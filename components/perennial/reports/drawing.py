@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TypeVar
 
-from perennial.reports.text import escaped, shortened
+from perennial.reports.text import escaped, number, shortened
 
 MINUS = "\N{MINUS SIGN}"
 _TIMES_TEN = "\N{MULTIPLICATION SIGN}10"
@@ -21,12 +21,17 @@ _MONTHS = (1, 3, 6, 12, 24, 60, 120, 300, 600, 1200, 6000, 12_000, 24_000, 60_00
 _FIRST_MONDAY = 4 * _DAY
 _FIRST_YEAR = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_YEAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-WIDTH = 560.0
-"""Width of the canvas; about that of a figure on a page, so that text keeps its size."""
+WIDTH = 440.0
+"""Width of the canvas: text keeps its size in a figure on a page, and is readable on a phone."""
 AXIS_SPACE = 42.0
 """Height of tick labels and title below a horizontal axis."""
-LABEL_LIMIT = 28
+LABEL_LIMIT = 40
+LINE_HEIGHT = 16.0
+ASCENT = 13.0
+"""Height of the tallest letters above the line, at 12 pixels, in the tallest font in common use."""
 _COLORS = 6
+_MARGIN = 1.06
+"""By which a font may be wider than the one that widths are taken from."""
 
 AnyAxis = TypeVar("AnyAxis", bound="Axis")
 
@@ -84,6 +89,10 @@ class Axis:
         labels = [f"{tick / scale:,.{decimals}f}" for tick in self.ticks]
         return [label.replace("-", MINUS) if label.strip("-0.") else "0" for label in labels]
 
+    def shown(self, value: float) -> str:
+        """A value as text, shown where a point of the chart is pointed at."""
+        return number(value)
+
     def title(self, label: str) -> str:
         """The axis' label with the power of ten that its ticks leave out."""
         if not self.exponent:
@@ -119,6 +128,10 @@ class DateAxis(Axis):
         else:
             form = "%m-%d %H:%M" if days < 1 else "%Y-%m-%d"
         return [datetime.fromtimestamp(tick, UTC).strftime(form) for tick in self.ticks]
+
+    def shown(self, value: float) -> str:
+        """A date and its time."""
+        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M}"
 
     @property
     def exponent(self) -> int:
@@ -197,7 +210,15 @@ def text_at(x: float, y: float, text: str, *, classes: str = "", limit: int = 60
 
 def width_of(text: str) -> float:
     """About how many pixels a text takes: rather too many, as fonts differ."""
-    return sum(map(_character_width, text))
+    return _MARGIN * sum(map(_character_width, text))
+
+
+def within(text: str, room: float) -> str:
+    """A text, shortened to so many pixels."""
+    cut = text
+    while width_of(cut) > room and len(cut) > 3:
+        cut = shortened(text, len(cut) - 1)
+    return cut
 
 
 def stroke(index: int) -> str:
@@ -228,16 +249,22 @@ def frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> str:
         parts.append(f'<path class="g" d="M{x_axis.start:.1f} {y:.1f}H{x_axis.end:.1f}"/>')
         parts.append(text_at(x_axis.start - 6, y + 4, label, classes="e q"))
     middle = (y_axis.start + y_axis.end) / 2
-    parts.append(
-        f'<text class="m q" transform="translate(11 {middle:.0f}) rotate(-90)">'
-        f"{escaped(y_axis.title(shortened(y_label, LABEL_LIMIT)))}</text>"
-    )
+    room = abs(y_axis.end - y_axis.start)
+    parts.append(sideways_title(middle, y_axis.title(y_label), room))
     return "".join(parts)
+
+
+def sideways_title(middle: float, title: str, room: float) -> str:
+    """The title of a vertical axis, shortened to its length, and in full when pointed at."""
+    return (
+        f'<text class="m q" transform="translate({ASCENT + 1:.0f} {middle:.0f}) rotate(-90)">'
+        f"{escaped(within(title, room))}<title>{escaped(title)}</title></text>"
+    )
 
 
 def left_of(y_axis: Axis) -> float:
     """Return the left end of a plot, beside the labels of its vertical axis."""
-    return 30 + max(map(width_of, y_axis.tick_labels), default=0.0)
+    return 32 + max(map(width_of, y_axis.tick_labels), default=0.0)
 
 
 def horizontal_axis(axis: Axis, bottom: float, label: str) -> str:
@@ -248,8 +275,8 @@ def horizontal_axis(axis: Axis, bottom: float, label: str) -> str:
         half = width_of(written) / 2
         x = min(max(axis.at(tick), half), WIDTH - half)
         parts.append(text_at(x, bottom + 17, written, classes="m q"))
-    title = axis.title(shortened(label, 60))
-    half = min(width_of(title), WIDTH) / 2
+    title = within(axis.title(label), WIDTH)
+    half = width_of(title) / 2
     middle = min(max((axis.start + axis.end) / 2, half), WIDTH - half)
     parts.append(text_at(middle, bottom + 35, title, classes="m q", limit=80))
     return "".join(parts)
@@ -260,14 +287,6 @@ def vertical_grid(axis: Axis, top: float, bottom: float, label: str) -> str:
     lines = "".join(f"M{axis.at(tick):.1f} {top:.0f}V{bottom:.0f}" for tick in axis.ticks)
     grid = f'<path class="g" d="{lines}"/>' if lines else ""
     return grid + horizontal_axis(axis, bottom, label)
-
-
-def reference_line(axis: Axis, value: float, top: float, bottom: float, label: str) -> str:
-    """A dashed vertical line with its name above the plot."""
-    x = axis.at(value)
-    half = width_of(label) / 2
-    named = text_at(min(max(x, half), WIDTH - half), top - 8, label, classes="m h")
-    return f'<path class="k" d="M{x:.1f} {top - 4:.1f}V{bottom:.1f}"/>{named}'
 
 
 def nothing(x: float, y: float) -> str:

@@ -6,20 +6,19 @@ from itertools import groupby
 
 from perennial.reports.drawing import (
     AXIS_SPACE,
-    LABEL_LIMIT,
     Axis,
     fill,
     horizontal_axis,
     nothing,
+    sideways_title,
     svg,
     text_at,
     width_of,
 )
-from perennial.reports.text import escaped, shortened
 
 _MOST_CELLS = 48
 """Cells along a side; more would be smaller than the eye tells apart."""
-_SIDE = 288.0
+_SIDE = 264.0
 _TOP = 12.0
 _SHADES = 8
 _INVISIBLE = 0.005
@@ -28,11 +27,11 @@ _INVISIBLE = 0.005
 Cells = Sequence[Sequence[float]]
 
 
-def heat_map(cells: Cells, *, x_label: str, y_label: str) -> str:
+def heat_map(cells: Cells, *, x_label: str, y_label: str, shade: str = "dependence") -> str:
     """Values from 0 to 1, the first row on top; values beyond count as the nearer of the two.
 
     Where rows or columns are many, a cell shows the largest of those that it stands for. NaN leaves
-    a gap.
+    a gap. `shade` names what the cells show, above the legend.
 
     Raises:
         ValueError: the rows differ in length.
@@ -53,7 +52,7 @@ def heat_map(cells: Cells, *, x_label: str, y_label: str) -> str:
     outline = f"M{left:.1f} {_TOP:.1f}h{_SIDE:.1f}v{_SIDE:.1f}h-{_SIDE:.1f}z"
     drawn.append(f'<path class="a" d="{outline}"/>')
     drawn += [horizontal_axis(x_axis, bottom, x_label), _vertical_axis(y_axis, left - 6, y_label)]
-    drawn.append(_legend(left + _SIDE + 40))
+    drawn.append(_legend(left + _SIDE + 24, shade))
     height = bottom + AXIS_SPACE + (18 if stride > 1 else 0)
     if stride > 1:
         note = f"a cell is the largest of {stride} by {stride} values"
@@ -89,9 +88,10 @@ def _shades(rows: Cells, stride: int) -> Iterator[int]:
 
 def _patch(shade: int, path: str) -> str:
     opacity = f"{shade / _SHADES:.3f}"
+    values = f"{max(shade - 1, 0) / _SHADES:g} to {shade / _SHADES:g}"
     return (
         f'<path class="{fill(0)}" fill-opacity="{opacity}" shape-rendering="crispEdges" '
-        f'd="{path}"/>'
+        f'd="{path}"><title>{values}</title></path>'
     )
 
 
@@ -100,17 +100,14 @@ def _vertical_axis(axis: Axis, right: float, label: str) -> str:
     for tick, written in zip(axis.ticks, axis.tick_labels, strict=True):
         parts.append(text_at(right, axis.at(tick) + 4, written, classes="e q"))
     middle = (axis.start + axis.end) / 2
-    title = escaped(shortened(label, LABEL_LIMIT))
-    parts.append(
-        f'<text class="m q" transform="translate(11 {middle:.0f}) rotate(-90)">{title}</text>'
-    )
+    parts.append(sideways_title(middle, label, abs(axis.end - axis.start)))
     return "".join(parts)
 
 
-def _legend(left: float) -> str:
+def _legend(left: float, shade_name: str) -> str:
     """The shades from none to full."""
     height = 14.0
-    parts = [text_at(left, _TOP + 10, "dependence", classes="q")]
+    parts = [text_at(left, _TOP + 10, shade_name, classes="q", limit=12)]
     for shade in range(_SHADES, -1, -1):
         y = _TOP + 20 + height * (_SHADES - shade)
         box = f"M{left:.1f} {y:.1f}h18v{height:.1f}h-18z"

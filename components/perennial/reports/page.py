@@ -42,15 +42,25 @@ SVG_ELEMENTS = frozenset(
 )
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 TEMPLATES = Path(__file__).with_name("templates")
+_STACKED_COLUMNS, _STACKED_CHARACTERS = 8, 34
+"""On a narrow screen, a row of a wider table becomes a list; beyond these columns, it scrolls."""
 
 
 class Page:
-    """A report, built from top to bottom; everything but charts is escaped."""
+    """A report, built from top to bottom; everything but charts is escaped.
 
-    def __init__(self, title: str, *, outcome: Outcome, summary: str) -> None:
+    Args:
+        title: What the page is about.
+        outcome: Its color and sign.
+        summary: What was found, in a sentence.
+        badge: The verdict in a word; empty for the outcome's own.
+    """
+
+    def __init__(self, title: str, *, outcome: Outcome, summary: str, badge: str = "") -> None:
         self.title = title
         self.outcome = outcome
         self.summary = summary
+        self.badge = badge
         self._content: list[tuple[str, dict[str, Any]]] = []  # macro of blocks.html, arguments
         self._height = 8.0
 
@@ -119,6 +129,7 @@ class Page:
             "page.html",
             title=self.title,
             outcome=self.outcome,
+            badge=self.badge or WORDS[self.outcome],
             summary=self.summary,
             height=round(self._height),
             content=self._content,
@@ -180,7 +191,15 @@ def _table(
         "is_named": is_named,
         "right": [_is_number_column(column) for column in columns],
         "outcomes": outcomes,
+        "is_stacked": _is_stacked(header, rows),
     }
+
+
+def _is_stacked(header: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
+    """Whether the columns do not fit side by side on a narrow screen."""
+    columns = zip(header, *rows, strict=True)
+    widths = [max(len(shown(value)) for value in column) + 2 for column in columns]
+    return len(widths) <= _STACKED_COLUMNS and sum(widths) > _STACKED_CHARACTERS
 
 
 def _is_number_column(values: Sequence[object]) -> bool:

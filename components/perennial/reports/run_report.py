@@ -1,14 +1,15 @@
-"""Run report: the pages of a run's steps in one file, with a picture of the flow on top."""
+"""Run report: the verdict of a run, then the pages of its steps, folded; an index of all runs."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-from perennial.reports.page import Outcome, render
+from perennial.reports.page import WORDS, Outcome, render
 from perennial.reports.text import duration
+from perennial.reports.verdict_card import Card
 
-_HEAD = re.compile(r'<meta name="perennial-(outcome|height)" content="(\w+)">')
+_HEAD = re.compile(r'<meta name="perennial-(outcome|badge|height)" content="([\w ]{1,24})">')
 _HIGHEST, _UNKNOWN = 60, 40  # rem; a frame cannot grow with its content without a script
 
 
@@ -27,47 +28,91 @@ class StepPage:
     html: str | None
 
 
+@dataclass(frozen=True)
+class RunRow:
+    """A run in the index of all runs; the newest comes first.
+
+    Attributes:
+        report: Address of its report, relative to the index; empty without one.
+    """
+
+    run: str
+    model: str
+    pipeline: str
+    card: Card
+    started: str
+    seconds: float
+    report: str
+
+
 def stitch(
     pages: Sequence[StepPage],
     *,
     title: str,
-    summary: str,
-    outcome: Outcome,
+    card: Card,
     facts: Mapping[str, str],
+    links: Mapping[str, str] | None = None,
 ) -> str:
     """One self-contained HTML file for the whole run.
 
     Each step's page is in a sandboxed frame, which runs nothing, and which inherits the report's
-    policy to fetch nothing, whatever the file contains.
+    policy to fetch nothing, whatever the file contains. A failed step is unfolded, no other is.
+
+    Args:
+        pages: The steps in flow order.
+        title: What ran.
+        card: The verdict.
+        facts: What identifies the run.
+        links: Addresses of other reports by their names, such as the previous run's.
     """
     longest = max((page.seconds for page in pages), default=0.0)
-    steps = [_shown_step(page, longest) for page in pages]
     return render(
         "run.html",
         title=title,
-        summary=summary,
-        outcome=outcome,
+        summary="",
+        outcome=card.outcome,
+        badge=card.word,
+        card=card,
         facts=facts,
-        steps=steps,
+        links=links or {},
+        steps=[_shown_step(page, longest) for page in pages],
         height=_HIGHEST,
+    )
+
+
+def index_of_runs(rows: Sequence[RunRow], *, total: int, place: str) -> str:
+    """One HTML file that lists runs with their verdicts and links their reports."""
+    count = f"{total:,} run{'s' if total != 1 else ''} in {place}; the newest comes first."
+    left = f" {total - len(rows):,} earlier ones are not listed." if total > len(rows) else ""
+    return render(
+        "index.html",
+        title="Runs",
+        summary=count + left,
+        outcome="neutral",
+        badge="",
+        height=_HIGHEST,
+        rows=[{"row": row, "duration": duration(row.seconds)} for row in rows],
     )
 
 
 def _shown_step(page: StepPage, longest: float) -> dict[str, Any]:
     """Return the values of the template; `share` is the part of the longest step's time."""
     head = dict(_HEAD.findall((page.html or "")[:2000]))
-    outcome = page.outcome
+    outcome, word = page.outcome, WORDS[page.outcome]
     # The page knows warnings; a failed step has failed whatever the page reports.
     if outcome != "failed" and head.get("outcome") in get_args(Outcome):
         outcome = cast("Outcome", head["outcome"])
+        word = head.get("badge") or WORDS[outcome]
     height = int(head["height"]) if head.get("height", "").isdecimal() else _UNKNOWN
     share = 100 * page.seconds / longest if longest > 0 else 0.0
     return {
         "name": page.step,
         "outcome": outcome,
+        "word": word,
         "summary": page.summary,
         "html": page.html,
         "did_run": page.html is not None or page.outcome != "neutral",
+        "is_open": page.outcome == "failed",
         "duration": duration(page.seconds),
         "share": f"{max(share, 0.0):.1f}",
         "height": min(height, _HIGHEST),

@@ -3,11 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from perennial.contracts.training import ScoredCandidate, TrainingResult
+from perennial.contracts.training import Advice, ScoredCandidate, TrainingResult
 from perennial.reports.charts import interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
 from perennial.select_checkpoint.diagnosis import Diagnosis
 from perennial.select_checkpoint.selection import Alternative, Selection
+
+ADVICE: dict[Advice, str] = {
+    "longer": "train longer",
+    "shorter": "train shorter",
+    "regularise": "regularise more",
+    "bug": "look for a bug",
+}
 
 
 def write_report(
@@ -26,7 +33,9 @@ def write_report(
     _add_candidates(page, selection, metric, unit)
     _add_alternatives(page, others, metric)
     page.heading("Diagnosis of the curves")
-    values = {"advice": diagnosis.advice, "steps": f"{training.steps:,}"}
+    values = {"steps": f"{training.steps:,}"}
+    if diagnosis.advice != "nothing":
+        values["advice"] = ADVICE[diagnosis.advice]
     if diagnosis.next_steps is not None:
         values["proposed for the next training"] = f"{diagnosis.next_steps:,} steps"
     page.values(values)

@@ -10,6 +10,7 @@ import fcntl
 import os
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
@@ -28,10 +29,12 @@ class RunLease:
 
     Args:
         folder: The folder that only one run at a time may use.
+        subject: What is run there, for people; the folder itself if empty.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, subject: str = "") -> None:
         self.path = folder / "lease"
+        self._subject = subject or str(folder)
         self.token = f"{os.getpid()}-{time.time_ns()}"
         self._stream: IO[str] | None = None
 
@@ -45,10 +48,13 @@ class RunLease:
         stream = self.path.open("a+")
         # A dying member may hold the lock for the instant between noticing and ending.
         if not _lock_within(stream, 2 * POLL_SECONDS):
+            stream.seek(0)
+            pid, holder = _describe_holder(stream.read(), self._holder)
             stream.close()
             raise PerennialError(
-                f"another run is active in {self.path.parent}",
-                action="wait for it, or stop it with Ctrl-C; `perennial status` shows it",
+                f"another run is active for {self._subject}",
+                evidence=holder,
+                action=f"wait for it, or stop it with Ctrl-C or `kill {pid}`",
             )
         self._stream = stream
         stream.truncate(0)
@@ -61,6 +67,14 @@ class RunLease:
                 evidence=f"{self.path.with_name('members')} is locked",
                 action="wait a little and run again; `fuser` on that file names them",
             )
+
+    def name_work(self, work: str) -> None:
+        """Record what is done under this lease, for those who find it taken."""
+        self._holder.write_text(f"{self.token} {work}")
+
+    @property
+    def _holder(self) -> Path:
+        return self.path.with_name("holder")
 
     def wait_for_members(self, timeout_seconds: float) -> bool:
         """Whether every process of the run has ended within the time."""
@@ -77,6 +91,25 @@ class RunLease:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a supervisor is alive that runs something in this folder."""
+    if not (folder / "lease").exists():
+        return False
+    with (folder / "lease").open() as stream:
+        return not _try_lock(stream, fcntl.LOCK_SH)
+
+
+def _describe_holder(token: str, record: Path) -> tuple[str, str]:
+    """Return the process that holds a lease, and since when and with what, in words."""
+    pid, _, moment = token.partition("-")
+    if not moment.isdecimal():
+        return "PID", "its process has just started"
+    since = datetime.fromtimestamp(int(moment) / 1e9, UTC)
+    work = record.read_text() if record.exists() else ""
+    known = work.removeprefix(f"{token} ") if work.startswith(f"{token} ") else ""
+    return pid, f"process {pid} since {since:%Y-%m-%d %H:%M:%S} UTC{known and f': {known}'}"
 
 
 def join_lease() -> None:

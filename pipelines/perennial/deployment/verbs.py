@@ -17,6 +17,7 @@ from perennial.arguments import (
     Reason,
     file,
     flag,
+    model_of,
     print_lines,
     refuse_both,
     text_of,
@@ -270,7 +271,7 @@ def show_status(profile: Path, model: str) -> int:
         raise PerennialError(
             "`status --profile` needs a model", action="perennial status MODEL --profile PROFILE"
         )
-    return print_lines(status_lines(_connect(profile), model))
+    return print_lines(status_lines(_connect(profile), model_of(model)))
 
 
 def _content(path: Path) -> bytes:

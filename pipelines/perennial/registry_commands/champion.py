@@ -157,8 +157,10 @@ def _promote_if_better(
     )
 
 
-def rollback(catalogue: Catalogue, name: str, reason: str, *, force: bool) -> str:
+def rollback(catalogue: Catalogue, place: str, reason: str, *, force: bool) -> str:
     """Make the version that the champion replaced champion again; returns what was done.
+
+    A version in the place, as in `MODEL@2`, must be the champion.
 
     Nothing is measured again, since a rollback is an emergency; but without force, the earlier
     version must load, and must not have been rolled back itself.
@@ -168,8 +170,15 @@ def rollback(catalogue: Catalogue, name: str, reason: str, *, force: bool) -> st
         ChampionMovedError: another version became champion meanwhile.
     """
     decision = _decide(reason, force=force)
+    name, _, wanted = place.partition("@")
     _finish_change(catalogue, name)
     champion = catalogue.find(f"{name}@{CHAMPION}")
+    if wanted and catalogue.find(place).version != champion.version:
+        raise PerennialError(
+            f"{name} version {wanted} is not in production, so nothing was rolled back",
+            evidence=f"the champion is version {champion.version}",
+            action=f"`perennial rollback {name}` takes out the champion",
+        )
     earlier = champion.tags.get(REPLACED_TAG) or champion.tags.get("perennial.parent_version", "")
     found = [version for version in catalogue.versions(name) if version.version == earlier]
     if not found:

@@ -10,8 +10,12 @@ from perennial.contracts.gate import Verdict
 from perennial.contracts.section import canonical_json
 from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
 from perennial.registry_commands.listing import shown_interval
+from perennial.reports.text import number, shortened
+from perennial.reports.text import shown as shown_value
 
 LACKING = "not recorded"
+SHOWN_ENTRIES, SHOWN_CHARACTERS = 6, 240
+"""Of a list, and of a value: --json prints all."""
 Table: TypeAlias = Mapping[str, JsonValue]
 
 
@@ -32,13 +36,17 @@ def comparison_record(first: VersionRecord, second: VersionRecord) -> JsonValue:
     A part is null when one of the two does not have it.
     """
     changes = {name: _changed(part(first), part(second)) for name, part in PARTS.items()}
+
+    def text(value: JsonValue) -> JsonValue:
+        return value if value is None or isinstance(value, str) else canonical_json(value)
+
     return {
         "a": _side(first),
         "b": _side(second),
         "differences": {
             part: None
             if changed is None
-            else {name: {"a": a, "b": b} for name, (a, b) in changed.items()}
+            else {name: {"a": text(a), "b": text(b)} for name, (a, b) in changed.items()}
             for part, changed in changes.items()
         },
     }
@@ -50,16 +58,45 @@ def differences(before: Table | None, after: Table | None) -> list[str]:
     if changed is None:
         absent = [name for name, one in (("A", before), ("B", after)) if one is None]
         return [f"{' and '.join(absent)}: {LACKING}"]
-    lines = [
-        f"{name}: {'not set' if a is None else a} → {'not set' if b is None else b}"
-        for name, (a, b) in changed.items()
-    ]
-    return lines or ["the same"]
+    return [f"{name}: {_change(a, b)}" for name, (a, b) in changed.items()] or ["the same"]
+
+
+def _change(before: JsonValue, after: JsonValue) -> str:
+    """Return a change in words: of lists what came and went, else both values."""
+    if isinstance(before, list) and isinstance(after, list):
+        gone = [each for each in before if each not in after]
+        new = [each for each in after if each not in before]
+        parts = [
+            f"{word} {in_words(part)}" for word, part in (("added", new), ("removed", gone)) if part
+        ]
+        return "; ".join(parts) or f"in another order: {in_words(after)}"
+    old, new_value = ("not set" if each is None else in_words(each) for each in (before, after))
+    if old == new_value:
+        return f"differs in a part that is not shown ({old}); --json prints both"
+    return f"{old} → {new_value}"
+
+
+def in_words(value: JsonValue) -> str:
+    """Return a value as people write it, the first entries of long ones."""
+    if isinstance(value, dict):
+        text = ", ".join(
+            f"{name.replace('_', ' ')} {in_words(each)}" for name, each in value.items()
+        )
+    elif isinstance(value, list):
+        shown = [in_words(each) for each in value[:SHOWN_ENTRIES]]
+        left = len(value) - len(shown)
+        text = ("; " if any(isinstance(each, dict) for each in value) else ", ").join(shown)
+        text += f" and {left:,} more" if left else ""
+    elif isinstance(value, float):
+        text = number(value)
+    else:
+        return value if isinstance(value, str) else shown_value(value)
+    return shortened(text or "none", SHOWN_CHARACTERS)
 
 
 def _changed(
     before: Table | None, after: Table | None
-) -> dict[str, tuple[str | None, str | None]] | None:
+) -> dict[str, tuple[JsonValue, JsonValue]] | None:
     """Return the values that differ, by their paths; None if one of the tables is missing."""
     if before is None or after is None:
         return None
@@ -76,15 +113,15 @@ def _side(version_record: VersionRecord) -> dict[str, JsonValue]:
     }
 
 
-def flattened(table: Table, path: str = "") -> dict[str, str]:
+def flattened(table: Table, path: str = "") -> dict[str, JsonValue]:
     """The values of a nested table by their paths; lists are values."""
-    found: dict[str, str] = {}
+    found: dict[str, JsonValue] = {}
     for name, value in table.items():
         here = f"{path}.{name}" if path else name
         if isinstance(value, dict) and value:
             found |= flattened(value, here)
         else:
-            found[here] = value if isinstance(value, str) else canonical_json(value)
+            found[here] = value
     return found
 
 

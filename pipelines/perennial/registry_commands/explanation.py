@@ -12,7 +12,7 @@ from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
-from perennial.registry_commands.comparison import LACKING, flattened
+from perennial.registry_commands.comparison import LACKING, flattened, in_words
 from perennial.registry_commands.listing import (
     decision_lines,
     decision_records,
@@ -20,7 +20,6 @@ from perennial.registry_commands.listing import (
     shown_interval,
 )
 from perennial.reports.page import Page
-from perennial.toml_text import toml_value
 
 Values: TypeAlias = Sequence[tuple[str, str]]
 
@@ -69,7 +68,7 @@ def write_explanation(version_record: VersionRecord, target: Path) -> None:
         page.table(("what", "recorded value"), values, caption=heading, is_named=False)
     if version_record.contract is not None:
         options = flattened(version_record.contract)
-        text = "\n".join(f"{name} = {value}" for name, value in sorted(options.items()))
+        text = "\n".join(f"{name} = {in_words(value)}" for name, value in sorted(options.items()))
         page.details("Contract", text)
     if version_record.diff:
         page.details("Uncommitted changes", version_record.diff.decode(errors="replace"))
@@ -111,7 +110,8 @@ def _verdict(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
 
 
 def _trigger(lineage: Lineage) -> list[tuple[str, str]]:
-    return list(flattened(lineage.trigger).items()) or [("trigger", LACKING)]
+    found = flattened(lineage.trigger).items()
+    return [(name, in_words(value)) for name, value in found] or [("trigger", LACKING)]
 
 
 def _code(lineage: Lineage, diff: bytes) -> Iterator[tuple[str, str]]:
@@ -152,7 +152,7 @@ def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple
         return
     yield "task", challenger.task
     for name, value in challenger.options.items():
-        yield f"option {name}", toml_value(value)
+        yield f"option {name}", in_words(value)
     yield "checkpoint", challenger.reason
     for finding in challenger.diagnosis:
         yield "curves", finding

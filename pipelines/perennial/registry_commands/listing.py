@@ -28,18 +28,24 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
         yield f"{name:<24} {count:<13} champion: {champion or 'none yet'}"
 
 
-def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
-    """The versions of a model, oldest first, then the challengers that the gate rejected."""
-    versions = catalogue.versions(name)
+def version_lines(catalogue: Catalogue, name: str, version: str = "") -> Iterator[str]:
+    """The versions of a model, oldest first, then the challengers that the gate rejected; or one.
+
+    Raises:
+        PerennialError: the model or version is unknown.
+    """
+    versions = _chosen(catalogue, name, version)
     aliases = catalogue.registry.aliases(name)
     yield f"{name} in {catalogue.home.tracking_uri}"
     yield from (f"  {line}" for line in champion_warnings(catalogue, name))
-    for version in versions:
-        own = sorted(alias for alias, at in aliases.items() if at == version.version)
-        registered = f"registered {version.created_at:%Y-%m-%d %H:%M} UTC"
-        yield f"  version {version.version:<5} {registered}  {' '.join(own)}".rstrip()
-        for line in (*_quality(catalogue, version), *decision_lines(version)):
+    for each in versions:
+        own = sorted(alias for alias, at in aliases.items() if at == each.version)
+        registered = f"registered {each.created_at:%Y-%m-%d %H:%M} UTC"
+        yield f"  version {each.version:<5} {registered}  {' '.join(own)}".rstrip()
+        for line in (*_quality(catalogue, each), *decision_lines(each)):
             yield f"    {line}"
+    if version:
+        return
     for run, verdict in find_rejected_runs(catalogue.home, name):
         yield f"  not registered  run {run.run_id}"
         why = f"rejected by the gate: {verdict.summary}" if verdict else UNREADABLE
@@ -63,17 +69,29 @@ def models_record(catalogue: Catalogue) -> JsonValue:
     ]
 
 
-def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
-    """The versions of a model, oldest first, and challengers that the gate rejected here."""
+def versions_record(catalogue: Catalogue, name: str, version: str = "") -> JsonValue:
+    """The versions of a model, oldest first, and challengers that the gate rejected here; or one.
+
+    Raises:
+        PerennialError: the model or version is unknown.
+    """
     return {
         "model": name,
         "warnings": [*champion_warnings(catalogue, name)],
-        "versions": [_version_record(catalogue, version) for version in catalogue.versions(name)],
-        "turned_down": [
+        "versions": [
+            _version_record(catalogue, each) for each in _chosen(catalogue, name, version)
+        ],
+        "turned_down": []
+        if version
+        else [
             {"run_id": run.run_id, "verdict": plain(verdict)}
             for run, verdict in find_rejected_runs(catalogue.home, name)
         ],
     }
+
+
+def _chosen(catalogue: Catalogue, name: str, version: str) -> list[ModelVersion]:
+    return [catalogue.find(f"{name}@{version}")] if version else catalogue.versions(name)
 
 
 def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:

@@ -11,20 +11,32 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from perennial.arguments import HOME, AsJson, HomeFolder, ModelName, Reason, file, flag, open_home
+from perennial.arguments import (
+    AsJson,
+    HomeFolder,
+    ModelPlace,
+    Reason,
+    file,
+    flag,
+    model_of,
+    open_home,
+    split_place,
+)
 from perennial.contracts.errors import PerennialError
 
 DIFFERENT = 1  # the exit code of a training that gave other weights
 PLACE = "MODEL, MODEL@3 or MODEL@champion; MODEL alone is its champion"
 
-Version: TypeAlias = Annotated[str, typer.Argument(metavar="VERSION", help="a version's number")]
+Version: TypeAlias = Annotated[
+    str, typer.Argument(metavar="VERSION", help="a version's number or alias, unless in MODEL@2")
+]
 CodeFolder: TypeAlias = Annotated[Path, file("folder of the task's module", metavar="FOLDER")]
 SkipGate: TypeAlias = Annotated[bool, flag("--force", "skip the gate")]
 
 
 def models(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="one model's versions")] = "",
-    home: HomeFolder = HOME,
+    model: ModelPlace = "",
+    home: HomeFolder = None,
     *,
     json: AsJson = False,
     repair: Annotated[
@@ -48,22 +60,25 @@ def models(
             action="`perennial models MODEL --repair --yes`",
         )
     catalogue = Catalogue(open_home(home))
+    name, version = split_place(model)
     if repair:
         from perennial.registry_commands import champion
 
-        print(champion.repair(catalogue, model, partial(_confirm, yes=yes), print))
+        print(champion.repair(catalogue, model_of(model), partial(_confirm, yes=yes), print))
     elif json:
-        found = listing.versions_record(catalogue, model) if model else None
+        found = listing.versions_record(catalogue, name, version) if model else None
         print(as_json(found or listing.models_record(catalogue)))
+    elif model:
+        _show(listing.version_lines(catalogue, name, version))
     else:
-        _show(listing.version_lines(catalogue, model) if model else listing.model_lines(catalogue))
+        _show(listing.model_lines(catalogue))
     return 0
 
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help=PLACE)],
     second: Annotated[str, typer.Argument(metavar="B", help=PLACE)],
-    home: HomeFolder = HOME,
+    home: HomeFolder = None,
     *,
     json: AsJson = False,
 ) -> int:
@@ -83,7 +98,7 @@ def compare(
 
 def explain(
     version: Annotated[str, typer.Argument(metavar="VERSION", help=PLACE)],
-    home: HomeFolder = HOME,
+    home: HomeFolder = None,
     out: Annotated[Path | None, file("also write it as an HTML page")] = None,
     *,
     json: AsJson = False,
@@ -106,10 +121,10 @@ def explain(
 
 
 def promote(
-    model: ModelName,
-    version: Version,
+    model: ModelPlace,
     reason: Reason,
-    home: HomeFolder = HOME,
+    version: Version = "",
+    home: HomeFolder = None,
     code: CodeFolder = Path(),
     *,
     force: SkipGate = False,
@@ -118,15 +133,16 @@ def promote(
     from perennial.registry_commands import champion
     from perennial.registry_commands.catalogue import Catalogue
 
+    name, number = _named_version("promote", model, version)
     _find_code(code)
-    print(champion.promote(Catalogue(open_home(home)), model, version, reason, force=force))
+    print(champion.promote(Catalogue(open_home(home)), name, number, reason, force=force))
     return 0
 
 
 def rollback(
-    model: ModelName,
+    model: ModelPlace,
     reason: Reason,
-    home: HomeFolder = HOME,
+    home: HomeFolder = None,
     code: CodeFolder = Path(),
     *,
     force: SkipGate = False,
@@ -141,9 +157,9 @@ def rollback(
 
 
 def reproduce(
-    model: ModelName,
-    version: Version,
-    home: HomeFolder = HOME,
+    model: ModelPlace,
+    version: Version = "",
+    home: HomeFolder = None,
     code: Annotated[
         Path | None,
         file("folder of the task's module, as in a checkout of its commit", metavar="FOLDER"),
@@ -158,8 +174,9 @@ def reproduce(
     from perennial.registry_commands import reproduction
     from perennial.registry_commands.catalogue import Catalogue
 
+    name, number = _named_version("reproduce", model, version)
     catalogue = Catalogue(open_home(home))
-    version_record = catalogue.version_record(catalogue.find(f"{model}@{version}"))
+    version_record = catalogue.version_record(catalogue.find(f"{name}@{number}"))
     record = reproduction.training_record(catalogue, version_record)
     if data:
         record = record.moved_to(data if "://" in data else str(Path(data).resolve()))
@@ -193,6 +210,20 @@ def fitted(lines: Iterable[str], columns: int) -> Iterator[str]:
             replace_whitespace=False,
             drop_whitespace=True,
         )
+
+
+def _named_version(verb: str, place: str, version: str) -> tuple[str, str]:
+    """Return model and version.
+
+    Raises:
+        PerennialError: no version is named, or two are.
+    """
+    name, number = split_place(place, version)
+    if not number:
+        raise PerennialError(
+            f"`{verb}` needs a version", action=f"write `perennial {verb} {name}@2`, for example"
+        )
+    return name, number
 
 
 def _confirm(question: str, *, yes: bool) -> bool:

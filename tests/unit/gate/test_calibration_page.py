@@ -92,7 +92,7 @@ def test_the_page_has_a_curve_and_the_error_of_each(rivals, task, tmp_path):
         < figures.rindex("champion")
     ), "in one group, which stands side by side"
     for name in ("challenger", "champion"):
-        assert f"<td>{name}</td>" in calibration
+        assert f">{name}</td>" in calibration
         assert f"{verdict.expected_calibration_errors[name]:.4f}</td>" in calibration
     assert "share of right answers" in calibration
 

@@ -183,8 +183,8 @@ def test_bars_past_the_threshold_are_darker():
     ],
 )
 def test_rows_that_are_not_drawn_are_counted(svg):
-    assert "940 more rows are not drawn" in texts(svg)
-    assert canvas(svg)[1] < 1_500
+    assert "960 more rows are not drawn" in texts(svg)
+    assert canvas(svg)[1] < 1_600
 
 
 def test_intervals_lie_where_their_numbers_say():

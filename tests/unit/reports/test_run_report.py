@@ -6,6 +6,7 @@ import pytest
 from perennial.reports.charts import line_chart
 from perennial.reports.page import Page
 from perennial.reports.run_report import StepPage, stitch
+from perennial.reports.verdict_card import RunFindings, verdict_card
 
 CHART = line_chart({"loss": [(0, 1.0), (1, 0.5)]}, x_label="update", y_label="loss")
 
@@ -27,7 +28,8 @@ def step(name="validate_data", outcome="passed", html=None, seconds=41.0):
 
 def report(*pages, **changes):
     facts = {"run": "20260101-ab12", "model": "<flights>"}
-    options = {"title": "flights", "summary": "done", "outcome": "passed", "facts": facts} | changes
+    card = verdict_card(RunFindings(model="flights", status="succeeded", trigger="by hand"))
+    options = {"title": "flights", "card": card, "facts": facts} | changes
     return stitch(pages, **options)
 
 
@@ -52,11 +54,11 @@ def frames(html):
 
 
 def section(html, index):
-    return html.partition(f'<section id="step-{index}">')[2].partition("</section>")[0]
+    return html.split('<section><details class="step ')[index].partition("</section>")[0]
 
 
 def box(html, index):
-    flow = html.partition('<ol class="flow">')[2].partition("</ol>")[0]
+    flow = html.partition('<ol class="flow" id="flow">')[2].partition("</ol>")[0]
     return flow.split("<li ")[index]
 
 
@@ -69,6 +71,7 @@ def test_report_shows_every_page_in_a_sandboxed_frame_as_it_was_written():
     assert frames(html)[1]["title"] == "Report of train_model"
     assert html.count("<h1>") == 1
     assert html.count("<main>") == 1
+    assert html.index('class="card') < html.index("<iframe")
 
 
 def test_a_frame_is_as_high_as_its_page_needs_up_to_a_limit():
@@ -88,23 +91,29 @@ def test_facts_and_times_are_shown():
 
     assert "&lt;flights&gt;" in html
     assert "12 min 4 s" in box(html, 1)
-    assert "12 min 4 s" in section(html, 1)
+    assert "12 min 4 s" in section(html, 1).partition("</summary>")[0]
 
 
-def test_flow_links_to_every_section_once():
+def test_contents_of_wide_and_narrow_screens_link_to_the_verdict_and_to_every_step():
     html = report(*(step(name) for name in ("a", "b", "a")))
 
     links = re.findall(r'href="#([^"]+)"', html)
-    anchors = re.findall(r'id="([^"]+)"', html)
-    assert set(links) == set(anchors)
+    anchors = re.findall(r' id="([^"]+)"', html)
     assert len(anchors) == len(set(anchors))
-    assert [name for name in links if name != "flow"] == ["step-1", "step-2", "step-3"]
+    assert links == ["verdict", "step-1", "step-2", "step-3"] * 2
+    assert set(links) <= set(anchors)
+
+
+def test_steps_are_folded_except_those_that_failed():
+    html = report(step(), step("train_model", outcome="failed"), step("evaluate_model"))
+
+    assert re.findall(r'<details class="step \w+"( open)?>', html) == ["", " open", ""]
 
 
 def test_bars_are_as_long_as_the_time_taken():
     html = report(step(seconds=50.0), step(seconds=200.0), step(seconds=0.0))
 
-    assert re.findall(r'style="width:([\d.]+)%"', html) == ["25.0", "100.0", "0.0"]
+    assert re.findall(r'style="width:([\d.]+)%"', html) == ["25.0", "100.0", "0.0"] * 2
 
 
 def test_step_that_did_not_run_is_shown_as_such():
@@ -136,7 +145,7 @@ def test_page_knows_warnings_but_a_failed_step_has_failed(of_step, of_page, show
     html = report(step(outcome=of_step, html=page(of_page)))
 
     assert shown in box(html, 1)
-    assert f"</span> {shown}</span>" in section(html, 1).partition("</h2>")[0]
+    assert f"</span> {shown}</span>" in section(html, 1).partition("</summary>")[0]
 
 
 def test_empty_run_has_a_report():

@@ -1,6 +1,7 @@
 """Every process of a run ends with its supervisor; no two supervisors share a home."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import pytest
 
 from perennial.contracts.environment import LEASE
 from perennial.contracts.errors import PerennialError
-from perennial.steps.lease import EXIT_CODE, RunLease
+from perennial.runs import Home
+from perennial.steps.lease import EXIT_CODE, RunLease, is_held
 
 MEMBER = (
     "import sys, time; from perennial.steps.lease import follow_lease; follow_lease();"
@@ -62,12 +64,44 @@ def test_new_supervisor_waits_for_members_of_a_dead_one(tmp_path):
     member.stdout.close()
 
 
-def test_second_supervisor_is_refused_while_the_first_lives(tmp_path):
+def test_second_supervisor_is_refused_while_the_first_lives_and_told_who_it_is(tmp_path):
     first = RunLease(tmp_path)
     first.acquire()
-    with pytest.raises(PerennialError, match="another run is active"):
-        RunLease(tmp_path).acquire()
+    assert is_held(tmp_path)
+    first.name_work("continuous_training, run clicks-1")
+    with pytest.raises(PerennialError, match="another run is active for clicks in home") as caught:
+        RunLease(tmp_path, "clicks in home").acquire()
+    assert re.fullmatch(
+        rf"process {os.getpid()} since \d{{4}}-.* UTC: continuous_training, run clicks-1",
+        caught.value.evidence,
+    )
+    assert f"kill {os.getpid()}" in caught.value.action
     first.release()
+    assert not is_held(tmp_path)
+
+
+def test_work_of_an_earlier_holder_is_not_taken_for_the_present_ones(tmp_path):
+    earlier, present = RunLease(tmp_path), RunLease(tmp_path)
+    earlier.acquire()
+    earlier.name_work("run clicks-1")
+    earlier.release()
+    present.acquire()
+    with pytest.raises(PerennialError) as caught:
+        RunLease(tmp_path).acquire()
+    assert "clicks-1" not in caught.value.evidence
+    present.release()
+
+
+def test_two_models_run_in_one_home_at_a_time(tmp_path):
+    home = Home(tmp_path)
+    leases = [RunLease(home.lock_folder(model)) for model in ("clicks", "views")]
+    for lease in leases:
+        lease.acquire()
+    assert home.is_active("clicks")
+    assert home.is_active("views")
+    assert not home.is_active("flights")
+    for lease in leases:
+        lease.release()
     second = RunLease(tmp_path)
     second.acquire()
     second.release()

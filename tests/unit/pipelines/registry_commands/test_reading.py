@@ -114,7 +114,7 @@ def test_metrics_of_other_test_rows_are_not_taken_for_a_comparison(perennial, re
     assert code == 0
     assert "each was measured on the test rows of its own snapshot" in output
     assert "there is no interval of the difference" in output
-    assert "rows: 2700 → 1800" in output
+    assert "rows: 2,700 → 1,800" in output
 
 
 def test_long_lines_are_broken_in_a_window_and_nowhere_else():
