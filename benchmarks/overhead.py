@@ -4,8 +4,8 @@
 
 Runs the flights example's first training in fresh homes. Own work of a step is the time between
 its start event, written after its imports, and its end; for `train_model` only the time spent in
-the training loop counts, so starting torchrun is overhead too. Everything else of the wall time,
-from the command to its end, is overhead: KFP, process starts, imports, reports.
+the training loop counts, so starting its processes is overhead too. Everything else of the wall
+time, from the command to its end, is overhead: KFP, process starts, imports, reports.
 """
 
 import argparse

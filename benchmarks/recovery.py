@@ -11,6 +11,7 @@ of the machinery: noticing, starting processes, importing, encoding, loading, th
 """
 
 import argparse
+import contextlib
 import os
 import platform
 import random
@@ -57,8 +58,18 @@ def undisturbed(root: Path, dropout: float = 0.2) -> dict[str, torch.Tensor]:
     return weights(TrainingResult.read(job.root))
 
 
+def find_rank(job: TrainingJob, rank: int) -> int:
+    """Process of a rank that the local launcher started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            name, output = (folder / "comm").read_text(), (folder / "fd" / "1").readlink()
+            if (name, output) == (f"rank-{rank}\n", job.logs / "job.log"):
+                return int(folder.name)
+    raise ProcessLookupError(f"rank {rank} of {job.root} is not running")
+
+
 def processes_of(job: TrainingJob) -> Iterator[tuple[int, int, dict[str, str]]]:
-    """Process, parent and environment of every rank of a job."""
+    """Process, parent and environment of every rank that torchrun started for a job."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().decode().split("\0")
@@ -85,9 +96,7 @@ def kill_a_rank(job: TrainingJob, draw: random.Random, seconds: list[float]) -> 
     """Kill a random rank at a random moment, and note when a step was finished again."""
     wait_for(job.first_step)
     time.sleep(draw.uniform(0.0, 1.0))
-    rank = str(draw.randrange(job.num_processes))
-    (victim,) = (pid for pid, _, of in processes_of(job) if of.get("RANK") == rank)
-    os.kill(victim, signal.SIGKILL)
+    os.kill(find_rank(job, draw.randrange(job.num_processes)), signal.SIGKILL)
     killed = time.time()
     seconds.append(wait_for(job.first_step, newer_than=killed) - killed)
 

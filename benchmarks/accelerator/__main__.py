@@ -35,7 +35,7 @@ from benchmarks.accelerator.tables import (
 )
 from benchmarks.memory_plan import ALLOCATOR
 from benchmarks.record import keep_page
-from perennial.training_jobs.launcher import MALLOC
+from perennial.steps.processes import MALLOC
 
 
 def start_part(part: str, arguments: Sequence[str], device_type: str) -> dict[str, Any]:

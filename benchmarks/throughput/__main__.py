@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.record import keep_figures, keep_page
 from benchmarks.throughput.cells import CELLS, Cell
 from benchmarks.throughput.race import Race
-from perennial.training_jobs.launcher import MALLOC
+from perennial.steps.processes import MALLOC
 
 REFERENCES = ("best hand-written loop", "stock loop")
 

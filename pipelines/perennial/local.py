@@ -22,17 +22,19 @@ from kfp import components, local
 from kfp.local import subprocess_task_handler
 
 from perennial.contracts.errors import PerennialError
-from perennial.runs import RunRecord, step_records
+from perennial.runs import FLOW, RunRecord, step_records
 from perennial.steps.journal import Journal
 from perennial.steps.lease import follow_lease, join_lease
+from perennial.steps.processes import name_process, share_fork_server, start_fork_server
 
 EXECUTOR = "kfp.dsl.executor_main"
+DECISION, TRIALS = "decide_retraining", "check_skeleton"
 
 
 def main(folder: Path) -> int:
     """Execute the run; 0 when the pipeline succeeded."""
     run = RunRecord.read(folder)
-    with steps_forked_from_a_warm_process():
+    with steps_forked_from_a_warm_process(FLOW[run.pipeline]):
         return _execute(run, folder)
 
 
@@ -59,11 +61,15 @@ def _execute(run: RunRecord, folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def steps_forked_from_a_warm_process() -> Iterator[None]:
+def steps_forked_from_a_warm_process(flow: Sequence[str]) -> Iterator[None]:
     """Fork each step from one process that has imported what the step needs.
 
     Importing PyTorch, Great Expectations, MLflow and KFP takes 8 s of CPU; without this, each step
     pays its part of that again. On macOS, whose own frameworks do not survive a fork, it does.
+
+    Args:
+        flow: The steps in the order in which they run; the next ones' modules are imported while
+            a step runs, on a core that it leaves idle.
     """
     if sys.platform != "linux":
         yield
@@ -71,7 +77,7 @@ def steps_forked_from_a_warm_process() -> Iterator[None]:
     # The process is forked before the driver has a thread, and ends when `requests` is closed.
     fork = multiprocessing.get_context("fork")
     requests, answers = fork.Pipe()
-    warm = fork.Process(target=_fork_steps, args=(requests, answers))
+    warm = fork.Process(target=_fork_steps, args=(requests, answers, flow))
     warm.start()
     answers.close()
 
@@ -89,7 +95,7 @@ def steps_forked_from_a_warm_process() -> Iterator[None]:
         warm.join()
 
 
-def _fork_steps(requests: Connection, answers: Connection) -> None:
+def _fork_steps(requests: Connection, answers: Connection, flow: Sequence[str]) -> None:
     """Run steps as they are asked for; what one imported is there for the next."""
     requests.close()
     join_lease()
@@ -99,24 +105,43 @@ def _fork_steps(requests: Connection, answers: Connection) -> None:
         while True:
             source, arguments, variables = answers.recv()
             name = arguments[arguments.index("--function_to_execute") + 1]
-            for module in (EXECUTOR, f"perennial.{name}.step"):
-                # What cannot be imported here is named by the step itself.
-                with contextlib.suppress(Exception):
-                    importlib.import_module(module)
+            if TRIALS in (name, *steps_after(name, flow)):
+                start_fork_server()  # imports the engine for the trials and the training's ranks
+            _import_step(name)
             gc.freeze()
             step = multiprocessing.get_context("fork").Process(
                 target=_run_step, args=(name, source, arguments, variables)
             )
             step.start()
+            for following in steps_after(name, flow):
+                if not step.is_alive():
+                    break
+                _import_step(following)
             step.join()
             answers.send(step.exitcode)
+
+
+def steps_after(name: str, flow: Sequence[str]) -> Sequence[str]:
+    """Return the steps that certainly follow a step: whether to retrain is not known before."""
+    following = flow[flow.index(name) + 1 :] if name in flow else ()
+    if name == DECISION:
+        return ()
+    return following[: following.index(DECISION) + 1] if DECISION in following else following
+
+
+def _import_step(name: str) -> None:
+    for module in (EXECUTOR, f"perennial.{name}.step"):
+        # What cannot be imported here is named by the step itself.
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
 
 
 def _run_step(
     name: str, source: str, arguments: Sequence[str], variables: Mapping[str, str]
 ) -> None:
     """Do what the shell script of KFP's command does, without a new interpreter."""
-    Path("/proc/self/comm").write_text(name)  # what `ps` and `top` show; cut after 15 letters
+    share_fork_server()
+    name_process(name)
     os.environ.update({**variables, "_KFP_RUNTIME": "true"})
     path = Path(tempfile.mkdtemp()) / "ephemeral_component.py"
     path.write_text(source)

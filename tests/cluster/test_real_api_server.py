@@ -81,10 +81,10 @@ def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
 
 
 @pytest.mark.parametrize(
-    ("kind", "script", "reason", "evidence"), of_each_kind(TIMED_OUT, [PyTorchJobs])
+    ("kind", "script", "short", "reason", "evidence"), of_each_kind(TIMED_OUT, [PyTorchJobs])
 )
 def test_what_takes_too_long_times_out_and_is_deleted(
-    cluster, launched, *, kind, script, reason, evidence
+    cluster, launched, *, kind, script, short, reason, evidence
 ):
     with pytest.raises(TrainingFailedError) as caught:
         run_to_end(launched(script), patient_launcher(), max_restarts=3)

@@ -11,6 +11,7 @@ from killing import (
     command_of,
     descendants,
     finish,
+    name_of,
     no_process_is_left,
     registration,
     start,
@@ -29,11 +30,7 @@ def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, 
     wait_for(home, "progress", "train_model", process)
     time.sleep(random.random())
     below = {pid: command_of(pid) for pid in descendants(process.pid)}
-    workers = [
-        pid
-        for pid, command in below.items()
-        if "perennial.engine.worker" in command and "distributed.run" not in command
-    ]
+    workers = [pid for pid in below if name_of(pid).startswith("rank-")]
     drivers = [pid for pid, command in below.items() if "perennial.local" in command]
     if victim == "supervisor":
         os.kill(process.pid, signal.SIGKILL)

@@ -21,6 +21,7 @@ import pytest
 from killing import (
     command_of,
     descendants,
+    name_of,
     newest_folder,
     no_process_is_left,
     start,
@@ -44,8 +45,8 @@ MOMENTS = (
 )
 # In a process's command; the first that is found names the process.
 ROLES = {
-    "perennial.cli": "supervisor", "perennial.local": "driver", "torch.distributed.run": "torchrun",
-    "perennial.engine.worker": "rank",
+    "perennial.cli": "supervisor", "perennial.local": "driver",
+    "multiprocessing.forkserver": "fork server",
 }  # fmt: skip
 # Locks, which other processes may hold by name, and DCP's own file: none is a temporary file.
 KEPT = {".mlflow.db.lock", ".locks", ".metadata"}
@@ -92,10 +93,11 @@ def ended(tmp_path, monkeypatch):
 
 
 def role_of(process_id: int) -> str:
-    with contextlib.suppress(OSError):
-        name = Path(f"/proc/{process_id}/comm").read_text().strip()
-        if any(step.startswith(name) for step in STEPS):  # forked, so its command is the driver's
-            return "step"
+    name = name_of(process_id)
+    if name.startswith("rank-"):
+        return "rank"
+    if name and any(step.startswith(name) for step in STEPS):  # its command is the driver's
+        return "step"
     command = command_of(process_id)
     return next((role for part, role in ROLES.items() if part in command), "helper")
 

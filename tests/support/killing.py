@@ -65,6 +65,13 @@ def descendants(process_id: int) -> list[int]:
     return direct + [below for child in direct for below in descendants(child)]
 
 
+def name_of(process_id: int) -> str:
+    try:
+        return Path(f"/proc/{process_id}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def command_of(process_id: int) -> str:
     try:
         return Path(f"/proc/{process_id}/cmdline").read_bytes().replace(b"\0", b" ").decode()

@@ -47,6 +47,11 @@ BUDGETS = Budgets(
     running_hours=2.0 / HOUR,
 )  # fmt: skip
 
+PATIENT = Budgets(
+    queued_hours=120.0 / HOUR, starting_minutes=120.0 / MINUTE, stuck_minutes=120.0 / MINUTE,
+    running_hours=120.0 / HOUR,
+)  # fmt: skip
+
 # The operators, and what their jobs are to the launcher.
 KINDS = {PyTorchJobs: PyTorchJob(), TrainJobs: TrainJob()}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])
@@ -62,14 +67,24 @@ ENDINGS = [
     ("evicted", JobState.DISPLACED, r"SECOND Failed: Evicted \(The node was low on resource\)"),
     ("preempted", JobState.INTERRUPTED, "PreemptionByScheduler"),
 ]
-# The script → the timeout, and its evidence.
+# The script → the only budget that is short, the timeout, and its evidence.
 TIMED_OUT = [
-    ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
-    ("image_pull_error", "a pod could not start", "ImagePullBackOff (Back-off pulling image)"),
-    ("never_meets", "it has been starting", "rendezvous of their ranks is not complete"),
-    ("forever", "it has been running", "2 pods run"),
-    ("deadline", "DeadlineExceeded", "active on the node too long"),
-    ("job_deadline", "DeadlineExceeded", "TrainJob exceeded its active deadline"),
+    ("never_scheduled", "queued_hours", "it has been queued", "Insufficient nvidia.com/gpu"),
+    (
+        "image_pull_error",
+        "stuck_minutes",
+        "a pod could not start",
+        "ImagePullBackOff (Back-off pulling image)",
+    ),
+    (
+        "never_meets",
+        "starting_minutes",
+        "it has been starting",
+        "rendezvous of their ranks is not complete",
+    ),
+    ("forever", "running_hours", "it has been running", "2 pods run"),
+    ("deadline", "", "DeadlineExceeded", "active on the node too long"),
+    ("job_deadline", "", "DeadlineExceeded", "TrainJob exceeded its active deadline"),
 ]
 
 

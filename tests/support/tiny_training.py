@@ -1,7 +1,7 @@
 """A tiny training for tests: data, a task with built-in faults, and ranks that start in no time.
 
 The ranks are real processes with real gloo. They are forked from a server that has imported torch
-once, because torchrun takes seconds to do so for every rank; the tests of launching use torchrun.
+once, because a new process takes seconds to do so; the tests of launching start processes.
 """
 
 import ctypes

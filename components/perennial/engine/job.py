@@ -82,6 +82,11 @@ class TrainingJob(Section):
         return self.root / "first-step"
 
     @property
+    def rendezvous(self) -> Path:
+        """Return the file by which the current attempt's ranks on one machine join."""
+        return self.root / "rendezvous"
+
+    @property
     def logs(self) -> Path:
         """Return the folder of the launcher's `job.log` and one `rank-N.log` per process."""
         return self.root / "logs"

@@ -1,7 +1,7 @@
-"""Worker: one rank of a training, started by torchrun.
+"""Worker: one rank of a training, started by the local launcher, or by torchrun.
 
-    torchrun --standalone --nproc-per-node 2 -m perennial.engine.worker JOB.json torchrun -m
-    perennial.engine.worker s3://bucket/…/job.json   # PET_ variables contain the rest
+    torchrun --standalone --nproc-per-node 2 -m perennial.engine.worker JOB.json
+    torchrun -m perennial.engine.worker s3://bucket/…/job.json   # PET_ variables contain the rest
 
 Ends with 0 when the training is finished and its result written, with 75 when a signal stopped it
 at a checkpoint, and with 1 after writing `errors/rank-N.json`.
@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -68,20 +69,25 @@ from perennial.engine.world.distributed import (
     rank_of_this_process,
 )
 from perennial.steps.lease import follow_lease
+from perennial.steps.processes import name_process
 
 logger = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Run the job named on the command line as torchrun's rank; returns the exit code."""
+    """Run the job named on the command line as one of its ranks; returns the exit code."""
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        # A process of the fork server has imported PyTorch before it got this environment.
+        torch.set_num_threads(int(threads))
     with waiting_out_outages():
         return run(receive_job(sys.argv[1]))
 
 
 def run(job: TrainingJob) -> int:
-    """Run a job as torchrun's rank; returns the exit code."""
+    """Run a job as one of its ranks; returns the exit code."""
     follow_lease()
     rank = rank_of_this_process()
+    name_process(f"rank-{rank}")
     if rank > 0:
         leave_tracking_run()
     start_logging(job, rank)

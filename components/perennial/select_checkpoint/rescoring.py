@@ -12,7 +12,6 @@ equal those of one process bit for bit; so their number may depend on the clock.
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,6 +48,7 @@ from perennial.select_checkpoint.averaging import (
     training_batches,
 )
 from perennial.steps.lease import RunLease, follow_lease
+from perennial.steps.processes import run_module, running_processes, wait_for_processes
 
 REQUEST_FILE = "request.json"
 # Time to import PyTorch and read the snapshot: 4 s measured on two busy cores.
@@ -289,31 +289,25 @@ def found_file(scratch: Path, rank: int, number: int) -> Path:
 
 
 def _run(request: Request, scratch: Path, lease: RunLease) -> None:
-    with ExitStack() as stack:
-        running = []
-        for rank in range(request.processes):
-            log = stack.enter_context((scratch / f"log-{rank}").open("wb"))
-            module = "perennial.select_checkpoint.rescoring"
-            process = subprocess.Popen(
-                [sys.executable, "-m", module, str(scratch / REQUEST_FILE), str(rank)],
-                env=_environment(os.environ, rank, lease),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+    arguments = [
+        (
+            "perennial.select_checkpoint.rescoring",
+            [str(scratch / REQUEST_FILE), str(rank)],
+            _environment(os.environ, rank, lease),
+            scratch / f"log-{rank}",
+        )
+        for rank in range(request.processes)
+    ]
+    with running_processes(run_module, arguments) as processes:
+        codes = wait_for_processes(processes, grace_seconds=0.0)
+    for rank, code in codes.items():
+        if code != 0 or not found_file(scratch, rank, len(request.work) - 1).exists():
+            raise PerennialError(
+                f"process {rank} of {request.processes} failed while it scored checkpoints",
+                evidence=_last_lines(scratch / f"log-{rank}"),
+                action="set selection.processes = 1 to reproduce it in this process; keep it "
+                "if there is too little memory for several models",
             )
-            running.append(stack.enter_context(process))
-        # The lease ends those that still run when one has failed or this process is stopped;
-        # leaving the block waits for them.
-        stack.callback(lease.release)
-        for rank, process in enumerate(running):
-            left = found_file(scratch, rank, len(request.work) - 1)
-            if process.wait() != 0 or not left.exists():
-                raise PerennialError(
-                    f"process {rank} of {request.processes} failed while it scored checkpoints",
-                    evidence=_last_lines(scratch / f"log-{rank}"),
-                    action="set selection.processes = 1 to reproduce it in this process; keep it "
-                    "if there is too little memory for several models",
-                )
 
 
 def _environment(environment: Mapping[str, str], rank: int, lease: RunLease) -> dict[str, str]:
@@ -338,18 +332,16 @@ def _last_lines(log: Path) -> str:
     return " / ".join(lines[-LAST_LINES:]) or "no output"
 
 
-def main() -> None:
-    """Score this process's rows with all weights of the request."""
-    follow_lease()
-    path, rank = Path(sys.argv[1]), int(sys.argv[2])
-    request = Request.from_json(path.read_text())
-    rescoring = Rescoring(Path(request.training), Path(request.snapshot), path.parent)
-    for number, steps in enumerate(request.work):
-        file = found_file(path.parent, rank, number)
-        found = rescoring.share(steps, Share(rank, request.processes), file.with_suffix(""))
-        write_atomically(file, found.to_json().encode())
-
-
-if __name__ == "__main__":
+def main() -> int:
+    """Score this process's rows with all weights of the request; returns the exit code."""
     with waiting_out_outages(), no_silent_exit(), user_code("the scoring of checkpoints"):
-        main()
+        follow_lease()
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        path, rank = Path(sys.argv[1]), int(sys.argv[2])
+        request = Request.from_json(path.read_text())
+        rescoring = Rescoring(Path(request.training), Path(request.snapshot), path.parent)
+        for number, steps in enumerate(request.work):
+            file = found_file(path.parent, rank, number)
+            found = rescoring.share(steps, Share(rank, request.processes), file.with_suffix(""))
+            write_atomically(file, found.to_json().encode())
+    return 0

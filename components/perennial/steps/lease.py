@@ -3,7 +3,7 @@
 The supervisor holds an exclusive lock on `lease`; the operating system drops it when the process
 dies, even by SIGKILL. Every process of the run holds a shared lock on `members` and watches the
 lease, so a new supervisor can wait until nobody of the old run writes any more. Locks, unlike
-process ids, are never reused, and see through the sessions that torchrun puts its workers in.
+process ids, are never reused, and see through the sessions of a training's ranks.
 """
 
 import fcntl

@@ -1,27 +1,36 @@
-"""Launchers: one interface to the processes of a training, and torchrun on this machine."""
+"""Launchers: one interface to the processes of a training, and those on this machine."""
 
 import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from multiprocessing.context import ForkServerProcess
 
 from typing_extensions import override
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.environment import LEASE
+from perennial.contracts.environment import LEASE, RENDEZVOUS
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import JOB_FILE, JobFailure, TrainingJob
 from perennial.steps.lease import RunLease
+from perennial.steps.processes import (
+    MALLOC,
+    run_module,
+    send_signal,
+    start_processes,
+    wait_for_processes,
+)
 
 logger = logging.getLogger(__name__)
+# A rank may be writing a checkpoint when another one fails.
+GRACE_SECONDS = 30.0
 
 
 class JobState(StrEnum):
@@ -71,7 +80,8 @@ class Launcher(ABC):
 def forget_last_attempt(job: TrainingJob) -> None:
     """Delete the markers of the last attempt before the next one starts."""
     job.logs.mkdir(parents=True, exist_ok=True)
-    for left in (job.interrupted, job.first_step, job.root / JobFailure.file_name):
+    lasting = (job.interrupted, job.first_step, job.rendezvous, job.root / JobFailure.file_name)
+    for left in lasting:
         left.unlink(missing_ok=True)
     shutil.rmtree(job.errors, ignore_errors=True)
     if job.store_uri:
@@ -98,15 +108,6 @@ class PollIntervals:
     """Interval of uploads of the pods' logs: a terminated step has no time for an upload."""
 
 
-# Keeps glibc from returning every large tensor to the system and faulting it in again: 5 to 16 %
-# of a step on a CPU.
-MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "4294967296",
-    "MALLOC_TOP_PAD_": "67108864",
-}
-
-
 def worker_settings(threads: int) -> dict[str, str]:
     """Return the variables of a process with so many threads."""
     return {
@@ -121,7 +122,7 @@ def worker_settings(threads: int) -> dict[str, str]:
 
 
 class LocalLauncher(Launcher):
-    """Run one torchrun at a time. The caller decides on restarts, so torchrun makes none."""
+    """Run one process per rank on this machine. They join by a file, so that no port is needed."""
 
     def __init__(self, threads_per_process: int) -> None:
         self.log = ""
@@ -139,17 +140,16 @@ class LocalLauncher(Launcher):
         write_atomically(job.root / JOB_FILE, job.to_json().encode())
         log = job.logs / "job.log"
         self.log = str(log)
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                torchrun_command(job),
-                env=worker_environment(os.environ, self._threads, lease),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C reaches the whole foreground group; only `stop` may signal torchrun.
-                start_new_session=True,
-            )
-        self._attempt = _Attempt(job, process, lease)
+        variables = worker_environment(os.environ, self._threads, lease)
+        worker = ("perennial.engine.worker", [str(job.root / JOB_FILE)])
+        ranks = start_processes(
+            run_module,
+            [
+                (*worker, {**variables, **rank_variables(job, rank)}, log)
+                for rank in range(job.num_processes)
+            ],
+        )
+        self._attempt = _Attempt(job, ranks, lease)
         if self._stopped:
             self.stop()
 
@@ -159,14 +159,13 @@ class LocalLauncher(Launcher):
             raise RuntimeError("wait() before start()")
         attempt = self._attempt
         try:
-            code = attempt.process.wait()
+            codes = wait_for_processes(attempt.ranks, GRACE_SECONDS)
         finally:
-            # Workers outlive a torchrun that was killed; without the lease they end at once, and
-            # the next attempt's `acquire` waits until they have.
+            # Ends a rank that is left; the next attempt's `acquire` waits until it has.
             attempt.lease.release()
-        if code == 0 and (attempt.job.root / TrainingResult.file_name).exists():
+        if not any(codes.values()) and (attempt.job.root / TrainingResult.file_name).exists():
             return JobResult(JobState.SUCCEEDED)
-        evidence = "" if code else "the processes exited with code 0 but wrote no result"
+        evidence = _describe_end(codes)
         was_interrupted = attempt.job.interrupted.exists()
         return JobResult(JobState.INTERRUPTED if was_interrupted else JobState.FAILED, evidence)
 
@@ -179,8 +178,8 @@ class LocalLauncher(Launcher):
     @override
     def stop(self) -> None:
         self._stopped = True
-        if self._attempt is not None and self._attempt.process.poll() is None:
-            self._attempt.process.send_signal(signal.SIGTERM)
+        if self._attempt is not None:
+            send_signal(self._attempt.ranks, signal.SIGTERM)
 
 
 def remove_encoded_data(job: TrainingJob) -> None:
@@ -203,17 +202,28 @@ def remove_encoded_data(job: TrainingJob) -> None:
 @dataclass(frozen=True)
 class _Attempt:
     job: TrainingJob
-    process: subprocess.Popen[bytes]
+    ranks: Sequence[ForkServerProcess]
     lease: RunLease
 
 
-def torchrun_command(job: TrainingJob) -> list[str]:
-    """Return the command; workers take one argument, because torchrun would parse options."""
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(job.num_processes), "--max-restarts", "0"),
-        *("-m", "perennial.engine.worker", str(job.root / JOB_FILE)),
-    ]
+def _describe_end(codes: Mapping[int, int]) -> str:
+    """Return how the first rank that failed has ended, unless it stored its exception itself."""
+    for rank, code in codes.items():
+        if code < 0:
+            return f"rank {rank} was ended by {signal.Signals(-code).name}"
+        if code:
+            return ""
+    return "the processes exited with code 0 but wrote no result"
+
+
+def rank_variables(job: TrainingJob, rank: int) -> dict[str, str]:
+    """Return the variables by which a rank on this machine joins the others, as under torchrun."""
+    size = str(job.num_processes)
+    return {
+        **{"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"},
+        **{"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size},
+        RENDEZVOUS: str(job.rendezvous),
+    }
 
 
 def worker_environment(

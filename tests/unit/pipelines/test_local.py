@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from perennial.local import steps_after
+from perennial.runs import FLOW
+
 PROGRAM = """
 import contextlib, json, sys
 from kfp import dsl, local
@@ -31,7 +34,7 @@ def fail(how: str) -> str:
         sys.exit(3)
     raise ValueError("the third shelf is empty")
 
-with steps_forked_from_a_warm_process():
+with steps_forked_from_a_warm_process(("look",)):
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[1])
     if sys.argv[2] == "look":
         print("FOUND", json.dumps([look().output, look().output]))
@@ -67,3 +70,12 @@ def test_step_that_ends_badly_fails_the_pipeline_with_its_output(tmp_path, how):
     assert done.returncode != 0
     assert "FAILURE" in done.stderr
     assert ("the third shelf is empty" in done.stdout + done.stderr) == (how == "raised")
+
+
+def test_only_steps_that_certainly_follow_are_imported_ahead():
+    training, monitoring = FLOW["continuous_training"], FLOW["drift_monitoring"]
+    assert steps_after("validate_data", training) == training[2:]
+    assert steps_after("validate_data", monitoring) == ("detect_drift", "decide_retraining")
+    assert steps_after("decide_retraining", monitoring) == ()
+    assert steps_after("check_skeleton", monitoring) == training[3:]
+    assert steps_after("clean_up", training) == ()

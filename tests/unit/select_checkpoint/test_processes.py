@@ -36,6 +36,6 @@ def test_this_machine_has_a_core():
 
 def test_a_process_that_fails_is_named_with_what_it_said(tmp_path):
     request = Request(training=str(tmp_path / "nothing"), snapshot="", work=((1,),), processes=2)
-    with pytest.raises(PerennialError, match=r"process 0 of 2 failed while it scored") as caught:
+    with pytest.raises(PerennialError, match=r"process [01] of 2 failed while it scored") as caught:
         list(score_in_processes(request, tmp_path / "scratch"))
     assert "nothing" in caught.value.evidence

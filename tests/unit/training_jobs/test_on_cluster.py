@@ -9,8 +9,10 @@ import pytest
 from fake_api_server import JOBS, NAMESPACE
 from fake_trainer import TrainJobs
 from launching import (
+    BUDGETS,
     ENDINGS,
     KINDS,
+    PATIENT,
     TIMED_OUT,
     each_kind,
     eventually,
@@ -86,13 +88,14 @@ def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_
     assert NOT_THERE not in result.evidence
 
 
-@pytest.mark.parametrize(("kind", "script", "reason", "evidence"), of_each_kind(TIMED_OUT))
+@pytest.mark.parametrize(("kind", "script", "short", "reason", "evidence"), of_each_kind(TIMED_OUT))
 def test_what_takes_too_long_times_out_and_is_deleted(
-    cluster, launched, *, kind, script, reason, evidence
+    cluster, launched, *, kind, script, short, reason, evidence
 ):
     job = launched(script)
+    budgets = PATIENT.model_copy(update={short: getattr(BUDGETS, short)} if short else {})
     with pytest.raises(TrainingFailedError) as caught:
-        run_to_end(job, launcher_for(kind), max_restarts=3)
+        run_to_end(job, launcher_for(kind, budgets), max_restarts=3)
     assert reason in caught.value.problem
     assert evidence in caught.value.evidence
     assert eventually(lambda: not cluster.active_jobs())

@@ -47,6 +47,7 @@ from perennial.engine.reproducibility import derived_seed, seeded_model
 from perennial.engine.task import Task, inputs_of
 from perennial.engine.worker import assemble, record_failure
 from perennial.engine.world.distributed import StopSignal, World
+from perennial.steps.processes import enter_process
 
 PROBED_ROWS = 16
 SWITCHED_ROWS = 8
@@ -109,13 +110,8 @@ def join_rendezvous(plan: Plan, rank: int, processes: int) -> None:
 
 def _enter(plan: Plan, variables: Mapping[str, str]) -> None:
     """Set up this process: its own session, the plan's environment, output to a file."""
-    os.setsid()
-    os.environ.clear()
-    os.environ.update({**plan.environment, **variables})
+    enter_process({**plan.environment, **variables}, plan.folder / OUTPUT)
     torch.set_num_threads(1)
-    with (plan.folder / OUTPUT).open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
     threading.Thread(target=_end_with_parent, args=(plan.folder,), daemon=True).start()
 
 

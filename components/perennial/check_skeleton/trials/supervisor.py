@@ -1,12 +1,6 @@
-"""Supervisor: run the trials in processes of the standard library's fork server.
-
-The process that examines a task has run PyTorch's and Polars' threads, which a fork would lose; a
-fresh interpreter for every rank would spend seconds importing. The fork server has imported the
-engine and nothing else, so that its forks are safe.
-"""
+"""Supervisor: run the trials in processes of the fork server, stage by stage."""
 
 import math
-import multiprocessing
 import os
 import pickle
 import re
@@ -14,13 +8,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from multiprocessing import connection, forkserver
+from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 from torch.nn.parameter import is_lazy
@@ -52,13 +45,13 @@ from perennial.contracts.environment import LEASE, RUN_FOLDER
 from perennial.engine.job import RankFailure
 from perennial.engine.parallelism.normalization import BATCH_NORMS
 from perennial.engine.reproducibility import seeded_model
+from perennial.steps.processes import kill_process, running_processes
 
 # Twelve processes of a few updates each; a model of this size takes about a second per update.
 MOST_PARAMETERS = 30_000_000
 # Two processes take two to four times as long as one on two cores that others use too; a rank that
 # waits for another one never ends.
 SLOWER, GRACE_SECONDS = 10.0, 15.0
-MAX_SOCKET_FOLDER, SHORT_TEMPORARY_FOLDER = 75, "/tmp"
 # Error messages when memory or disk is full, which is not a fault of the task.
 STARVED = r"MemoryError|allocate memory|No space left|quota exceeded|PytorchStreamWriter|Read-only"
 
@@ -183,7 +176,7 @@ def make_trials(subject: Subject) -> Trials:
 def _check_rendezvous(plan: Plan) -> None:
     """Let processes communicate without any task; why they cannot is stored in the folder."""
     ranks = [(plan, rank, PROCESSES) for rank in range(PROCESSES)]
-    with _start_processes(join_rendezvous, ranks) as processes:
+    with running_processes(join_rendezvous, ranks) as processes:
         for each in processes:
             each.join(2 * RENDEZVOUS_SECONDS)
         codes = [each.exitcode for each in processes]
@@ -215,7 +208,7 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
             find_record_file(plan.folder, trial, 0).parent.mkdir()
             make_job(plan.folder, trial).root.mkdir(exist_ok=True)
             ranks = [(plan, trial, rank) for rank in range(trial.processes)]
-            running[trial] = stack.enter_context(_start_processes(run_rank, ranks))
+            running[trial] = stack.enter_context(running_processes(run_rank, ranks))
         start, seconds = time.monotonic(), 0.0
         every = [rank for ranks in running.values() for rank in ranks]
         while (alive := [rank for rank in every if rank.is_alive()]) and seconds < limit:
@@ -223,7 +216,7 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
             seconds = time.monotonic() - start
         late = {trial for trial, ranks in running.items() if any(each in alive for each in ranks)}
         for rank in alive:
-            _kill(rank)
+            kill_process(rank)
         codes = {trial: tuple(r.exitcode or 0 for r in ranks) for trial, ranks in running.items()}
     outcomes = []
     for trial in stage:
@@ -242,54 +235,6 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
             )
         )
     return outcomes
-
-
-@contextmanager
-def _start_processes(
-    target: Callable[..., None], arguments: Sequence[tuple[object, ...]]
-) -> Iterator[list[ForkServerProcess]]:
-    """Start a process for each tuple of arguments; kill all of them at the end."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([run_rank.__module__])
-    _start_fork_server()
-    processes = [context.Process(target=target, args=each) for each in arguments]
-    # Children would run the user's script again, which may lack `if __name__ == "__main__"`.
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        try:
-            for process in processes:
-                process.start()
-        finally:
-            sys.modules["__main__"] = main
-        yield processes
-    finally:
-        for process in processes:
-            _kill(process)
-
-
-def _start_fork_server() -> None:
-    """Start the fork server; its socket lies in a folder with a short path.
-
-    A socket's path has at most 107 bytes, 32 of which the standard library uses for its own names.
-    A longer TMPDIR would end in "AF_UNIX path too long".
-    """
-    usual = tempfile.gettempdir()
-    if len(os.fsencode(usual)) > MAX_SOCKET_FOLDER:
-        tempfile.tempdir = SHORT_TEMPORARY_FOLDER
-    try:
-        forkserver.ensure_running()
-    finally:
-        tempfile.tempdir = usual
-
-
-def _kill(process: ForkServerProcess) -> None:
-    """Kill a process and those that it has started; it leads its own session."""
-    if process.pid is None:  # not started
-        return
-    with suppress(ProcessLookupError):  # all have ended
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.join()
 
 
 def make_environment() -> dict[str, str]:

@@ -14,7 +14,9 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import FileStore
 
+from perennial.contracts.environment import RENDEZVOUS
 from perennial.contracts.errors import PerennialError
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.world.layout import DIMENSIONS, Layout
@@ -65,7 +67,9 @@ class World:
 
     @classmethod
     def join(cls) -> "World":
-        """Join the group that torchrun's environment describes: NCCL on GPUs, else gloo.
+        """Join the group that the environment describes, as torchrun does: NCCL on GPUs, else gloo.
+
+        The ranks rendezvous at torchrun's address, or by the file of a launcher on this machine.
 
         Raises:
             PerennialError: there are GPUs, but not one for each process.
@@ -78,13 +82,18 @@ class World:
                 action=f"set resources.num_processes = {num_devices}, or CUDA_VISIBLE_DEVICES= to "
                 "train on the CPU",
             )
+        device, backend = torch.device("cpu"), "gloo"
         if num_devices:
-            device = torch.device("cuda", local_rank)
+            device, backend = torch.device("cuda", local_rank), "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(device)
-            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=COLLECTIVE_TIMEOUT)
-        else:
-            device = torch.device("cpu")
-            dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT)
+        size, file = int(os.environ["WORLD_SIZE"]), os.environ.get(RENDEZVOUS)
+        dist.init_process_group(
+            backend,
+            store=FileStore(file, size) if file else None,
+            rank=rank_of_this_process(),
+            world_size=size,
+            timeout=COLLECTIVE_TIMEOUT,
+        )
         return cls(dist.get_rank(), local_rank, dist.get_world_size(), device)
 
     def arrange(self, training: TrainingSection) -> "World":
@@ -168,7 +177,7 @@ class World:
 
 
 def rank_of_this_process() -> int:
-    """Return the rank from torchrun's environment, available before the group is joined."""
+    """Return the rank from the environment, available before the group is joined."""
     return int(os.environ["RANK"])
 
 

@@ -180,8 +180,13 @@ def test_versions_and_kubeflows_artifacts_may_lie_elsewhere():
 
 WORKER = """
 import os, sys
-if "perennial.engine.worker" in sys.orig_argv:
-    os.environ["AWS_ACCESS_KEY_ID"] = "training"
+if "forkserver" in " ".join(sys.orig_argv):
+    from perennial.engine import worker
+    main = worker.main
+    def main_with_a_key_of_its_own():
+        os.environ["AWS_ACCESS_KEY_ID"] = "training"
+        return main()
+    worker.main = main_with_a_key_of_its_own
 """
 
 

@@ -1,0 +1,91 @@
+"""Processes of the fork server: started like `python -m`, and ended together."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from perennial.steps.processes import run_module, running_processes, wait_for_processes
+
+MODULE = """
+import os, signal, sys, time
+
+def main():
+    how = sys.argv[1]
+    print("started", sys.argv[0], os.environ["MARK"], "HOME" in os.environ, flush=True)
+    if how == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if how in ("deaf", "waits"):
+        open(os.environ["READY"] + how, "w").close()
+        time.sleep(300)
+    while how == "fails" and not os.path.exists(os.environ["READY"] + os.environ["MARK"]):
+        time.sleep(0.05)
+    return 3 if how == "fails" else 0
+"""
+SHARING = """
+import os
+from perennial.steps.processes import _SERVER, running_processes, share_fork_server
+from perennial.steps.processes import start_fork_server, wait_for_processes
+import fork_target
+
+if __name__ == "__main__":
+    start_fork_server()
+    if (child := os.fork()) == 0:
+        share_fork_server()
+        with running_processes(fork_target.exit_with_parent_matching, [(_SERVER._forkserver_pid,)]) as found:
+            os._exit(wait_for_processes(found, 1.0)[0])
+    _, status = os.waitpid(child, 0)
+    raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+TARGET = """
+import os, sys
+
+def exit_with_parent_matching(server):
+    sys.exit(0 if os.getppid() == server else 9)
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path, monkeypatch):
+    """Arguments of `run_module` for processes that behave as named."""
+    (tmp_path / "behaviour.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def of(how: str, mark: str = "") -> tuple[object, ...]:
+        variables = {"MARK": mark, "READY": f"{tmp_path}/ready-"}
+        return "behaviour", [how], variables, tmp_path / f"{how}.log"
+
+    return of
+
+
+def test_a_module_runs_with_its_own_arguments_environment_and_log(arguments, tmp_path):
+    with running_processes(run_module, [arguments("succeeds", "set")]) as processes:
+        assert wait_for_processes(processes, 1.0) == {0: 0}
+    assert (tmp_path / "succeeds.log").read_text() == "started behaviour set False\n"
+
+
+@pytest.mark.parametrize(("other", "code"), [("waits", -signal.SIGTERM), ("deaf", -signal.SIGKILL)])
+def test_when_one_fails_the_others_are_ended(arguments, other, code):
+    both = [arguments(other), arguments("fails", other)]
+    with running_processes(run_module, both) as processes:
+        codes = wait_for_processes(processes, 0.2)
+    assert list(codes.items()) == [(1, 3), (0, code)]
+
+
+def test_leaving_the_block_kills_what_still_runs(arguments, tmp_path):
+    with running_processes(run_module, [arguments("deaf")]) as (process,):
+        pass
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_a_fork_uses_the_server_that_its_parent_started(tmp_path):
+    (tmp_path / "fork_target.py").write_text(TARGET)
+    (tmp_path / "sharing.py").write_text(SHARING)
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, tmp_path / "sharing.py"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
