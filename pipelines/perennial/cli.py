@@ -9,7 +9,6 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from difflib import get_close_matches
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -118,38 +117,19 @@ def _take_options(
 
 
 def check(contract: ContractFile, home: HomeFolder = None) -> int:
-    """Validate the contract without running it, and print it with every default."""
+    """Validate the contract without running it, and print it with every default.
+
+    The exit code is 1 if it is valid, but no training can be promoted.
+    """
     from perennial.contract import to_toml
-    from perennial.registry_commands.power_estimate import power_estimate_lines
-    from perennial.snapshot_data.manifest import take_snapshot
+    from perennial.obstacles import look_ahead
 
     checked = _checked(contract)
-    snapshot = take_snapshot(checked.data, checked.split)
-    unknown = sorted(set(checked.gate.slices) - set(snapshot.columns))
-    if unknown:
-        raise PerennialError(
-            f"gate.slices names {unknown}, which are not columns of the dataset",
-            evidence=f"its columns are: {', '.join(snapshot.columns)}",
-            action=_correct_slices(checked.gate.slices, list(snapshot.columns)),
-        )
-    print(to_toml(checked))
-    splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
-    print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
-    features = snapshot.task_columns.features
-    print(f"# {len(features)} features: {', '.join(features)}")
-    for line in power_estimate_lines(open_home(home, contract), checked, snapshot):
-        print(f"# {line}")
-    print(f"# {contract} is valid")
-    return 0
-
-
-def _correct_slices(slices: Sequence[str], columns: list[str]) -> str:
-    near = [
-        name if name in columns else "".join(get_close_matches(name, columns, n=1))
-        for name in slices
-    ]
-    shown = ", ".join(f'"{name}"' for name in near if name)
-    return f"write slices = [{shown}]  # in [gate]"
+    lines, is_possible = look_ahead(open_home(home, contract), checked)
+    print(f"{to_toml(checked)}\n")
+    print_lines(f"# {line}" for line in lines)
+    print(f"# {contract} is valid" + ("" if is_possible else ", but will never be promoted"))
+    return 0 if is_possible else FAILED
 
 
 def options_(

@@ -33,6 +33,8 @@ from perennial.steps.parameters import resolve
 P = ParamSpec("P")
 RESULT_FILE = "result.json"
 REPORT_NAME = "report"
+# What people read and `perennial check` looks up; without a result, the step runs again.
+KEPT_OF_FAILURES = (REPORT_NAME, "validation")
 
 
 class StepResult(Section):
@@ -158,12 +160,13 @@ class _Attempt:
                 raise
 
     def _clean_up_after(self, error: BaseException) -> None:
-        """Keep the report, which people need most, and drop results that the error outdated."""
+        """Keep what people need most, and drop results that the error outdated."""
         if self.folder is None:
             return
-        report = self.outputs.get(REPORT_NAME)
-        if report is not None and report.exists():
-            copy_tree(report, self.folder / REPORT_NAME)
+        for name in KEPT_OF_FAILURES:
+            output = self.outputs.get(name)
+            if output is not None and output.exists():
+                copy_tree(output, self.folder / name)
         for step in getattr(error, "stale_steps", ()):
             for folder in self.folder.parent.glob(f"{step}-*"):
                 shutil.rmtree(folder)

@@ -27,15 +27,8 @@ def power_estimate_lines(home: Home, contract: Contract, snapshot: Snapshot) -> 
     earlier comparison nothing is estimated.
     """
     data, gate = snapshot.data, contract.gate
-    dataset = Dataset(snapshot)
-    rows = dataset.collect(dataset.scan(Split.TEST).select(block_columns(data)))
-    blocks = blocks_of(rows, data)
+    rows, blocks = count_test_blocks(snapshot)
     yield f"the gate judges on {blocks.count:,} independent blocks ({blocks.unit}s)"
-    if blocks.count < gate.min_test_blocks:
-        yield (
-            f"WARNING: it wants {gate.min_test_blocks:,} at least and will promote nothing: raise "
-            "split.test_fraction or split.test_days, or wait for more data"
-        )
     earlier = _latest_comparison(home, contract)
     metrics = {gate.metric, *gate.max_regression}
     if earlier is not None:
@@ -64,6 +57,13 @@ def power_estimate_lines(home: Home, contract: Contract, snapshot: Snapshot) -> 
     if reach is not None:
         line = reach_line(reach, decisive.metric, blocks.unit)
         yield f"{'' if reach.sufficient else 'WARNING: '}{line}"
+
+
+def count_test_blocks(snapshot: Snapshot) -> tuple[pl.DataFrame, Blocks]:
+    """Return the test rows' columns that make blocks, and the independent blocks."""
+    dataset = Dataset(snapshot)
+    rows = dataset.collect(dataset.scan(Split.TEST).select(block_columns(snapshot.data)))
+    return rows, blocks_of(rows, snapshot.data)
 
 
 def _rarer_class(labels: pl.Series, blocks: Blocks, gate: GateSection) -> Iterator[str]:

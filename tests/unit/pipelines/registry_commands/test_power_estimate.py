@@ -76,11 +76,6 @@ def test_an_error_of_another_metric_tells_nothing(foreseen):
     assert len(foreseen(0.01, metric="roc_auc")) == 1
 
 
-def test_a_test_split_that_can_promote_nothing_is_warned_of(foreseen):
-    lines = foreseen(days=29)
-    assert "WARNING: it wants 8 at least and will promote nothing" in lines[1]
-
-
 def test_too_few_rows_of_the_rarer_class_are_warned_of_where_the_metric_ranks(foreseen):
     warning = foreseen(positives=5, metric="roc_auc")[1]
     assert "WARNING: 5 test rows are of the rarer class, in 5 days" in warning
