@@ -1,6 +1,8 @@
 """The command line; `perennial --help` lists the verbs."""
 
+import atexit
 import errno
+import gc
 import os
 import shutil
 import sys
@@ -88,6 +90,8 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (the run failed), 2 (bad input) or 130 (stopped)."""
+    # The last collection would visit each of PyTorch's and KFP's objects, for half a second.
+    atexit.register(gc.freeze)
     try:
         command = typer.main.get_command(app)
         return command.main(arguments, prog_name="perennial", standalone_mode=False) or 0

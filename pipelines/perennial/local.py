@@ -3,6 +3,7 @@
 Started by the supervisor as `python -m perennial.local RUN_FOLDER`.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -33,6 +34,7 @@ DECISION, TRIALS = "decide_retraining", "check_skeleton"
 
 def main(folder: Path) -> int:
     """Execute the run; 0 when the pipeline succeeded."""
+    atexit.register(gc.freeze)  # see `cli.main`
     run = RunRecord.read(folder)
     with steps_forked_from_a_warm_process(FLOW[run.pipeline]):
         return _execute(run, folder)
