@@ -58,8 +58,9 @@ def open_home(folder: Path | None, contract: Path | None = None) -> "Home":
     """Return the home of runs and models: the named one, or that of the contract or this folder.
 
     It is looked for as git looks for a repository: in the contract's folder (without a contract, in
-    the current one), then above it. A new one is made beside the contract. Where it is not the
-    current folder's, it is said first.
+    the current one), then above it. A new one is made in the current folder if the contract lies
+    there or below, so that verbs without a contract find it, else beside the contract. Where it is
+    not the current folder's, it is said first.
     """
     from perennial.runs import Home
 
@@ -67,7 +68,8 @@ def open_home(folder: Path | None, contract: Path | None = None) -> "Home":
         return Home(folder.resolve())
     start = contract.resolve().parent if contract is not None else Path.cwd()
     there = (place / HOME_NAME for place in (start, *start.parents))
-    found = next((place for place in there if _is_own(place)), start / HOME_NAME)
+    new = Path.cwd() if Path.cwd() in start.parents else start
+    found = next((place for place in there if _is_own(place)), new / HOME_NAME)
     if found.parent != Path.cwd():
         print(f"home: {found} (--home names another)", file=sys.stderr, flush=True)
     return Home(found)

@@ -310,7 +310,7 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         verb = "beats" if held else "does not significantly beat"
         detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
         measured = Measurement(
-            quantity=f"{metric}, better than the baseline {name} by",
+            quantity=f"improvement in {metric} over the baseline {name}",
             value=interval.estimate if interval else lead,
             threshold=0.0,
             interval=interval,

@@ -90,8 +90,8 @@ def in_words(value: JsonValue) -> str:
     elif isinstance(value, float):
         text = number(value)
     else:
-        return value if isinstance(value, str) else shown_value(value)
-    return shortened(text or "none", SHOWN_CHARACTERS)
+        text = value if isinstance(value, str) else shown_value(value)
+    return shortened(text, SHOWN_CHARACTERS) or "none"
 
 
 def _changed(
@@ -200,7 +200,11 @@ def _task(version_record: VersionRecord) -> Table | None:
 
 def _origin(version_record: VersionRecord) -> Table | None:
     found = version_record.lineage
-    return None if found is None else found.model_dump(mode="json")
+    if found is None:
+        return None
+    # `explain` shows the evidence of a trigger: of two triggers, it has nothing in common.
+    trigger = {name: value for name, value in found.trigger.items() if name != "evidence"}
+    return found.model_dump(mode="json") | {"trigger": trigger}
 
 
 PARTS: Mapping[str, Callable[[VersionRecord], Table | None]] = MappingProxyType(

@@ -110,8 +110,10 @@ def _verdict(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
 
 
 def _trigger(lineage: Lineage) -> list[tuple[str, str]]:
-    found = flattened(lineage.trigger).items()
-    return [(name, in_words(value)) for name, value in found] or [("trigger", LACKING)]
+    found = flattened(lineage.trigger)
+    known = [name for name in ("trigger", "summary", "reasons") if name in found]
+    names = dict.fromkeys((*known, *found))
+    return [(name, in_words(found[name])) for name in names] or [("trigger", LACKING)]
 
 
 def _code(lineage: Lineage, diff: bytes) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,10 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
+from pathlib import Path
+
 import pytest
 
+from perennial.arguments import open_home
 from perennial.contract import Contract
 from perennial.contracts.data import DataSection, ModelSection
 from perennial.contracts.errors import PerennialError
@@ -107,3 +110,51 @@ def test_addresses_of_the_environment_are_the_homes(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
     monkeypatch.setenv("PERENNIAL_STORE_URI", "/elsewhere")
     assert (home.tracking_uri, home.store_uri) == ("http://tracking", "/elsewhere")
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A project with a contract in a folder, and another folder, which is the current one."""
+    (tmp_path / "project" / "models").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.delenv("PERENNIAL_HOME", raising=False)
+    return tmp_path.resolve()
+
+
+def test_a_new_home_is_made_beside_the_contract_and_said_first(tree, capsys):
+    home = open_home(None, tree / "project" / "models" / "contract.toml")
+    assert home.path == tree / "project" / "models" / ".perennial"
+    assert capsys.readouterr().err.startswith(f"home: {home.path}")
+
+
+def test_a_new_home_of_a_contract_below_is_made_in_the_current_folder(tree, monkeypatch, capsys):
+    monkeypatch.chdir(tree / "project")
+    made = open_home(None, tree / "project" / "models" / "contract.toml")
+    assert made == open_home(None)
+    assert made.path == tree / "project" / ".perennial"
+    assert capsys.readouterr().err == ""
+
+
+def test_the_nearest_home_above_the_contract_is_used(tree, monkeypatch, capsys):
+    (tree / "project" / ".perennial").mkdir()
+    contract = tree / "project" / "models" / "contract.toml"
+    assert open_home(None, contract).path == tree / "project" / ".perennial"
+    assert "home: " in capsys.readouterr().err
+    monkeypatch.chdir(tree / "project")
+    assert open_home(None, contract).path == tree / "project" / ".perennial"
+    assert capsys.readouterr().err == "", "it is where one would look"
+    monkeypatch.chdir(tree / "project" / "models")
+    assert open_home(None).path == tree / "project" / ".perennial", "without a contract"
+
+
+def test_a_home_that_is_named_is_taken_as_it_is(tree, capsys):
+    (tree / ".perennial").mkdir()
+    assert open_home(Path(".perennial")).path == tree / "elsewhere" / ".perennial"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_home_of_another_user_is_not_taken(tree, monkeypatch):
+    (tree / ".perennial").mkdir()
+    monkeypatch.setattr("os.getuid", lambda: -1)
+    assert open_home(None).path == tree / "elsewhere" / ".perennial"

@@ -104,7 +104,7 @@ def test_comparison_says_what_differs_and_nothing_else(perennial, register):
     assert "data\n  the same\n" in output
     assert "contract\n  training.seed: 7 → 8\n" in output
     assert "weights_sha256: " in output
-    assert "parent_version:  → 1" in output
+    assert "parent_version: none → 1" in output
 
 
 def test_metrics_of_other_test_rows_are_not_taken_for_a_comparison(perennial, register):
