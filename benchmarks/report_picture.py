@@ -1,4 +1,4 @@
-"""The README's picture: why the newest champion was promoted, as headless Chromium shows it.
+"""The README's picture: the report of the run that made the newest champion, in Chromium.
 
 python -m benchmarks.report_picture images/report.png [--home .perennial]
 """
@@ -8,22 +8,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from perennial.contracts.gate import Verdict
-from perennial.runs import Home
+from perennial.run_page import find_results, write_run_report
+from perennial.runs import Home, RunRecord
 
-WIDTH, HEIGHT = 1330, 1480
+WIDTH, HEIGHT = 1280, 900
 LARGEST_BYTES = 300_000
 
 
-def promoted(run: Path) -> Iterator[Path]:
-    """The gate's page of a run in which a challenger beat a champion."""
-    for verdict in run.glob("steps/evaluate_model-*/verdict"):
-        found = Verdict.read(verdict)
-        if found.promote and found.champion_version:
-            yield verdict.with_name("report")
+def has_replaced_a_champion(home: Home, run: RunRecord) -> bool:
+    """Whether a challenger of the run beat a champion."""
+    found = find_results(home, run)
+    return (
+        found.word == "Promoted"
+        and found.verdict is not None
+        and bool(found.verdict.champion_version)
+    )
 
 
 def main() -> None:
@@ -36,12 +37,11 @@ def main() -> None:
     if chromium is None:
         sys.exit("needs chromium on PATH")
     home = Home(options.home.resolve())
-    pages = [page for run in home.runs() for page in promoted(home.folder(run.run_id))]
-    if not pages:
+    runs = [run for run in home.runs() if has_replaced_a_champion(home, run)]
+    if not runs:
         sys.exit(f"no run in {home.path} has replaced a champion; run `make demo` first")
     with tempfile.TemporaryDirectory(prefix="perennial-picture-") as scratch:
-        page = Path(scratch) / "page.html"  # Chromium goes by the ending
-        shutil.copyfile(pages[-1], page)
+        page = write_run_report(home, runs[-1])
         subprocess.run(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
              "--no-first-run", "--disable-background-networking", "--disable-component-update",

@@ -77,6 +77,10 @@ def full_page():
     rows = [[draw.random() for _ in names] for _ in range(4)]
     page.table(names, rows, "Wide", ["passed", "warned", "failed", "neutral"])
     page.table(["long"], [["y" * 500]], "Long")
+    metrics = ["log_loss", "0.55297", "0.56758", "+0.0118", "+0.0012", "+0.0229"]
+    header = ["metric", "challenger", "champion", "improvement", "lower bound", "upper bound"]
+    page.table(header, [metrics], "Six columns", ["passed"])
+    page.table(["condition", "result"], [["enough independent days", "27 days"]], "Two columns")
     page.folded_table("Folded", ["name", "value"], [["v" * 300, 1.5]])
     page.details("Log", "z" * 2000)
     return page
@@ -216,12 +220,34 @@ CROWDED_CHARTS = [
 ]  # fmt: skip
 
 
-def test_no_text_of_a_chart_is_cut_off_or_covered(tab, tmp_path):
+# Fonts that people have: a narrow one, and one that is wider and taller than what charts are drawn
+# for, as Verdana is wide and Noto Sans is tall. Made from one family by its metrics, so that the
+# tests need no further font.
+FONTS = {
+    "its own": "",
+    "narrow": "@font-face{font-family:Tried;src:local('DejaVu Sans Condensed')}",
+    "wide": "@font-face{font-family:Tried;src:local('DejaVu Sans');size-adjust:104%;"
+    "ascent-override:107%;descent-override:30%}",
+}
+
+
+def in_font(html, font):
+    return html.replace("<style>", f"<style>{font}body{{font-family:Tried,sans-serif!important}}")
+
+
+def load_font(tab, font):
+    if font and not tab.run("document.fonts.load('12px Tried').then(found => found.length)"):
+        pytest.skip("needs the font DejaVu Sans")
+
+
+@pytest.mark.parametrize("font", FONTS.values(), ids=FONTS)
+def test_no_text_of_a_chart_is_cut_off_or_covered(tab, tmp_path, font):
     page = full_page()
     for chart in CROWDED_CHARTS:
         page.figure(chart, "Crowded.")
     tab.show(width=1400, dark=False)
-    tab.open_framed(page.html(), tmp_path)
+    tab.open_framed(in_font(page.html(), font), tmp_path)
+    load_font(tab, font)
 
     outside = """[...document.querySelectorAll('svg text')].filter(text => {
         const box = text.getBoundingClientRect();
@@ -239,6 +265,69 @@ def test_no_text_of_a_chart_is_cut_off_or_covered(tab, tmp_path):
             .filter(([b, q]) => meet(p, q)).map(([b]) => a + ' | ' + b));
     })"""
     assert tab.run(overlapping) == []
+
+
+# What is wider than the box that shows it; tables of many columns scroll on purpose.
+CUT = """[...document.querySelectorAll('body *')].filter(element =>
+    element.scrollWidth > element.clientWidth + 1
+    && !['visible', 'clip'].includes(getComputedStyle(element).overflowX)
+    && !element.closest('.hidden, thead')
+    && !(element.querySelector('thead tr')?.children.length > 8)
+).map(element => element.outerHTML.slice(0, 200))"""
+# Words that fit a line and stand on two: their parts have different heights.
+BROKEN = """(() => {
+    const found = [], range = document.createRange();
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode;
+        if (node.parentElement.closest('svg, style, .hidden, pre')) continue;
+        for (const word of node.data.matchAll(/(?<!\\S)\\S{2,24}(?!\\S)/g)) {
+            range.setStart(node, word.index);
+            range.setEnd(node, word.index + word[0].length);
+            const tops = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+            if (tops.size > 1) found.push(word[0]);
+        }
+    }
+    return found;
+})()"""
+
+
+@pytest.mark.parametrize("font", FONTS.values(), ids=FONTS)
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_on_a_narrow_screen_nothing_is_cut_and_no_word_is_broken(tab, tmp_path, document, font):
+    tab.show(width=400, dark=False)
+    tab.open_framed(in_font(document(), font).replace("<details", "<details open"), tmp_path)
+    load_font(tab, font)
+
+    assert tab.run("document.documentElement.scrollWidth") <= 400
+    assert tab.run(CUT) == []
+    assert tab.run(BROKEN) == []
+    letters = """Math.min(99, ...[...document.querySelectorAll('svg')].map(
+        svg => 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))"""
+    assert tab.run(letters) >= 9, "text of charts stays readable"
+
+
+def test_harness_notices_what_is_cut_and_words_that_are_broken(tab, tmp_path):
+    tab.show(width=400, dark=False)
+    cell = "<td>challenger</td>"
+    html = f"<div style='overflow:auto'><table><tr>{cell * 12}</tr></table></div><p style='width:3em;overflow-wrap:anywhere'>challenger</p>"
+    tab.open_framed(html, tmp_path)
+
+    assert len(tab.run(CUT)) == 1
+    assert tab.run(BROKEN) == ["challenger"]
+
+
+def test_values_of_charts_show_when_pointed_at(tab, tmp_path):
+    tab.show(width=1400, dark=False)
+    tab.open_framed(full_page().html(), tmp_path)
+    under = """(() => {
+        const point = document.querySelector('svg .u'), box = point.getBoundingClientRect();
+        point.scrollIntoView({block: 'center'});
+        const now = point.getBoundingClientRect();
+        const hit = document.elementFromPoint(now.x + now.width / 2, now.y + now.height / 2);
+        return hit.querySelector('title')?.textContent;
+    })()"""
+    assert " at 9,999" in tab.run(under)
 
 
 def test_flow_of_a_run_report_leads_to_its_steps(tab, tmp_path):

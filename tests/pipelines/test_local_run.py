@@ -109,6 +109,29 @@ def test_the_same_data_again_gives_the_same_model_which_is_not_promoted(project)
     assert champion(project).version == "1"
 
 
+@pytest.mark.full
+def test_two_models_are_trained_in_one_home_at_the_same_time(project):
+    contract = project / "contract.toml"
+    other = project / "other.toml"
+    text = contract.read_text().replace('name = "clicks"', 'name = "views"')
+    other.write_text(text.replace("steps = 60", "steps = 80"))
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "perennial.cli", "run", str(each)],
+            env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for each in (contract, other)
+    ]
+    printed = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], printed
+    assert "clicks version 1 is champion" in printed[0]
+    assert "views version 1 is champion" in printed[1]
+    assert perennial(project, "runs").count("Promoted") == 2
+
+
 def test_failed_step_is_named_with_its_reason_and_the_run_continues(project):
     task = project / "fragile.py"
     task.write_text(

@@ -255,7 +255,15 @@ def judge_challenger(
                 rival=champion.folder if section.gate.times_champion else None,
             ),
         )
-    write_report(page, verdict=verdict, gate=section.gate, task=task, unit=test.blocks.unit)
+    models = {"challenger": contender, "champion": champion.contender}
+    write_report(
+        page,
+        verdict=verdict,
+        gate=section.gate,
+        task=task,
+        unit=test.blocks.unit,
+        scored={name: model.scored for name, model in models.items() if model is not None},
+    )
     _record(environment, section.model.name, verdict)
     return verdict
 

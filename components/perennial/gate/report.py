@@ -1,13 +1,15 @@
 """The page of `evaluate_model`: the verdict and its evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perennial.contracts.gate import CalibrationBin, Comparison, Interval, Repeats, Serving, Verdict
+from perennial.engine.evaluation.scoring import ScoredBatch
 from perennial.engine.metrics.metric import Kind
 from perennial.engine.metrics.probabilities import CALIBRATION_BINS
 from perennial.engine.task import Task
 from perennial.gate.config import GateSection
+from perennial.gate.plots import add_plots
 from perennial.gate.power import reach_line
 from perennial.reports.charts import interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
@@ -16,8 +18,16 @@ from perennial.reports.verdict_card import gate_word
 NONE = "none"
 
 
-def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task, unit: str) -> None:
-    """Write the page."""
+def write_report(
+    path: Path,
+    *,
+    verdict: Verdict,
+    gate: GateSection,
+    task: Task,
+    unit: str,
+    scored: Mapping[str, ScoredBatch],
+) -> None:
+    """Write the page; `scored` has the predictions of each model on the test rows."""
     outcome: Outcome = "passed" if verdict.promote else "neutral"
     badge = gate_word(verdict)
     page = Page("Evaluate model", outcome=outcome, summary=verdict.summary, badge=badge)
@@ -45,6 +55,7 @@ def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task,
     _baselines(page, verdict)
     _serving(page, verdict.serving)
     _calibration(page, verdict, task.kind)
+    add_plots(page, scored, task.kind)
     if task.kind == "statistic":
         page.text("No calibration curve: the task has no predictions, only measured examples.")
     page.write(path)
@@ -101,6 +112,8 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
         "direction.",
     )
     _reference_tests(page, verdict.comparisons, gate.confidence)
+    thresholds = {metric: -limit for metric, limit in gate.max_regression.items()}
+    thresholds[verdict.comparisons[0].metric] = gate.least_improvement
     for comparison in verdict.comparisons:
         if comparison.improvement is not None:
             confidence = comparison.confidence or gate.confidence
@@ -108,8 +121,14 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
                 interval_chart(
                     {comparison.metric: _bar(comparison.improvement)},
                     x_label=f"improvement in {comparison.metric}",
+                    threshold=thresholds.get(comparison.metric),
                 ),
-                f"Each bound holds with {100 * confidence:.4g}% confidence.",
+                f"Each bound holds with {100 * confidence:.4g}% confidence."
+                + (
+                    " The lower bound must be above the threshold."
+                    if comparison.metric in thresholds
+                    else " This improvement decides nothing."
+                ),
             )
 
 

@@ -298,6 +298,6 @@ def _character_width(character: str) -> float:
     # Of DejaVu Sans at 12 pixels: the widest font in common use.
     if character in "fijlrtI.,:;'|!()[] ":
         return 4.9
-    if character in "mwMW@%&…" or unicodedata.east_asian_width(character) in "WF":
+    if character in f"mwMW@%&…+=<>±{MINUS}" or unicodedata.east_asian_width(character) in "WF":
         return 12.0
     return 8.7 if character.isupper() else 7.6

@@ -1,7 +1,7 @@
 """Training report: the curves of a training and its checkpoints."""
 
 from collections.abc import Mapping
-from statistics import mean
+from statistics import mean, median
 
 from perennial.contracts.memory import MemoryPlan
 from perennial.contracts.training import TrainingResult
@@ -105,13 +105,15 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
         "memory": [(point.step, point.memory_bytes / 2**20) for point in history],
     }
     waiting = mean([point.data_wait_share for point in history] or [0.0])
+    clipped = mean([point.clipped_share for point in history] or [0.0])
+    ratio = median([point.update_ratio for point in history] or [0.0])
     captions = {
         "learning rate": "Learning rate of the update.",
         "gradient norm": "Length of the gradient before clipping, mean of the interval.",
-        "clipped updates": "Share of the interval's updates that clipping changed: about a tenth "
-        "is healthy.",
-        "update ratio": "Length of an update relative to the weights: about 1e-3 is healthy, 1e-2 "
-        "unstable, 1e-5 too small to learn.",
+        "clipped updates": "Share of the interval's updates that clipping changed: "
+        f"{clipped:.0%} on average.",
+        "update ratio": "Length of an update relative to the weights. About 1e-3 is usual; more "
+        f"than 1e-2 is unstable, less than 1e-5 learns nothing. Here, the median is {ratio:.1e}.",
         "memory": "Peak memory in MiB of the first rank: of its GPU, or of the process on a CPU.",
         "examples per second": "Throughput without evaluations and checkpoints; "
         f"{waiting:.1%} of the time was spent waiting for data.",

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
@@ -138,8 +138,16 @@ def _add_leakage(page: Page, report: ValidationReport, section: ExpectationsSect
         top = dict(sorted(aucs.items(), key=lambda item: -item[1])[:_MAX_FIGURES])
         page.figure(
             bar_chart(top, x_label="area under the ROC curve", threshold=section.leakage_auc_warn),
-            "0.5 is chance; a feature beyond the line was probably recorded after the label",
+            f"0.5 is chance. {_beyond(top, section.leakage_auc_warn)}",
         )
+
+
+def _beyond(aucs: Mapping[str, float], limit: float) -> str:
+    found = [name for name, value in aucs.items() if value > limit]
+    if not found:
+        return "No feature is beyond the threshold."
+    names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    return f"Beyond the threshold, and probably recorded after the label: {names}."
 
 
 def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> None:

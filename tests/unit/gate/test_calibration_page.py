@@ -112,5 +112,7 @@ def test_a_challenger_alone_has_its_own_curve(rivals, task, tmp_path, absent):
 
 def _page(verdict, task, folder):
     gate = GateSection(metric="log_loss")
-    write_report(folder / "page.html", verdict=verdict, gate=gate, task=task, unit="group")
+    write_report(
+        folder / "page.html", verdict=verdict, gate=gate, task=task, unit="group", scored={}
+    )
     return (folder / "page.html").read_text()

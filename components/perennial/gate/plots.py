@@ -1,0 +1,118 @@
+"""Plots of predictions on the test rows, bounded in size: ROC, confusion matrix, residuals."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from sklearn.metrics import confusion_matrix, roc_curve
+
+from perennial.engine.evaluation.scoring import ScoredBatch
+from perennial.engine.metrics.classification import CLASSES, Codes, answers_of
+from perennial.engine.metrics.metric import Floats, Kind
+from perennial.reports.charts import line_chart
+from perennial.reports.heat_map import heat_map
+from perennial.reports.page import Page
+
+ROC_POINTS = 101
+SHOWN_CLASSES = 24
+"""The most frequent classes, where there are more: a larger matrix cannot be read."""
+TABLE_CLASSES = 12
+RESIDUAL_BINS = 20
+QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
+
+
+def add_plots(page: Page, scored: Mapping[str, ScoredBatch], kind: Kind) -> None:
+    """Add the plots that the kind of task has, of each model by its name."""
+    if kind in CLASSES:
+        page.heading("Predicted and true classes")
+        if kind == "binary":
+            _add_roc(page, scored)
+        for name, each in scored.items():
+            _add_confusion(page, name, each)
+    elif kind == "regression":
+        page.heading("Residuals")
+        for name, each in scored.items():
+            _add_residuals(page, name, each)
+
+
+def roc_points(scores: Floats, labels: Floats) -> list[tuple[float, float]]:
+    """Return the ROC curve at evenly spaced false positive rates; empty if a class is missing."""
+    if len(np.unique(labels)) < 2:
+        return []
+    false, true, _ = roc_curve(labels, scores)
+    grid = np.linspace(0.0, 1.0, ROC_POINTS)
+    rates = np.interp(grid, false, true)
+    return [(0.0, 0.0), *zip(grid.tolist(), rates.tolist(), strict=True)]
+
+
+def confusion_counts(predictions: Floats, labels: Floats) -> tuple[Codes, Codes]:
+    """Return the classes shown, and rows by true class (down) and predicted class (across)."""
+    truth, answers = labels.astype(np.int64), answers_of(predictions)
+    classes, counts = np.unique(np.concatenate([truth, answers]), return_counts=True)
+    frequent = np.sort(classes[np.argsort(-counts, kind="stable")[:SHOWN_CLASSES]])
+    inside = np.isin(truth, frequent) & np.isin(answers, frequent)
+    if not inside.any():
+        return frequent, np.zeros((len(frequent), len(frequent)), dtype=np.int64)
+    counted = confusion_matrix(truth[inside], answers[inside], labels=frequent)
+    return frequent, np.asarray(counted, dtype=np.int64)
+
+
+def _add_roc(page: Page, scored: Mapping[str, ScoredBatch]) -> None:
+    curves = {name: roc_points(each.predictions, each.labels) for name, each in scored.items()}
+    drawn = {name: points for name, points in curves.items() if points}
+    if not drawn:
+        page.text("No ROC curve: the test rows have one class.")
+        return
+    page.figure(
+        line_chart(
+            {**drawn, "chance": [(0.0, 0.0), (1.0, 1.0)]},
+            x_label="false positive rate",
+            y_label="true positive rate",
+        ),
+        "ROC curve: each point is a threshold of the probability.",
+    )
+
+
+def _add_confusion(page: Page, name: str, each: ScoredBatch) -> None:
+    classes, counts = confusion_counts(each.predictions, each.labels)
+    rows, right = int(counts.sum()), int(np.trace(counts))
+    left = len(each.labels) - rows
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    note = f" {left:,} rows of rarer classes are left out." if left else ""
+    page.figure(
+        heat_map(
+            shares.tolist(),
+            x_label=f"predicted class, {name}",
+            y_label="true class",
+            shade="share of row",
+        ),
+        f"Confusion matrix of the {name}: {right:,} of {rows:,} rows are on the diagonal.{note}",
+    )
+    if len(classes) <= TABLE_CLASSES:
+        page.folded_table(
+            f"Confusion matrix of the {name}, in rows",
+            ("true class", *(f"predicted {number}" for number in classes)),
+            [
+                (str(number), *(f"{count:,}" for count in line))
+                for number, line in zip(classes, counts, strict=True)
+            ],
+        )
+
+
+def _add_residuals(page: Page, name: str, each: ScoredBatch) -> None:
+    residuals = each.predictions - each.labels
+    order = np.argsort(each.predictions, kind="stable")
+    parts = [part for part in np.array_split(order, RESIDUAL_BINS) if len(part)]
+    places = [float(each.predictions[part].mean()) for part in parts]
+    series = {
+        label: [
+            (x, float(np.quantile(residuals[part], share)))
+            for x, part in zip(places, parts, strict=True)
+        ]
+        for label, share in QUANTILES.items()
+    }
+    off = float(residuals.mean())
+    page.figure(
+        line_chart(series, x_label=f"prediction of the {name}", y_label="residual"),
+        f"Prediction minus label of the {name}, in {len(parts)} bins of equally many rows. On "
+        f"average, predictions are {abs(off):.3g} too {'high' if off > 0 else 'low'}.",
+    )
