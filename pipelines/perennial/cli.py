@@ -173,6 +173,14 @@ def probe(
     return print_lines(probe_batch_size(checked, largest or 8192))
 
 
+def _list_checks(is_asked: bool) -> None:
+    if is_asked:
+        from perennial.sanity import list_checks
+
+        print_lines(list_checks())
+        raise typer.Exit
+
+
 def sanity(
     contract: ContractFile,
     more: Annotated[list[str] | None, typer.Argument(metavar="[CHECK]...", hidden=True)] = None,
@@ -184,6 +192,12 @@ def sanity(
     out: Annotated[Path | None, file("copy the report here")] = None,
     *,
     new: Annotated[bool, flag("--new", "measure again if nothing changed")] = False,
+    list_: Annotated[
+        bool,
+        typer.Option(
+            "--list", callback=_list_checks, is_eager=True, help="list all checks, and exit"
+        ),
+    ] = False,
 ) -> int:
     """Run the sanity checks of the task on this machine, as the pipeline does before training."""
     # As the pipeline's steps have it; PyTorch, which reads it, is imported later.
@@ -205,13 +219,13 @@ def sanity(
         report = run_checks(request, console)
     else:
         console.note(f"nothing has changed since {request.measured_at()}; --new measures again")
-        for result in report.results:
+        for result in (each for each in report.results if not request.folds(each)):
             console.note("\n".join(result_lines(result)))
     page = request.page
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         page = Path(shutil.copyfile(page, out))
-    console.note("\n".join(["", *closing_lines(request, report), f"report: {page}"]))
+    console.note("\n".join([*closing_lines(request, report), f"report: {page}"]))
     return FAILED if report.failures else 0
 
 

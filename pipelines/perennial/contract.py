@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
@@ -143,23 +143,26 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             at("split", "method"),
             '"time"',
             "a time column to split by",
-            '[data] time = "…", or [split] method = "group" or "hash"',
+            'method = "auto"  # or, in [data]: time = "…"',
         )
     if split.method == "group" and data.group is None:
         yield Problem(
-            at("split", "method"), '"group"', "a group column to split by", '[data] group = "…"'
+            at("split", "method"),
+            '"group"',
+            "a group column to split by",
+            'method = "auto"  # or, in [data]: group = "…"',
         )
     if split.resolved_method(data) == "hash" and not data.ids:
         yield Problem(
             at("data", "ids"),
             "",
             "columns that identify a row, to split by their hash",
-            'ids = ["…"], or name `time` or `group`',
+            'ids = ["my_id"]  # in [data]; or name time or group there',
         )
     for key in ("train_days", "test_days"):
         days = getattr(split, key)
         if days is not None and data.time is None:
-            remedy = f'[data] time = "…", or remove {key}'
+            remedy = 'remove this line  # or, in [data]: time = "…"'
             yield Problem(at("split", key), str(days), "a time column to count days on", remedy)
     processes = contract.resources.num_processes
     parts = training.parallelism.data_size(processes)
@@ -168,14 +171,14 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             at("training", "global_batch_size"),
             str(training.global_batch_size),
             f"at least one row for each of {parts} processes with rows of their own",
-            f"global_batch_size = {parts}, or fewer processes",
+            f"global_batch_size = {parts}  # or fewer processes",
         )
     if training.strategy == "single" and processes != 1:
         yield Problem(
             at("training", "strategy"),
             '"single"',
             "one process",
-            '[resources] num_processes = 1, or strategy = "ddp" or "fsdp"',
+            'num_processes = 1  # in [resources]; or strategy = "ddp" or "fsdp"',
         )
     kept_by, chosen_by = training.metric, contract.selection.metric
     if chosen_by and kept_by != chosen_by:
@@ -183,7 +186,7 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             at("training", "metric"),
             f'"{kept_by}"',
             f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
-            f'metric = "{chosen_by}", or leave it out',
+            f'metric = "{chosen_by}"  # or leave it out',
         )
     yield from _baseline_problems(at("gate", "must_beat"), contract)
 
@@ -192,14 +195,15 @@ def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:
     """Yield baselines in `gate.must_beat` that no step measures, so that nothing could pass."""
     gate, human = contract.gate, contract.skeleton.human
     for name in gate.must_beat:
-        other = f'must_beat without "{name}"'
+        rest: list[JsonValue] = [each for each in gate.must_beat if each != name]
+        without = toml_line("must_beat", rest)
         if gate.metric == "loss" and name in ("linear", "last_value", "task"):
             expected = "a metric of predictions: the loss of this baseline is unknown"
-            yield Problem(place, f'"{name}"', expected, f"another [gate] metric, or {other}")
+            yield Problem(place, f'"{name}"', expected, f"{without}  # or another metric")
         elif name == "last_value" and contract.data.time is None:
             expected = "a time column, which orders the rows"
-            yield Problem(place, f'"{name}"', expected, f'[data] time = "…", or {other}')
+            yield Problem(place, f'"{name}"', expected, f'{without}  # or, in [data]: time = "…"')
         elif name == "human" and not (gate.metric in human if gate.metric else human):
             expected = f"a figure of {gate.metric or 'the gate metric'} that people reach"
-            remedy = f"[skeleton] human = {{ {gate.metric or 'METRIC'} = … }}, or {other}"
+            remedy = f"human = {{ {gate.metric or 'METRIC'} = … }}  # in [skeleton]; or {without}"
             yield Problem(place, f'"{name}"', expected, remedy)

@@ -13,10 +13,11 @@ from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.profiling.probe import (
     BatchPoint,
+    Knee,
     RatePoint,
     Subject,
     best_device,
-    knee,
+    find_knee,
     probe_batch_sizes,
     probe_learning_rates,
     suggested_rate,
@@ -57,20 +58,53 @@ def sizes_up_to(largest: int, rows: int) -> list[int]:
 
 
 def batch_size_lines(points: Sequence[BatchPoint], current: int) -> Iterator[str]:
-    """The table, and the size to take."""
-    chosen = knee(points)
-    yield f"{'micro_batch_size':>16}  {'ms per update':>13}  {'examples/s':>11}  {'memory':>9}"
+    """Yield the table of medians and spreads, and the size to take, if the rounds tell one."""
+    knee = find_knee(points)
+    yield (
+        f"{'micro_batch_size':>16}  {'ms per update':>13}  {'examples/s':>11}  "
+        f"{'spread over the rounds':>24}  {'memory':>9}"
+    )
     for point in points:
         memory = f"{point.memory_bytes / 2**20:,.0f} MiB" if point.memory_bytes else "-"
-        mark = "  <- knee" if point is chosen else ""
+        mark = "  <- knee" if knee.is_clear and point is knee.earliest else ""
         mark += "  (the contract's)" if point.rows == current else ""
+        low, high = point.throughputs
         yield (
             f"{point.rows:>16,}  {point.seconds * 1e3:>13.2f}  {point.rows_per_second:>11,.0f}  "
-            f"{memory:>9}{mark}"
+            f"{f'{low:,.0f} to {high:,.0f}':>24}  {memory:>9}{mark}"
         )
-    yield (
-        f"take micro_batch_size = {chosen.rows}: the smallest within a tenth of the best "
-        "throughput; after changing global_batch_size, probe the learning rate again"
+    yield _advice(points, knee, current)
+
+
+def _advice(points: Sequence[BatchPoint], knee: Knee, current: int) -> str:
+    """Return the size to take, or why the measurements name none."""
+    first, last = points[0], points[-1]
+    later = "after changing global_batch_size, probe the learning rate again"
+    if len(points) == 1:
+        return f"no clear knee: only {first.rows} was measured"
+    if not knee.is_clear:
+        end = knee.latest.rows if knee.latest is not None else last.rows
+        why = f"by some rounds it is {knee.earliest.rows}, by others {end}"
+        if knee.latest is None:
+            best = max(points, key=lambda point: point.rows_per_second)
+            low, high = best.throughputs
+            why = f"rounds of {best.rows} rows reach {low:,.0f} to {high:,.0f} examples/s"
+        kept = knee.earliest.rows <= current <= end
+        advice = f"keep micro_batch_size = {current}" if kept else f"try {knee.earliest.rows}"
+        return f"no clear knee: {why}; {advice}, or probe again on a machine without other work"
+    if knee.earliest is first:
+        return (
+            f"no clear knee: {first.rows} is within a tenth of the best throughput already; choose "
+            "micro_batch_size by memory, and global_batch_size by how well the model learns"
+        )
+    if knee.earliest is last:
+        return (
+            f"no clear knee: throughput still rises at {last.rows}, the largest size that was "
+            "measured; probe larger ones with --max, if memory and learning allow"
+        )
+    return (
+        f"take micro_batch_size = {knee.earliest.rows}: the smallest within a tenth of the best "
+        f"throughput in all {len(first.rounds)} rounds; {later}"
     )
 
 
@@ -99,7 +133,7 @@ def probe_batch_size(contract: Contract, largest: int) -> Iterator[str]:
     """Measure throughput; return the lines to print."""
     with subject_of(contract) as subject:
         sizes = sizes_up_to(largest, subject.data.rows)
-        points = list(probe_batch_sizes(subject, sizes))
+        points = probe_batch_sizes(subject, sizes)
     if not points:
         raise PerennialError(
             f"not even {sizes[0]} examples fit into memory",

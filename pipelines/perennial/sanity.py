@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 
 from perennial.check_skeleton.config import CheckSkeletonConfig
-from perennial.check_skeleton.registry import check_names, select_names
+from perennial.check_skeleton.registry import check_names, load_checks, select_names
 from perennial.check_skeleton.verdict import format_verdict, list_contract_changes
 from perennial.console import Console
 from perennial.contract import Contract
@@ -29,6 +30,7 @@ LOG_FILE = "log.txt"
 # A page is about 100 kB; people who fix a task run the checks after every change.
 MOST_KEPT = 20
 INDENT = " " * 4
+WIDTH = 96
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Sanity:
     def log(self) -> Path:
         """The file with the tracebacks of checks that raised."""
         return self.folder / LOG_FILE
+
+    def folds(self, result: CheckResult) -> bool:
+        """Whether a result is only counted: it does not apply, and nobody asked for it by name."""
+        is_whole = len(self.checks) == len(check_names())
+        return is_whole and result.outcome == "skipped" and result.severity != "off"
 
     def load_stored(self) -> SkeletonReport | None:
         """Load the stored report of the same request; None if there is none."""
@@ -117,7 +124,8 @@ def run_checks(request: Sanity, console: Console) -> SkeletonReport:
     ahead = iter([*request.checks[1:], "baselines, report"])
 
     def show(result: CheckResult) -> None:
-        console.note("\n".join(result_lines(result)))
+        if not request.folds(result):
+            console.note("\n".join(result_lines(result)))
         console.working(f"  … {next(ahead)}")
 
     console.working("  … reading the data, fitting the task")
@@ -151,13 +159,30 @@ def choose_checks(only: Sequence[str]) -> tuple[str, ...]:
     return select_names(only)
 
 
+def list_checks() -> Iterator[str]:
+    """Yield every check: its name, whether it can stop a run, what it expects, its source."""
+    checks = load_checks()
+    yield (
+        f"{len(checks)} checks, in running order: `fail` can stop a run, `warn` only warns; "
+        "[skeleton.severities] and [skeleton.waivers] of the contract change that"
+    )
+    for check in checks:
+        yield f"\n{check.name}  ({check.severity})"
+        purpose = (check.perform.__doc__ or "").partition("\n")[0]
+        for title, text in (
+            ("", purpose),
+            ("expects: ", check.expects),
+            ("source: ", check.source),
+        ):
+            if isinstance(text, str):
+                yield from (f"{INDENT}{line}" for line in wrap(f"{title}{text}", WIDTH))
+
+
 def result_lines(result: CheckResult) -> Iterator[str]:
     """Yield the lines of a result: outcome, name, seconds, finding; then what to do about it."""
     sign = "-" if result.outcome == "skipped" else SIGNS[result.outcome]
-    sign = SIGNS["warned"] if result.is_unmeasured else sign
     width = max(map(len, check_names()))
-    word = "not measured" if result.is_unmeasured else "skipped"
-    found = result.measured or f"{word}: {result.hint}"
+    found = result.measured or f"skipped: {result.hint}"
     yield f"  {sign} {result.check:<{width}} {result.seconds:6.2f}s  {' '.join(found.split())}"
     if result.outcome in ("warned", "failed"):
         yield f"{INDENT}→ {result.hint}"
@@ -166,7 +191,10 @@ def result_lines(result: CheckResult) -> Iterator[str]:
 
 
 def closing_lines(request: Sanity, report: SkeletonReport) -> Iterator[str]:
-    """Yield the verdict, and the log file if there is one."""
+    """Yield the checks that do not apply in one line, the verdict, and the log file if any."""
+    if folded := [result.check for result in report.results if request.folds(result)]:
+        yield f"  - {len(folded)} not applicable (reasons are in the report): {', '.join(folded)}"
+    yield ""
     yield format_verdict(report)
     if request.log.exists():
         yield f"log: {request.log}"

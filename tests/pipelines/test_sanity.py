@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from perennial.check_skeleton.registry import check_names, select_names
+from perennial.check_skeleton.registry import Judge, check_names, select_names
 from perennial.check_skeleton.verdict import format_verdict
 from perennial.cli import main
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.reports.page import Page
-from perennial.sanity import MOST_KEPT, Sanity
+from perennial.sanity import MOST_KEPT, Sanity, closing_lines, result_lines
 
 SETTINGS = """
 [skeleton]
@@ -87,6 +87,34 @@ def test_each_check_is_shown_and_the_second_answer_is_kept(sanity, project):
     kept = re.search(r"report: (\S+)", again).group(1)
     assert Path(kept).read_text() == page
     assert again.partition("\n")[2].partition("\nreport:")[0] in printed
+
+
+def test_all_checks_are_listed_without_a_contract(capsys):
+    assert main(["sanity", "--list"]) == 0
+    printed = capsys.readouterr().out
+    named = re.findall(r"^(\w+)  \((fail|warn)\)$", printed, re.M)
+    assert [name for name, _ in named] == list(check_names())
+    assert {severity for _, severity in named} == {"fail", "warn"}
+    assert printed.startswith(f"{len(named)} checks, in running order")
+    for part in ("expects: one entry per row", "source: ", "equal for 1, 2 and 3 rows"):
+        assert part in " ".join(printed.split()), part
+
+
+def test_checks_that_do_not_apply_are_one_line(capsys):
+    names = check_names()
+    request = Sanity(None, None, names, Path("nowhere"))
+    results = [Judge(name).skipped("not a text") for name in ("attention", "next_token")]
+    late = Judge("resume_trial").unmeasured("6 updates timed out after 120 s")
+    report = SkeletonReport(results=(*results, late, Judge("labels").passed("ok")), baselines={})
+    fold, empty, verdict = closing_lines(request, report)
+    assert fold == "  - 2 not applicable (reasons are in the report): attention, next_token"
+    assert empty == ""
+    assert "but resume_trial could not run; 1 passed, 2 not applicable, 1 not measured" in verdict
+    assert not request.folds(late)
+    shown = list(result_lines(late))
+    assert re.match(r"  ! resume_trial +0\.00s  not measured: 6 updates timed out", shown[0])
+    asked = Sanity(None, None, ("attention",), Path("nowhere"))
+    assert not asked.folds(results[0]), "who asks for a check is told why it was skipped"
 
 
 @pytest.mark.parametrize("change", ["task", "contract", "data", "checks", "--new"])

@@ -1,5 +1,7 @@
 """Bugs that one, two or three rows show: each must be caught by `few_rows`."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch.nn import functional
 
 from perennial.check_skeleton.verdict import format_verdict
 from perennial.contracts.skeleton import SkeletonReport
+from perennial.engine.task import LABEL
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, require_caught
 from planted import planted as planted_bug
@@ -100,9 +103,100 @@ class NeedsTwoRows(TabularClassification):
         return Wrapped(super().build_model(), required)
 
 
+@planted(hint=r"squeeze\(-1\) instead of squeeze")
+class LossOfOneRow(TabularClassification):
+    """losses squeeze the outputs, so that one row raises an exception"""
+
+    def losses(self, output, batch):
+        label = batch[LABEL].float()
+        return functional.binary_cross_entropy_with_logits(
+            output.squeeze(), label, reduction="none"
+        )
+
+
+@planted(hint="instead of fixed sizes")
+class ReshapesToTwo(TabularClassification):
+    """the model reshapes to pairs, so that odd numbers of rows raise an exception"""
+
+    def build_model(self):
+        return Wrapped(super().build_model(), lambda output: output.reshape(2, -1).reshape(-1, 1))
+
+
+@planted(hint="without a dimension")
+class SqueezesTheBatch(TabularClassification):
+    """predict squeezes the first dimension, which one row has alone"""
+
+    def predict(self, output):
+        return torch.sigmoid(output.squeeze(0)).squeeze(-1)
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_planted_bug_is_caught_by_the_check_meant_for_it(bug, workshop):
     require_caught(bug, workshop)
+
+
+class NormalisedInTraining(TabularClassification):
+    """Batch normalisation, which raises on one row, but in training alone."""
+
+    def build_model(self):
+        return Wrapped(super().build_model(), nn.BatchNorm1d(1))
+
+
+class SqueezesTheLast(TabularClassification):
+    """Squeezes the dimension of size one by its place."""
+
+    def losses(self, output, batch):
+        return functional.binary_cross_entropy_with_logits(
+            output.squeeze(-1), batch[LABEL].float(), reduction="none"
+        )
+
+
+@pytest.mark.parametrize("task_type", [NormalisedInTraining, SqueezesTheLast])
+def test_a_model_that_serves_one_row_passes(workshop, task_type):
+    result = results_of(workshop.subject(task_type, "binary"), "few_rows")["few_rows"]
+    assert (result.outcome, result.measured) == ("passed", result.measured)
+
+
+def test_an_exception_is_told_with_its_place_in_the_users_file(workshop):
+    result = results_of(workshop.subject(LossOfOneRow, "binary"), "few_rows")["few_rows"]
+    assert "losses: 1 row: losses raises ValueError" in result.measured
+    assert re.search(r"test_few_row_bugs\.py:\d+ in losses\)", result.measured), result.measured
+    assert "8 rows get answers" in result.measured
+
+
+class DoubleInputs(TabularClassification):
+    """Its inputs are float64, which the model rejects."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return batch | {"numbers": batch["numbers"].double()}
+
+
+class WholeLabels(TabularClassification):
+    """Its labels are whole numbers, which the loss rejects."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return batch | ({LABEL: batch[LABEL].long()} if LABEL in batch else {})
+
+    def losses(self, output, batch):
+        return functional.binary_cross_entropy(
+            torch.sigmoid(output.squeeze(-1)), batch[LABEL], reduction="none"
+        )
+
+
+@pytest.mark.parametrize(
+    ("task_type", "line"),
+    [
+        (DoubleInputs, 'batch["numbers"] = batch["numbers"].float()'),
+        (WholeLabels, "batch[LABEL] = batch[LABEL].float()"),
+    ],
+)
+def test_a_wrong_type_is_answered_with_the_line_that_casts_it(workshop, task_type, line):
+    name = "per_example_losses"
+    result = results_of(workshop.subject(task_type, "binary"), name)[name]
+    assert (result.outcome, result.measured) == ("failed", result.measured)
+    assert line in result.hint, result.hint
 
 
 class RefusesZeros(TabularClassification):

@@ -155,7 +155,8 @@ def _apply_contract(result: CheckResult, settings: SkeletonSection) -> CheckResu
     """Return the result with the contract's severity and waiver applied."""
     severity = settings.severities.get(result.check, "")
     changes: dict[str, str] = {"waived": settings.waivers.get(result.check, "")}
-    if severity == "off" or (severity, result.outcome) in OVERRULED:
+    is_overruled = (severity, result.outcome) in OVERRULED and not result.is_unmeasured
+    if severity == "off" or is_overruled:
         changes["severity"] = severity
         changes["outcome"] = OVERRULED.get((severity, result.outcome), result.outcome)
     return result.model_copy(update=changes)

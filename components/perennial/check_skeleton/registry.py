@@ -50,8 +50,10 @@ class Judge:
         return self._result("skipped", "", reason, {})
 
     def unmeasured(self, reason: str) -> CheckResult:
-        """Return a skipped result: the check applies but could not run; the verdict names it."""
-        return self.skipped(reason).model_copy(update={"is_unmeasured": True})
+        """Return a warning: the check applies but could not run; the verdict names it."""
+        hint = "this check applies and was not made: what it looks for may be there"
+        found = self.warned(f"not measured: {reason}", hint)
+        return found.model_copy(update={"is_unmeasured": True})
 
     def _result(
         self, outcome: str, measured: str, hint: str, evidence: Mapping[str, object]

@@ -40,7 +40,6 @@ COMPARES_EXAMPLES = "example_independence"
 
 Rows: TypeAlias = Sequence[Sequence[JsonValue]]
 
-NOTHING = "not measured"
 EXAMPLES = 8
 PICTURE_PIXELS = 96
 
@@ -87,7 +86,7 @@ def build_page(
     details = [(r.check, r.measured, _format_expectation(r), f"{r.seconds:.2f}") for r in passed]
     header = ("check", "measured", "expected", "seconds")
     page.folded_table(f"Passed checks ({len(passed)})", header, details)
-    if skipped := [r for r in results if r.outcome == "skipped" and not r.is_unmeasured]:
+    if skipped := [r for r in results if r.outcome == "skipped"]:
         reasons = [(r.check, r.hint) for r in skipped]
         page.folded_table(f"Skipped checks ({len(skipped)})", ("check", "why"), reasons)
     sources = [(r.check, r.source) for r in report.results if r.source]
@@ -98,7 +97,7 @@ def build_page(
 def _show_findings(page: Page, results: Sequence[CheckResult]) -> None:
     """Show advice for each finding, worst first."""
     page.heading("What to do")
-    findings = [r for r in results if r.outcome in ("failed", "warned") or r.is_unmeasured]
+    findings = [r for r in results if r.outcome in ("failed", "warned")]
     if not findings:
         page.text("Nothing: every applicable check passed.")
         return
@@ -108,7 +107,7 @@ def _show_findings(page: Page, results: Sequence[CheckResult]) -> None:
         [
             (
                 r.check,
-                f"{r.hint}\nmeasured: {r.measured or NOTHING}\nexpected: {_format_expectation(r)}",
+                f"{r.hint}\nmeasured: {r.measured}\nexpected: {_format_expectation(r)}",
             )
             for r in findings
         ],
@@ -189,7 +188,7 @@ def _format_expectation(result: CheckResult) -> str:
 
 def _choose_outcome(result: CheckResult) -> Outcome:
     if result.outcome == "skipped":
-        return "warned" if result.is_unmeasured else "neutral"
+        return "neutral"
     return "warned" if result.outcome == "failed" and result.waived else result.outcome
 
 

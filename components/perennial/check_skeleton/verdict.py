@@ -32,10 +32,11 @@ def summarise(report: SkeletonReport) -> str:
 
 def _group_results(report: SkeletonReport) -> dict[str, list[str]]:
     """Return word → checks; the contract may have changed a check's severity."""
-    skipped = [r for r in report.results if r.outcome == "skipped" and not r.is_unmeasured]
+    skipped = [r for r in report.results if r.outcome == "skipped"]
+    warned = [r for r in report.results if r.outcome == "warned" and not r.is_unmeasured]
     return {
         "passed": [r.check for r in report.results if r.outcome == "passed"],
-        "warned": [r.check for r in report.results if r.outcome == "warned"],
+        "warned": [r.check for r in warned],
         "not applicable": [r.check for r in skipped if r.severity != "off"],
         "switched off": [r.check for r in report.results if r.severity == "off"],
         "not measured": [r.check for r in report.unmeasured],

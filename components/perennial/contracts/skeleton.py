@@ -28,8 +28,8 @@ class CheckResult(Section):
     """The contract's severity for this check, where it changed the outcome: `fail` made a failure
     of a warning, `warn` a warning of a failure, `off` left the check out."""
     is_unmeasured: bool = False
-    """Whether a skipped check applies, and could not be made: no time, no memory, inputs that the
-    task refuses. What it looks for may be there."""
+    """Whether a warning is of a check that applies, and could not be made: no time, no memory,
+    inputs that the task refuses. What it looks for may be there."""
     waived: str = ""
     """The contract's reason for letting a failure pass; idle while there is none."""
     seconds: float = 0.0
@@ -42,7 +42,8 @@ class CheckResult(Section):
     @property
     def is_idly_waived(self) -> bool:
         """Whether the contract has a reason for a failure that is not there."""
-        is_known = self.outcome in ("passed", "warned") or self.severity == "off"
+        is_made = self.outcome in ("passed", "warned") and not self.is_unmeasured
+        is_known = is_made or self.severity == "off"
         return bool(self.waived) and is_known
 
 

@@ -21,7 +21,7 @@ from functools import wraps
 from pathlib import Path
 from traceback import format_exception, walk_stack, walk_tb
 from types import FrameType, ModuleType, TracebackType
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from typing_extensions import override
 
@@ -290,9 +290,9 @@ class LogFormatter(logging.Formatter):
     """Formats log records; tracebacks without underlined lines."""
 
     @override
-    def formatException(self, ei: Any) -> str:
-        """Return a traceback's text."""
-        return without_marks(super().formatException(ei))
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record's text."""
+        return without_marks(super().format(record))
 
 
 def _place_of(frames: Iterable[tuple[FrameType, int]]) -> str:

@@ -121,10 +121,10 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
 
 def _shown_outcome(result: CheckResult) -> str:
     """Return an outcome as the console and the pages name it."""
-    if result.outcome != "skipped":
-        return result.outcome
     if result.is_unmeasured:
         return "not measured"
+    if result.outcome != "skipped":
+        return result.outcome
     return "switched off" if result.severity == "off" else "not applicable"
 
 

@@ -53,7 +53,7 @@ def page(*results):
 def test_advice_stands_worst_first_and_what_passed_is_folded():
     html = page(result("encoding"), result("labels", "warned"), result("loss_floor", "failed"))
     html = html.html()
-    places = [html.index(f"<td>{text}\nmeasured: ") for text in ("fix loss_floor", "fix labels")]
+    places = [html.index(f">{text}\nmeasured: ") for text in ("fix loss_floor", "fix labels")]
     folded = html.index("<summary>Passed checks (1)")
     assert places == sorted(places)
     assert (
@@ -65,7 +65,7 @@ def test_advice_stands_worst_first_and_what_passed_is_folded():
 
 
 def test_unmeasured_checks_are_listed_in_the_verdict():
-    unmeasured = result("rank_data", "skipped").model_copy(update={"is_unmeasured": True})
+    unmeasured = Judge("rank_data").unmeasured("6 updates timed out after 120 s")
     found = SkeletonReport(
         results=(result("labels", "passed"), unmeasured, result("augmentation", "skipped")),
         baselines={},
@@ -78,7 +78,8 @@ def test_unmeasured_checks_are_listed_in_the_verdict():
     assert summarise(found) == "1 passed, 1 not applicable; not measured: rank_data"
     page = build_page(found, PREVIEW, (), 0.2).html()
     assert "every applicable check passed" not in page
-    assert "measured: not measured" in page
+    assert "measured: not measured: 6 updates timed out after 120 s" in page
+    assert unmeasured.outcome == "warned"
 
 
 @pytest.mark.parametrize(

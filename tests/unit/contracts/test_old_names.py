@@ -48,7 +48,7 @@ def project(tmp_path):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
         (tmp_path / "data").mkdir()
-        visits = pl.int_range(400, eager=True)
+        visits = pl.int_range(1000, eager=True)
         rows = pl.DataFrame({"visit": visits, "age": visits % 50, "clicked": visits % 2})
         rows.write_parquet(tmp_path / "data" / "part-0.parquet")
         return subprocess.run(

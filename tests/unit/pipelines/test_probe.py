@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from perennial.cli import main
+from perennial.engine.profiling.probe import BatchPoint
+from perennial.probe import batch_size_lines
 
 
 @pytest.fixture
@@ -25,9 +27,11 @@ def test_a_table_of_batch_sizes_ends_with_advice(contract, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["8", "16", "32", "64"]
     assert "(the contract's)" in lines[4]
-    advised = re.fullmatch(r"take micro_batch_size = (\d+): .*", lines[5])
-    assert advised.group(1) in ("8", "16", "32", "64")
-    assert "<- knee" in next(line for line in lines if line.split()[0] == advised.group(1))
+    assert all(re.search(r"\d to [\d,]+  ", line) for line in lines[1:5])
+    advised = re.match(r"(?:take micro_batch_size = (\d+): |no clear knee: )", lines[5])
+    assert advised, lines[5]
+    if advised[1]:
+        assert "<- knee" in next(line for line in lines if line.split()[0] == advised[1])
     assert probe_folders() == before
 
 
@@ -36,6 +40,25 @@ def test_a_range_test_draws_its_picture(contract, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"take learning_rate = \S+ \(the contract's: 0.01\)", printed)
     assert "<svg" in Path("rates.html").read_text()
+
+
+def advice(*speeds, spread=0.02, current=512):
+    sizes = [8 * 2**number for number in range(len(speeds))]
+    points = [
+        BatchPoint(size, tuple(size / (speed * (1 + spread * k)) for k in (-1, 0, 1)), 0)
+        for size, speed in zip(sizes, speeds, strict=True)
+    ]
+    return list(batch_size_lines(points, current))[-1]
+
+
+def test_a_size_is_advised_only_where_the_rounds_agree():
+    assert advice(50, 80, 97, 100).startswith("take micro_batch_size = 32: ")
+    assert "by some rounds it is 16, by others 32" in advice(50, 89, 100, spread=0.06)
+    assert "keep micro_batch_size = 16" in advice(50, 89, 100, spread=0.06, current=16)
+    assert "rounds of 64 rows reach 70 to 130 examples/s" in advice(60, 80, 90, 100, spread=0.3)
+    assert "still rises at 32" in advice(50, 75, 100)
+    assert "8 is within a tenth of the best throughput already" in advice(98, 99, 100)
+    assert "only 8 was measured" in advice(98)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,26 @@ def test_changed_input_or_code_runs_again(run_folder, tmp_path, monkeypatch, cha
     assert len(calls) == 2
 
 
+def test_a_failed_validation_keeps_what_it_measured_and_runs_again(run_folder, tmp_path):
+    calls = []
+
+    @pipeline_step("validate", outputs=("validation", "report", "metrics"))
+    def validate(*, validation: str, report: str, metrics: str) -> StepResult:
+        calls.append(validation)
+        Path(validation).mkdir()
+        Path(validation, "validation.json").write_text("{}")
+        raise BadDataError("a leak")
+
+    for attempt in range(2):
+        out = tmp_path / f"validate-{attempt}"
+        out.mkdir()
+        with pytest.raises(BadDataError):
+            validate(**{name: str(out / name) for name in ("validation", "report", "metrics")})
+    key = [event for event, _ in Journal(run_folder).events()][-1]["key"]
+    assert (run_folder / "steps" / key / "validation" / "validation.json").exists()
+    assert len(calls) == 2
+
+
 def test_failed_step_keeps_its_report_and_says_why(run_folder, tmp_path):
     step, calls = counting_step()
     with pytest.raises(BadDataError):
@@ -101,7 +121,8 @@ def test_failed_step_keeps_its_report_and_says_why(run_folder, tmp_path):
     assert "the value is bad" in event["error"]
     assert "fix it" in event["error"]
     assert "BadDataError" in Path(event["log"]).read_text()
-    assert (run_folder / "steps" / event["key"] / "report").read_text() == "<html>"
+    kept = run_folder / "steps" / event["key"]
+    assert (kept / "report").read_text() == "<html>"
     with pytest.raises(BadDataError):
         run(step, tmp_path, 2, config="fail")
     assert calls == ["fail", "fail"]

@@ -36,6 +36,7 @@ from perennial.engine.world.distributed import World
 from perennial.engine.world.scalars import Scalar, scalar
 
 WARMUP_UPDATES = 2
+ROUNDS = 5
 # Of the best throughput: beyond it a batch costs memory, and fewer updates per epoch, for nothing.
 KNEE_SHARE = 0.9
 # The range test of Smith, Cyclical Learning Rates (2017): grow until the loss has left its range.
@@ -66,18 +67,30 @@ class BatchPoint:
 
     Attributes:
         rows: Examples per update.
-        seconds: Median time of an update.
+        rounds: Seconds of an update, the median of each round.
         memory_bytes: Peak on a GPU; 0 on a CPU, where the process's peak is not informative.
     """
 
     rows: int
-    seconds: float
+    rounds: tuple[float, ...]
     memory_bytes: int
 
     @property
+    def seconds(self) -> float:
+        """Seconds of an update: the median of the rounds."""
+        return median(self.rounds)
+
+    @property
     def rows_per_second(self) -> float:
-        """Throughput."""
+        """Throughput, by the median of the rounds."""
         return self.rows / self.seconds
+
+    @property
+    def throughputs(self) -> tuple[float, float]:
+        """Spread of the throughput: slowest and fastest round, each but for one outlier."""
+        outliers = int(len(self.rounds) >= ROUNDS)
+        kept = sorted(self.rounds)[outliers : len(self.rounds) - outliers]
+        return self.rows / kept[-1], self.rows / kept[0]
 
 
 @dataclass(frozen=True)
@@ -101,27 +114,58 @@ def best_device() -> torch.device:
 
 
 def probe_batch_sizes(
-    subject: Subject, sizes: Sequence[int], seconds: float = 0.5
-) -> Iterator[BatchPoint]:
-    """Time updates at growing sizes; ends before one that does not fit into memory.
+    subject: Subject, sizes: Sequence[int], seconds: float = 0.2
+) -> list[BatchPoint]:
+    """Time updates of each size in several rounds; sizes that do not fit into memory are left out.
+
+    A round times all sizes, in the opposite order of the round before, so that whatever slows the
+    machine down for a while does not look like an effect of the size.
 
     Args:
         subject: The subject of the probe.
         sizes: Rows of an update, ascending.
-        seconds: How long each size is measured, at least three updates.
+        seconds: How long a size is measured in a round, at least three updates.
     """
-    for size in sizes:
-        try:
-            yield _time_updates(subject, size, seconds)
-        except torch.OutOfMemoryError:
-            gc.collect()
-            return
+    fitting, rounds, memory = list(sizes), dict[int, list[float]](), dict[int, int]()
+    for number in range(ROUNDS):
+        for size in fitting if number % 2 == 0 else fitting[::-1]:
+            try:
+                median_seconds, peak = _time_updates(subject, size, seconds)
+            except torch.OutOfMemoryError:
+                gc.collect()
+                fitting = [each for each in fitting if each < size]
+                if number == 0:
+                    break  # larger ones need more
+                continue
+            rounds.setdefault(size, []).append(median_seconds)
+            memory[size] = max(peak, memory.get(size, 0))
+    return [BatchPoint(size, tuple(rounds[size]), memory[size]) for size in fitting]
 
 
-def knee(points: Sequence[BatchPoint]) -> BatchPoint:
-    """Return the smallest size that comes within a tenth of the best throughput."""
-    best = max(point.rows_per_second for point in points)
-    return next(point for point in points if point.rows_per_second >= KNEE_SHARE * best)
+@dataclass(frozen=True)
+class Knee:
+    """From which size on throughput is within a tenth of the best, as far as the rounds tell.
+
+    Attributes:
+        earliest: The smallest size that comes as close in the fastest rounds.
+        latest: The smallest size that comes as close in the slowest rounds, too; None if none does.
+    """
+
+    earliest: BatchPoint
+    latest: BatchPoint | None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether both are the same size."""
+        return self.latest is not None and self.latest.rows == self.earliest.rows
+
+
+def find_knee(points: Sequence[BatchPoint]) -> Knee:
+    """Return from which size on throughput comes within a tenth of the best one's median."""
+    enough = KNEE_SHARE * max(point.rows_per_second for point in points)
+    earliest = next(point for point in points if point.throughputs[1] >= enough)
+    latest = next((point for point in points if point.throughputs[0] >= enough), None)
+    return Knee(earliest, latest)
 
 
 def probe_learning_rates(
@@ -155,7 +199,8 @@ def suggested_rate(points: Sequence[RatePoint]) -> float | None:
     return lowest.rate / 10.0
 
 
-def _time_updates(subject: Subject, size: int, seconds: float) -> BatchPoint:
+def _time_updates(subject: Subject, size: int, seconds: float) -> tuple[float, int]:
+    """Return the median seconds of an update, and the peak memory on a GPU."""
     update = Update(subject, BatchPlan(size, size, 1))
     if subject.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(subject.device)
@@ -171,7 +216,7 @@ def _time_updates(subject: Subject, size: int, seconds: float) -> BatchPoint:
     memory = 0
     if subject.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(subject.device)
-    return BatchPoint(size, median(times[WARMUP_UPDATES:]), memory)
+    return median(times[WARMUP_UPDATES:]), memory
 
 
 @dataclass(frozen=True)

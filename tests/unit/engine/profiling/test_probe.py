@@ -9,11 +9,12 @@ from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.parallelism.normalization import GhostBatchNorm
 from perennial.engine.profiling.probe import (
+    ROUNDS,
     BatchPoint,
     RatePoint,
     Subject,
     alone,
-    knee,
+    find_knee,
     probe_batch_sizes,
     probe_learning_rates,
     probed_model,
@@ -35,24 +36,44 @@ def subject(root, tmp_path):
 
 
 def test_larger_batches_are_timed_in_order(subject):
-    points = list(probe_batch_sizes(subject, [8, 64], seconds=0.01))
-    assert [point.rows for point in points] == [8, 64]
+    points = probe_batch_sizes(subject, [8, 64], seconds=0.01)
+    assert [(point.rows, len(point.rounds)) for point in points] == [(8, ROUNDS), (64, ROUNDS)]
     assert points[1].rows_per_second > points[0].rows_per_second
 
 
-def test_what_does_not_fit_ends_the_table(subject, monkeypatch):
-    def build_model():
-        raise torch.OutOfMemoryError("planted")
+def test_sizes_that_do_not_fit_are_left_out(subject, monkeypatch):
+    build_model, built = subject.task.build_model, []
 
-    sizes = iter(probe_batch_sizes(subject, [8, 16, 32], seconds=0.01))
-    assert next(sizes).rows == 8
-    monkeypatch.setattr(subject.task, "build_model", build_model)
-    assert list(sizes) == []
+    def build_small():
+        built.append(None)
+        if len(built) == 2:  # the second size of the first round
+            raise torch.OutOfMemoryError("planted")
+        return build_model()
+
+    monkeypatch.setattr(subject.task, "build_model", build_small)
+    points = probe_batch_sizes(subject, [8, 16, 32], seconds=0.01)
+    assert [point.rows for point in points] == [8]
+    assert len(built) == 1 + ROUNDS
+
+
+def points_of(*speeds, spread=0.02):
+    """Points of doubled sizes with these throughputs, whose rounds differ by a share."""
+    sizes = [8 * 2**number for number in range(len(speeds))]
+    return [
+        BatchPoint(size, tuple(size / (speed * (1 + spread * k)) for k in (-1, 0, 0.5, 1)), 0)
+        for size, speed in zip(sizes, speeds, strict=True)
+    ]
 
 
 def test_the_knee_is_the_smallest_size_near_the_best():
-    points = [BatchPoint(rows, rows / speed, 0) for rows, speed in [(8, 50), (16, 93), (32, 100)]]
-    assert knee(points).rows == 16
+    knee = find_knee(points_of(50, 95, 100))
+    assert (knee.earliest.rows, knee.is_clear) == (16, True)
+
+
+def test_the_knee_is_not_clear_where_rounds_differ_more_than_sizes():
+    knee = find_knee(points_of(50, 89, 100, spread=0.06))
+    assert (knee.earliest.rows, knee.latest.rows, knee.is_clear) == (16, 32, False)
+    assert not find_knee(points_of(80, 90, 85, 100, spread=0.3)).is_clear
 
 
 def test_a_range_test_falls_then_diverges(subject):

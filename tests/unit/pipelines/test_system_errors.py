@@ -1,0 +1,125 @@
+"""What the operating system refuses, and what a task raises, is one message without a traceback."""
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from perennial.cli import explain_error, main
+from perennial.contracts.user_code import place_in, place_of, shorten_trace, without_marks
+
+FULL = (
+    "import resource, sys; from perennial.cli import main; "
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)); "
+    "sys.exit(main(sys.argv[1:]))"
+)
+
+
+def require_clear(code, printed, *parts):
+    """Exit code 2; problem, evidence and action; no traceback."""
+    assert (code, printed) == (2, printed)
+    assert printed.startswith("perennial: "), printed
+    assert "  evidence: " in printed
+    assert "  to do:    " in printed
+    assert "Traceback" not in printed
+    for part in parts:
+        assert part in printed, printed
+
+
+@pytest.mark.parametrize("verb", ["run", "monitor", "sanity"])
+@pytest.mark.parametrize("home", ["a file", "a folder that nobody can write to"])
+def test_a_home_that_cannot_be_written_is_named_with_another_way(project, capsys, verb, home):
+    place = project / "contract.toml" if home == "a file" else Path("/sys/perennial")
+    code = main([verb, str(project / "contract.toml"), "--home", str(place)])
+    require_clear(code, capsys.readouterr().err, str(place), "--home FOLDER")
+
+
+@pytest.mark.parametrize("verb", ["run", "compile"])
+def test_a_full_disk_is_named_with_the_space_that_is_left(project, verb):
+    """A limit on the size of files stands for a disk without space."""
+    arguments = {
+        "run": [str(project / "contract.toml"), "--home", str(project / "home")],
+        "compile": ["--out", str(project / "out")],
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, verb, *arguments[verb]],
+        capture_output=True, text=True, check=False, cwd=project,
+    )  # fmt: skip
+    require_clear(done.returncode, done.stderr, "MB are free there", "free space on its disk")
+
+
+def test_an_error_without_a_path_is_told_with_the_home(tmp_path):
+    found = explain_error(OSError(28, "No space left on device"), tmp_path)
+    assert str(tmp_path) in found.problem
+
+
+TASK = """from perennial.tasks.tabular import TabularClassification
+
+class Mine(TabularClassification):
+    def fit(self, train):
+        {}
+"""
+
+
+@pytest.mark.parametrize("verb", ["probe", "sanity"])
+def test_what_a_task_raises_is_told_with_its_place(project, capsys, verb):
+    module = f"raising_{verb}"
+    (project / f"{module}.py").write_text(TASK.format("raise KeyError('price')"))
+    contract = project / "contract.toml"
+    stock = "perennial.tasks.tabular:TabularClassification"
+    contract.write_text(contract.read_text().replace(stock, f"{module}:Mine"))
+    if verb == "probe":
+        code = main(["probe", "batch-size", str(contract)])
+    else:
+        code = main(["sanity", str(contract), "--home", str(project / "home")])
+    printed = capsys.readouterr().err
+    require_clear(code, printed, "KeyError: 'price'", f"{module}.py:5 in fit")
+    if verb == "sanity":
+        log = Path(printed.split("  log:      ")[1].strip())
+        assert "Traceback" in log.read_text()
+        assert "^^^" not in log.read_text()
+
+
+def test_a_defect_of_our_own_is_stored_and_not_printed(monkeypatch, capsys):
+    monkeypatch.setattr("perennial.options.overview", partial(int, "no number"))
+    assert main(["options"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("perennial: an unexpected error: ValueError: invalid literal")
+    log = Path(printed.split("  log:      ")[1].splitlines()[0])
+    assert "Traceback" in log.read_text()
+    log.unlink()
+
+
+def test_the_users_own_frame_is_found_among_those_of_libraries(tmp_path, monkeypatch):
+    (tmp_path / "cancer.py").write_text(
+        "import json\n\n\ndef fit(text):\n    return json.loads(text)['a']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import cancer
+
+    with pytest.raises(ValueError, match="Expecting property name") as caught:
+        cancer.fit("{")
+    sys.modules.pop("cancer")
+    # The test's own frame comes first, the one of `json` last.
+    assert place_of(caught.value) == "cancer.py:5 in fit"
+
+
+TRACE = """Traceback (most recent call last):
+  File "/home/me/task/cancer.py", line 29, in fit
+    return self.net(x).squeeze()[0] + undefined
+           ~~~~~~~~~~~^^^^^^^^^^^
+  File "/usr/lib/site-packages/torch/nn/module.py", line 1, in forward
+    raise IndexError(
+IndexError: invalid index of a 0-dim tensor
+"""
+
+
+def test_a_traceback_becomes_its_message_and_the_users_place():
+    assert place_in(TRACE) == "cancer.py:29 in fit"
+    assert shorten_trace(TRACE, 3) == (
+        "IndexError: invalid index of a 0-dim tensor (raised at cancer.py:29 in fit)"
+    )
+    assert "^" not in without_marks(TRACE)
+    assert len(without_marks(TRACE).splitlines()) == len(TRACE.splitlines()) - 1
