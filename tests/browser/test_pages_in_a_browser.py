@@ -236,7 +236,9 @@ def in_font(html, font):
 
 
 def load_font(tab, font):
-    if font and not tab.run("document.fonts.load('12px Tried').then(found => found.length)"):
+    if font and not tab.run(
+        "document.fonts.load('12px Tried').then(found => found.length, () => 0)"
+    ):
         pytest.skip("needs the font DejaVu Sans")
 
 

@@ -19,7 +19,7 @@ def write_report(path: Path, registration: Registration, content: CardContent) -
     page.values(
         {
             "version": registration.version,
-            "replaces": f"version {replaced}" if replaced else "nothing",
+            "replaces": f"version {replaced}" if replaced else "none: the first champion",
             "trigger": trigger_name(content.lineage),
             "weights": f"SHA-256 {registration.weights_sha256[:12]}…",
             "tracking run": registration.tracking_run_id,

@@ -3,7 +3,7 @@ import pytest
 from perennial.contracts.block import BlockFile
 from perennial.contracts.section import canonical_json
 from perennial.contracts.triggers import TriggersSection
-from perennial.decide_retraining.policy import decide
+from perennial.decide_retraining.policy import decide, find_retraining_blocks
 from perennial.decide_retraining.state import TriggerState
 from perennial.decide_retraining.step import trigger_evidence
 from perennial.steps.parameters import CARRIED_BYTES
@@ -187,3 +187,10 @@ def test_the_trigger_of_a_thousand_alarmed_windows_can_travel(snapshot, report):
     made = decide(snapshot, many, TriggerState(), TriggersSection())
     assert len(trigger_evidence(made).encode()) < CARRIED_BYTES
     assert made.evidence["windows"] == 2000
+
+
+def test_without_a_retraining_the_cooldown_is_stated_in_words(snapshot):
+    blocks = find_retraining_blocks(snapshot, TriggerState(), TriggersSection())
+    details = {block.name: block.detail for block in blocks}
+    assert details["cooldown"] == "there was no retraining yet, cooldown 14"
+    assert "inf" not in " ".join(details.values())

@@ -145,6 +145,7 @@ def test_the_page_shows_candidates_and_advice(selected, tmp_path):
     page = Path(tmp_path / "report.html").read_text()
     for text in ("step 20", "too few for a diagnosis", "<svg", "last checkpoint"):
         assert text in page
+    assert "advice" not in page, "there is none"
 
 
 LEFT, RIGHT = (2.0, 2.0), (2.0, -2.0)  # their mean is GOOD
@@ -189,7 +190,7 @@ def test_the_page_says_what_other_ways_would_have_shipped(selected, tmp_path):
     )
     _, challenger = selected({20: GOOD, 45: NOISY}, evaluations=points)
     page = Path(tmp_path / "report.html").read_text()
-    for text in ("early stopping, patience 3", "best roc_auc during training", "advice"):
+    for text in ("early stopping, patience 3", "best roc_auc during training", "train shorter"):
         assert text in page
     assert (challenger.advice, challenger.next_steps) == ("shorter", 15)
 

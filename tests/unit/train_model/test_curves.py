@@ -6,11 +6,13 @@ from concurrent.futures import Future
 import pytest
 
 from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.contracts.training import EvaluationPoint, StepPoint
+from perennial.contracts.training import EvaluationPoint, StepPoint, TrainingResult
 from perennial.train_model import curves
 from perennial.train_model.curves import live_curves, log_evaluations, log_steps
+from perennial.train_model.report import training_page
 
 
 def point(step: int) -> StepPoint:
@@ -83,3 +85,16 @@ def test_what_an_earlier_attempt_wrote_is_not_sent_again(environment, tmp_path, 
     with live_curves(file, opened):
         write(file, "step", point(2))
         eventually(lambda: history(environment, tracking, "train/loss") == [(2, 0.5)])
+
+
+@pytest.mark.parametrize(("clipped", "words"), [(1.0, "100% on average"), (0.0, "0% on average")])
+def test_captions_state_what_the_charts_show(clipped, words):
+    history = tuple(point(step).model_copy(update={"clipped_share": clipped}) for step in (1, 2))
+    result = TrainingResult(
+        fingerprint="f", task="a:B", options={}, columns=TaskColumns(label="y", features={"x": "Int64"}),
+        task_state={}, steps=2, world_size=1, strategy="single", num_parameters=3, history=history,
+        evaluations=(), checkpoints=(), seconds=1.0, num_resumes=0,
+    )  # fmt: skip
+    page = training_page(result, "done").html()
+    assert words in page
+    assert "about a tenth is healthy" not in page

@@ -163,7 +163,10 @@ class TestHealthyData:
         assert not_met(report) == set()
         assert result.metrics["rows"] == 3_000
         assert json.loads((validate.out / "metrics").read_text()) == result.metrics
-        assert "Passed" in (validate.out / "report").read_text()
+        page = (validate.out / "report").read_text()
+        assert "Passed" in page
+        assert "No feature is beyond the threshold." in page
+        assert "probably recorded after the label" not in page
 
     @pytest.mark.parametrize(
         ("label", "kind"),
@@ -383,4 +386,4 @@ def test_the_page_lists_critical_failures_first(validate, snapshot_of, healthy):
     with pytest.raises(BadDataError):
         validate(snapshot_of(healthy), columns=limits)
     page = (validate.out / "report").read_text()
-    assert page.index("<td>critical") < page.index("<td>warning")
+    assert page.index(">critical</td>") < page.index(">warning</td>")
