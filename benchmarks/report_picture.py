@@ -13,7 +13,7 @@ from pathlib import Path
 from perennial.run_page import find_results, write_run_report
 from perennial.runs import Home, RunRecord
 
-WIDTH, HEIGHT = 1280, 900
+WIDTH, HEIGHT = 1280, 1140
 LARGEST_BYTES = 300_000
 
 

@@ -122,7 +122,7 @@ def _trigger(run: RunRecord, decision: RetrainingDecision | None) -> str:
     if run.pipeline == "continuous_training":
         return "by hand, `perennial run`"
     if decision is not None and decision.retrain:
-        return f"`perennial monitor`, which retrains because of {decision.trigger}"
+        return f"`perennial monitor`; retrained because of {decision.reasons[0]}"
     return "`perennial monitor`"
 
 

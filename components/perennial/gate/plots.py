@@ -26,8 +26,14 @@ def add_plots(page: Page, scored: Mapping[str, ScoredBatch], kind: Kind) -> None
         page.heading("Predicted and true classes")
         if kind == "binary":
             _add_roc(page, scored)
-        for name, each in scored.items():
-            _add_confusion(page, name, each)
+        counted = {
+            name: confusion_counts(each.predictions, each.labels) for name, each in scored.items()
+        }
+        for name, (_, counts) in counted.items():
+            _draw_confusion(page, name, counts, len(scored[name].labels))
+        for name, (classes, counts) in counted.items():
+            if len(classes) <= TABLE_CLASSES:
+                _list_confusion(page, name, classes, counts)
     elif kind == "regression":
         page.heading("Residuals")
         for name, each in scored.items():
@@ -72,10 +78,9 @@ def _add_roc(page: Page, scored: Mapping[str, ScoredBatch]) -> None:
     )
 
 
-def _add_confusion(page: Page, name: str, each: ScoredBatch) -> None:
-    classes, counts = confusion_counts(each.predictions, each.labels)
+def _draw_confusion(page: Page, name: str, counts: Codes, total: int) -> None:
     rows, right = int(counts.sum()), int(np.trace(counts))
-    left = len(each.labels) - rows
+    left = total - rows
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     note = f" {left:,} rows of rarer classes are left out." if left else ""
     page.figure(
@@ -87,15 +92,17 @@ def _add_confusion(page: Page, name: str, each: ScoredBatch) -> None:
         ),
         f"Confusion matrix of the {name}: {right:,} of {rows:,} rows are on the diagonal.{note}",
     )
-    if len(classes) <= TABLE_CLASSES:
-        page.folded_table(
-            f"Confusion matrix of the {name}, in rows",
-            ("true class", *(f"predicted {number}" for number in classes)),
-            [
-                (str(number), *(f"{count:,}" for count in line))
-                for number, line in zip(classes, counts, strict=True)
-            ],
-        )
+
+
+def _list_confusion(page: Page, name: str, classes: Codes, counts: Codes) -> None:
+    page.folded_table(
+        f"Confusion matrix of the {name}, in rows",
+        ("true class", *(f"predicted {number}" for number in classes)),
+        [
+            (str(number), *(f"{count:,}" for count in line))
+            for number, line in zip(classes, counts, strict=True)
+        ],
+    )
 
 
 def _add_residuals(page: Page, name: str, each: ScoredBatch) -> None:
