@@ -120,6 +120,14 @@ class Handler(BaseHTTPRequestHandler):
         assert query == {"fieldValidation": "Strict"}, query
         name = body["metadata"]["name"]
         with self.store.lock:
+            used, limit = len(self.store.all(plural)), self.faults.quota.get(plural)
+            if limit is not None and used >= limit:
+                count = f"count/{plural}.kubeflow.org"
+                self._status(
+                    403, "Forbidden", f'{plural} "{name}" is forbidden: exceeded quota: perennial, '
+                    f"requested: {count}=1, used: {count}={used}, limited: {count}={limit}"
+                )  # fmt: skip
+                return
             if self.store.get(plural, name):
                 self._status(409, "AlreadyExists", f'{plural} "{name}" already exists')
                 return
@@ -138,7 +146,9 @@ class Handler(BaseHTTPRequestHandler):
         self._json(200, found)
 
     def _delete(self, plural, name, query, body):
-        assert body["propagationPolicy"] == "Foreground"
+        # Trainer 2.1 makes the pods of a TrainJob again that is deleted in the foreground.
+        wanted = "Background" if plural == "trainjobs" else "Foreground"
+        assert body["propagationPolicy"] == wanted, plural
         with self.store.lock:
             found = self.store.get(plural, name)
             if found is None:
@@ -149,6 +159,10 @@ class Handler(BaseHTTPRequestHandler):
                 self._status(409, "Conflict", "the UID in the precondition does not match")
                 return
             self.store.deleted.append(name)
+            if plural == "trainjobs":
+                self.store.drop(plural, name)
+                self._json(200, {"kind": "Status", "status": "Success"})
+                return
             leaving = json.loads(json.dumps(found))
             leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             leaving["metadata"]["finalizers"] = ["foregroundDeletion"]

@@ -78,6 +78,7 @@ class Faults:
         self.drop_streams = False
         self.tokens = {"token-0"}
         self.hides_discovery = False
+        self.quota = {}  # plural → how many may exist
         self.forbidden = set()  # plurals that the account may not touch
 
     def pick(self, request):

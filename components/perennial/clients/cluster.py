@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from kubernetes.client import ApiClient, Configuration
@@ -54,6 +54,8 @@ class Resource:
     group: str
     version: str
     plural: str
+    deletion: Literal["Foreground", "Background"] = "Foreground"
+    """Whether the object stays until what it owns is gone, or goes first."""
 
     @property
     def root(self) -> str:
@@ -68,6 +70,11 @@ PODS = Resource("", "v1", "pods")
 WORKFLOWS = Resource("argoproj.io", "v1alpha1", "workflows")
 
 
+RAISE_QUOTA = (
+    "wait until other objects of this kind are gone, or raise the ResourceQuota that is named"
+)
+
+
 class ApiError(PerennialError):
     """The API server refused a request, or could not be reached, which is status 0.
 
@@ -77,6 +84,8 @@ class ApiError(PerennialError):
     def __init__(self, request: str, status: int, message: str, retry_after: float = 0.0) -> None:
         self.status = status
         self.retry_after = retry_after
+        self.exceeds_quota = status == FORBIDDEN and "exceeded quota" in message
+        """Whether a ResourceQuota refused a creation, which it may admit later."""
         is_discovery = "/namespaces/" not in request
         actions = {
             FORBIDDEN: "bind the cluster role system:discovery to the service account, or to the "
@@ -91,7 +100,7 @@ class ApiError(PerennialError):
             if status
             else f"the API server did not answer {request}",
             evidence=message,
-            action=actions.get(status, ""),
+            action=RAISE_QUOTA if self.exceeds_quota else actions.get(status, ""),
         )
 
     @property
@@ -136,7 +145,7 @@ class Settling:
             self._away_at = now
         was_there = request in self._answered or now - self._away_at < SETTLING_SECONDS
         is_start = error.status in (UNAUTHORIZED, FORBIDDEN) or error.misses_definition
-        return is_start and was_there and seconds < SETTLING_SECONDS
+        return is_start and not error.exceeds_quota and was_there and seconds < SETTLING_SECONDS
 
 
 class Cluster:
@@ -243,11 +252,11 @@ class Cluster:
     def delete(
         self, resource: Resource, name: str, *, uid: str = "", is_patient: bool = True
     ) -> bool:
-        """Delete an object, what it owns first; False when there is none, or none of this uid.
+        """Delete an object with what it owns; False when there is none, or none of this uid.
 
         An impatient call is not tried again.
         """
-        body: Object = {"propagationPolicy": "Foreground"}
+        body: Object = {"propagationPolicy": resource.deletion}
         if uid:
             body["preconditions"] = {"uid": uid}
         path = self._path(resource, name)

@@ -16,6 +16,10 @@ from perennial.training_jobs.launcher import JobState, Launcher
 
 logger = logging.getLogger(__name__)
 LOG_LINES = 20
+MORE_MEMORY = (
+    "raise resources.cluster.memory_gib_per_process or, where the model runs on CPUs, lower "
+    "training.micro_batch_size"
+)
 CAUSES: Mapping[JobState, str] = MappingProxyType(
     {
         JobState.INTERRUPTED: "the job was stopped by a signal",
@@ -111,8 +115,8 @@ def training_failed(
     if failure is None or (failure.is_consequence and not failure.is_hang):
         lines = [evidence] if evidence else []
         remedy = (
-            "the most frequent cause of a kill without a message is lack of memory: lower "
-            "training.micro_batch_size; run again to resume from the last checkpoint"
+            f"the most frequent cause of a kill without a message is lack of memory: {MORE_MEMORY}"
+            "; run again to resume from the last checkpoint"
         )
         if failure is not None:
             lines += [f"rank {failure.rank} lost connection: {failure.type}: {failure.message}"]

@@ -237,10 +237,13 @@ class AttemptFiles:
                 file.write(content[self._num_bytes :])
             self._num_bytes = len(content)
 
-    def keep_logs(self, files: Iterable[Path], *, is_last: bool = False) -> None:
-        """Upload the pods' logs that have grown, so that they outlive the pods and this step."""
+    def keep_logs(self, files: Iterable[Path], *, is_last: bool = False) -> bool:
+        """Upload the pods' logs that have grown, so that they outlive the pods and this step.
+
+        True when all that was read of them is in the store.
+        """
         if time.monotonic() < self._next_logs and not is_last:
-            return
+            return False
         self._next_logs = time.monotonic() + self._intervals.logs
         with _logged_outages(f"logs cannot be uploaded and are only in {self._job.logs}"):
             for file in files:
@@ -248,6 +251,8 @@ class AttemptFiles:
                 if size != self._sizes.get(file):
                     open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
                     self._sizes[file] = size
+            return True
+        return False
 
     def forget(self) -> None:
         """Delete the markers of earlier pods, which would be taken for those of the next ones."""

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from perennial.clients.cluster import Cluster, Object, Resource, label_selector
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs")
-TRAINJOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs")
+# With "Foreground", Trainer 2.1 creates the JobSet and its pods again while they are deleted.
+TRAINJOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", deletion="Background")
 POD_LABELS: Mapping[Resource, str] = MappingProxyType(
     {
         PYTORCHJOBS: "training.kubeflow.org/job-name",
@@ -19,6 +20,7 @@ POD_LABELS: Mapping[Resource, str] = MappingProxyType(
 MANAGED_BY = {"app.kubernetes.io/managed-by": "perennial"}
 RUN_LABEL = "perennial/run"
 KFP_RUN_LABEL = "pipeline/runid"  # of every pod of a run
+NODE_ANNOTATION = "workflows.argoproj.io/node-name"  # a step's place in the pipeline, and attempt
 ENDED = frozenset({"Succeeded", "Complete", "Failed"})
 LEFT_IN_PLACE: Mapping[str, str] = MappingProxyType(
     {
@@ -28,6 +30,19 @@ LEFT_IN_PLACE: Mapping[str, str] = MappingProxyType(
 )
 """Annotations that forbid moving the pod to save a machine: a training would lose its progress
 since the last checkpoint, and a moved step would take its training along."""
+
+
+def place_of_pod(pod: Object) -> str:
+    """Return a pod's place in the pipeline, Argo's node, such as `train-model.executor(0)`."""
+    node = pod["metadata"].get("annotations", {}).get(NODE_ANNOTATION, "")
+    return str(node.partition(".root.")[2] or node)
+
+
+def step_of_pod(pod: Object) -> str:
+    """Return the step that a pod executes; empty for KFP's own pods and those of a training."""
+    words = place_of_pod(pod).partition("(")[0].removesuffix(".executor").split(".")
+    name = words[-1].replace("-", "_")
+    return "" if name.endswith("driver") else name
 
 
 def pods_of(kind: Resource, job: str) -> str:

@@ -15,6 +15,7 @@ from perennial.clients.cluster import Object, Resource
 from perennial.contracts.environment import (
     CACHE,
     LEASE,
+    NODE,
     RUN_FOLDER,
     RUN_ID,
     SECRET_FILES,
@@ -47,7 +48,7 @@ STEP_CONTAINER = "main"  # where Argo runs a step's program
 # Training pods get the step's variables except those that KFP and Argo set about the step, and
 # those that are the step's own.
 KEPT_BACK = re.compile(
-    rf"^(_?KFP_|ARGO_|METADATA_|ML_PIPELINE_|({LEASE}|{RUN_FOLDER}|{CACHE}|{SECRET_FILES})$)"
+    rf"^(_?KFP_|ARGO_|METADATA_|ML_PIPELINE_|({LEASE}|{NODE}|{RUN_FOLDER}|{CACHE}|{SECRET_FILES})$)"
 )
 SCRATCH = "/scratch"
 

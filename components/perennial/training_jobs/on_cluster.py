@@ -37,6 +37,7 @@ from perennial.training_jobs.manifests import (
 )
 from perennial.training_jobs.status import (
     DEADLINE,
+    JobStatus,
     JobView,
     Progress,
     is_past_deadline,
@@ -146,16 +147,18 @@ class ClusterLauncher(Launcher):
             with heartbeats(job, self._intervals.heartbeat):
                 view = self._follow(followed, pods, logs, files)
             if view is None:
-                found = self._handle_deleted_job(followed)
+                found = self._handle_deleted_job(job, followed)
             else:
                 found = self._classify(job, view, pods)
         finally:
             ended.set()
             logs.close()
             fetch_errors(job)
-            files.keep_logs(logs.files, is_last=True)
+            are_stored = files.keep_logs(logs.files, is_last=True)
         if view is not None and view.is_suspended:
             files.forget()  # the same attempt continues with new pods
+        if view is not None and view.outcome is not None and are_stored:
+            self._delete_ended(followed)
         self._followed = None
         logger.info("job=%s ended state=%s evidence=%s", followed.name, found.state, found.evidence)
         return found
@@ -181,16 +184,21 @@ class ClusterLauncher(Launcher):
     def _create_or_adopt(self, request: JobRequest) -> JobView:
         """Create the job, or adopt an existing one; return its view."""
         body = self._kind.manifest(request, self._fields)
+        queue = Progress(self._resources.cluster.budgets)
         while True:
-            try:
-                self._creating = request.name
-                view = self._kind.view(self._cluster.create(self._kind.resource, body))
+            existing = self._cluster.get(self._kind.resource, request.name)
+            if existing is None:
+                self._wait_until_gone(request.name)
+                try:
+                    self._creating = request.name
+                    view = self._kind.view(self._cluster.create(self._kind.resource, body))
+                except AlreadyExistsError:
+                    continue
+                except ApiError as error:
+                    self._wait_for_quota(request.name, error, queue)
+                    continue
                 logger.info("created %s %s", self._kind.title, request.name)
                 return view
-            except AlreadyExistsError:
-                existing = self._cluster.get(self._kind.resource, request.name)
-            if existing is None:
-                continue
             view = self._kind.view(existing)
             if view.attempt == request.job.attempt:
                 return view  # only the response to the creation was lost
@@ -201,21 +209,41 @@ class ClusterLauncher(Launcher):
                 return view
             if decision.action == "replace":
                 self._cluster.delete(self._kind.resource, view.name, uid=view.uid)
-            self._wait_until_gone(view)
+            self._wait_until_gone(view.name, view.uid)
 
-    def _wait_until_gone(self, job: JobView) -> None:
-        """Wait until the job and its pods are gone: a new job's pods would have the same names."""
+    def _wait_for_quota(self, name: str, error: ApiError, queue: Progress) -> None:
+        """Pause before the next try of a creation that a quota refused; raise any other error."""
+        if not error.exceeds_quota:
+            raise error
+        timeout = queue.update(JobStatus("queued", error.evidence), time.monotonic())
+        if timeout:
+            raise TrainingFailedError(
+                f"the training job {name} timed out before it was created: {timeout}",
+                evidence=error.evidence,
+                action=error.action,
+            ) from error
+        time.sleep(self._intervals.poll)
+
+    def _wait_until_gone(self, name: str, uid: str = "") -> None:
+        """Wait until a job and its pods are gone: a new job's pods would have the same names.
+
+        Without a uid the job is gone already, and its last pods are waited for. Another job of the
+        name ends the waiting.
+        """
         deadline = time.monotonic() + self._resources.cluster.grace_seconds + self._intervals.settle
-        selector = pods_of(self._kind.resource, job.name)
+        selector = pods_of(self._kind.resource, name)
         while time.monotonic() < deadline:
-            existing = self._cluster.get(self._kind.resource, job.name)
-            is_gone = existing is None or existing["metadata"]["uid"] != job.uid
-            if is_gone and not self._cluster.list(PODS, selector):
+            existing = self._cluster.get(self._kind.resource, name)
+            if existing is not None and existing["metadata"]["uid"] != uid:
+                return
+            if existing is None and not self._cluster.list(PODS, selector):
                 return
             time.sleep(self._intervals.shortest)
         raise PerennialError(
-            f"timed out waiting for the deletion of job {job.name}",
-            evidence=f"uid {job.uid} or one of its pods still exists",
+            f"timed out waiting for the deletion of job {name}",
+            evidence=f"uid {uid} or one of its pods still exists"
+            if uid
+            else "the job is gone, but one of its pods still exists",
             action="find what blocks its pods: a finalizer, or a machine that does not respond",
         )
 
@@ -259,8 +287,13 @@ class ClusterLauncher(Launcher):
             return None
         return self._kind.view(found)
 
-    def _handle_deleted_job(self, followed: JobView) -> JobResult:
-        """Return the result, or raise the error, for a job that was deleted while it ran."""
+    def _handle_deleted_job(self, job: TrainingJob, followed: JobView) -> JobResult:
+        """Return the result, or raise the error, for a job that was deleted while it was followed.
+
+        Another run's step deletes its job when it has ended.
+        """
+        if _has_finished(job):
+            return JobResult(JobState.SUCCEEDED, "every rank finished")
         if followed.run_id != self._run.run_id:
             return JobResult(JobState.DISPLACED, f"run {followed.run_id} deleted its job")
         self._followed = None
@@ -291,11 +324,7 @@ class ClusterLauncher(Launcher):
         return view
 
     def _classify(self, job: TrainingJob, view: JobView, pods: WatchedPods) -> JobResult:
-        end = read_end(job)
-        ranks = set(end.ranks) if end is not None else set()
-        are_all = ranks == set(range(job.num_processes))
-        if end is not None and end.is_finished and are_all:
-            fetch_result(job)
+        end, has_finished = read_end(job), _has_finished(job)
         first = open_store(job.attempt_uri).read(job.first_step.name)
         if first is not None:
             job.first_step.touch()
@@ -303,9 +332,21 @@ class ClusterLauncher(Launcher):
             view,
             pods.seen(),
             missing=self._resources.cluster.machines - len(pods.machines),
-            all_ranks_finished=end is not None and end.is_finished and are_all,
+            all_ranks_finished=has_finished,
             was_interrupted=end is not None and not end.is_finished,
         )
+
+    def _delete_ended(self, followed: JobView) -> None:
+        """Delete an ended job whose logs are stored, because quotas count it as long as it exists.
+
+        The reaper deletes it if this fails.
+        """
+        if followed.run_id != self._run.run_id:
+            return
+        try:
+            self._cluster.delete(self._kind.resource, followed.name, uid=followed.uid)
+        except ApiError as error:
+            logger.warning("the ended job=%s is not deleted: %s", followed.name, error)
 
     def _delete_and_forget(self, followed: JobView) -> None:
         if followed.run_id == self._run.run_id:
@@ -329,6 +370,15 @@ class ClusterLauncher(Launcher):
             if found is not None and self._delete_at_once(self._kind.view(found)):
                 return
             time.sleep(CREATION_POLL_SECONDS)
+
+
+def _has_finished(job: TrainingJob) -> bool:
+    """Whether every rank of the attempt has finished; the result is then in the job's folder."""
+    end = read_end(job)
+    if end is None or not end.is_finished or set(end.ranks) != set(range(job.num_processes)):
+        return False
+    fetch_result(job)
+    return True
 
 
 def _choose_kind(resources: ResourcesSection, cluster: Cluster) -> tuple[JobKind, str]:

@@ -92,7 +92,7 @@ def test_a_job_whose_quota_is_taken_back_waits_and_goes_on(cluster, launched, ki
     job = launched("suspended_while_it_runs")
     run_to_end(job, launcher_for(kind, patient()), max_restarts=1)
     assert len(cluster.store.created) == 1
-    assert cluster.store.deleted == []
+    assert cluster.store.deleted == ["prices-ffffffffffff"]  # when it had ended
 
 
 def not_served(cluster):

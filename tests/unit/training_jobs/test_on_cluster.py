@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -19,11 +20,13 @@ from launching import (
     launcher_for,
     matches,
     of_each_kind,
+    training_job,
 )
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import read_heartbeat, receive_job
 from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempt_watch import AttemptFiles
 from perennial.training_jobs.launcher import JobState
 
 NAME = "prices-ffffffffffff"
@@ -269,3 +272,84 @@ def test_the_launcher_uses_these_rights_and_no_others(cluster, launched, kind):
         (kind.group, kind.plural, "delete"),
         (kind.group, kind.plural, "get"),
     }
+
+
+@each_kind
+def test_an_ended_job_is_deleted_when_its_logs_are_stored_as_quotas_count_it(
+    cluster, launched, kind
+):
+    job = launched("worker_failure")
+    with pytest.raises(TrainingFailedError, match="KeyError"):
+        run_to_end(job, launcher_for(kind), max_restarts=0)
+    assert cluster.store.deleted == [NAME]
+    stored = {item.key.rpartition("/")[2][:5] for item in open_store(job.store_uri).list("att")}
+    assert {"pod-0", "pod-1"} <= stored
+
+
+def test_an_ended_job_is_kept_while_its_logs_are_nowhere_else(cluster, launched, monkeypatch):
+    job = launched("success")
+    monkeypatch.setattr(AttemptFiles, "keep_logs", lambda *arguments, **options: False)
+    run_to_end(job, launcher_for(), max_restarts=0)
+    assert cluster.store.deleted == []
+
+
+@each_kind
+def test_a_training_that_exceeds_the_quota_is_queued_until_another_is_gone(
+    cluster, launched, kind, caplog
+):
+    job = launched("success")
+    cluster.store.put(kind.plural, {"metadata": {"name": "other", "uid": "other", "labels": {}}})
+    cluster.faults.quota = {kind.plural: 1}
+    threading.Timer(0.4, cluster.store.drop, [kind.plural, "other"]).start()
+    with caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(kind), max_restarts=0)
+    queued = [line for line in caplog.messages if line.startswith("training is queued")]
+    assert len(queued) == 1
+    assert "exceeded quota: perennial, requested: count/" in queued[0]
+
+
+def test_a_quota_that_stays_used_up_ends_as_a_timeout_of_the_queue(cluster, launched):
+    job = launched("success")
+    cluster.faults.quota = {"pytorchjobs": 0}
+    with pytest.raises(TrainingFailedError, match="timed out before it was created") as caught:
+        run_to_end(job, launcher_for(), max_restarts=0)
+    assert "queued_hours" in caught.value.problem
+    assert "ResourceQuota" in caught.value.action
+    assert "verb" not in caught.value.action
+
+
+@each_kind
+def test_another_runs_job_that_ended_and_was_deleted_has_succeeded(cluster, launched, kind):
+    job = launched("success")
+    first, second = launcher_for(kind), launcher_for(kind)
+    first.start(job)
+    second._run = replace(second._run, run_id="run-2")
+    second.start(job)
+    follower = threading.Thread(target=first.wait)
+    follower.start()
+    assert eventually(lambda: cluster.store.deleted)
+    assert second.wait().state is JobState.SUCCEEDED
+    follower.join()
+    assert len(cluster.store.created) == 1
+
+
+def test_the_pods_of_a_deleted_trainjob_are_awaited_before_the_next_is_created(
+    cluster, tmp_path, bucket
+):
+    """A TrainJob goes before its pods do, which are of the same name for the new one's JobSet."""
+    cluster.store.put("pods", {
+        "metadata": {"name": "left", "uid": "left", "labels": {TrainJobs.of_job: NAME}}, "status": {},
+    })  # fmt: skip
+    launcher = launcher_for(TrainJobs)
+    job = training_job(tmp_path, bucket)
+    threading.Timer(0.4, cluster.store.drop, ["pods", "left"]).start()
+    seen = []
+    create = launcher._cluster.create
+
+    def noting(resource, body):
+        seen.extend(pod["metadata"]["name"] for pod in cluster.store.all("pods"))
+        return create(resource, body)
+
+    launcher._cluster.create = noting
+    launcher.start(job)
+    assert "left" not in seen
