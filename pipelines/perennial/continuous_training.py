@@ -1,10 +1,11 @@
 """continuous_training: from a snapshot of the data to a registered model, or the reason for none.
 
 snapshot_data → validate_data → check_skeleton → train_model → select_checkpoint
-→ evaluate_model → if promote: register_model; at the end, however it comes: clean_up
+→ evaluate_model → register_model; at the end, however it comes: clean_up
 """
 
 from kfp import dsl
+from kfp.dsl.pipeline_channel import PipelineChannel
 
 from perennial.check_skeleton.component import check_skeleton
 from perennial.clean_up.component import clean_up
@@ -16,67 +17,72 @@ from perennial.train_model.component import train_model
 from perennial.validate_data.component import validate_data
 
 
-def train_challenger(contract: str, trigger: str) -> None:
+def train_challenger(contract: str, trigger: str, validation: PipelineChannel) -> None:
     """The tasks of a training; pipelines add them inside their own exit handler.
 
-    A nested pipeline would cost a level, which a live backend takes 10 s for.
+    Each takes what its predecessor hands on, which holds what the steps before it found: one line
+    of steps in the dashboard. A nested pipeline would cost a level, which a live backend takes 10 s
+    for.
 
     Args:
         contract: The resolved training contract, as JSON.
         trigger: Why this training was started, as JSON.
+        validation: The output of a task that hands on the validated snapshot.
     """
+    checked = check_skeleton(contract=contract, validation=validation)
+
+    trained = train_model(contract=contract, skeleton=checked.outputs["skeleton"])
+
+    selected = select_checkpoint(contract=contract, training=trained.outputs["training"])
+    challenger = selected.outputs["challenger"]
+
+    evaluated = evaluate_model(
+        contract=contract, challenger=challenger, selection=selected.outputs["selection"]
+    )
+    evaluated.set_caching_options(enable_caching=False)
+
+    # Also after a rejection: a condition at the end would leave the group "running" for Kubeflow.
+    registered = register_model(
+        contract=contract,
+        trigger=trigger,
+        challenger=challenger,
+        verdict=evaluated.outputs["verdict"],
+    )
+    registered.set_caching_options(enable_caching=False)
+
+
+def validate_snapshot(contract: str) -> PipelineChannel:
+    """The first two tasks of every pipeline; return what the second one hands on."""
     # Steps whose result depends on more than their inputs (the live dataset, the current champion)
     # must never be taken from KFP's cache.
     taken = snapshot_data(contract=contract)
     taken.set_caching_options(enable_caching=False)
-    snapshot = taken.outputs["snapshot"]
-
-    validated = validate_data(contract=contract, snapshot=snapshot)
-
-    checked = check_skeleton(contract=contract, snapshot=snapshot)
-    checked.after(validated)
-
-    trained = train_model(contract=contract, snapshot=snapshot)
-    trained.after(checked)
-
-    selected = select_checkpoint(
-        contract=contract, snapshot=snapshot, training=trained.outputs["training"]
-    )
-
-    evaluated = evaluate_model(
-        contract=contract,
-        snapshot=snapshot,
-        challenger=selected.outputs["challenger"],
-        skeleton=checked.outputs["skeleton"],
-    )
-    evaluated.set_caching_options(enable_caching=False)
-
-    with dsl.If(evaluated.outputs["Output"] == True, name="promote"):
-        registered = register_model(
-            contract=contract,
-            trigger=trigger,
-            snapshot=snapshot,
-            validation=validated.outputs["validation"],
-            training=trained.outputs["training"],
-            challenger=selected.outputs["challenger"],
-            skeleton=checked.outputs["skeleton"],
-            verdict=evaluated.outputs["verdict"],
-        )
-        registered.set_caching_options(enable_caching=False)
+    validated = validate_data(contract=contract, snapshot=taken.outputs["snapshot"])
+    return validated.outputs["validation"]
 
 
 @dsl.pipeline(
     name="continuous-training",
-    description="Validates data, runs sanity checks, trains, selects, and promotes if better.",
+    description="Trains a challenger on a validated snapshot of the data; it becomes champion if "
+    "it is significantly better than the current one.",
 )
-def continuous_training(contract: str, trigger: str = '{"trigger":"manual"}') -> None:
+def continuous_training(
+    contract: str,
+    trigger: str = '{"trigger":"manual"}',
+    model: str = "",
+    data: str = "",
+    reason: str = "",
+) -> None:
     """Train a challenger and let it replace the champion if it is significantly better.
 
     Args:
-        contract: The resolved training contract, as JSON.
+        contract: The resolved training contract, as JSON, or its address.
         trigger: Why this training was started, as JSON.
+        model: The model's name; this and the next two are for people who compare runs.
+        data: The dataset's address.
+        reason: Why this training was started, in words.
     """
-    ending = clean_up()
+    ending = clean_up(model=model)
     ending.set_caching_options(enable_caching=False)
-    with dsl.ExitHandler(ending, name="run"):
-        train_challenger(contract, trigger)
+    with dsl.ExitHandler(ending, name="training"):
+        train_challenger(contract, trigger, validate_snapshot(contract))

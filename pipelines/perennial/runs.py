@@ -170,7 +170,7 @@ class Home:
             )
         for name in flow[flow.index(step) :]:
             for folder in (self.folder(run.run_id) / "steps").glob(f"{name}-*"):
-                if name == "train_model" and (folder / "training").is_dir():
+                if name == "train_model" and (folder / "training").exists():
                     fingerprint = TrainingResult.read(folder / "training").fingerprint
                     shutil.rmtree(
                         self.path / "store" / "training" / fingerprint[:16], ignore_errors=True

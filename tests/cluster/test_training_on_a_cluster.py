@@ -35,7 +35,6 @@ def run_step(folder, root, **resources):
     train_model_step(
         contract=config.to_json(), snapshot=str(root / "snapshot"),
         training=str(folder / "training"), report=str(folder / "report.html"),
-        metrics=str(folder / "metrics.json"),
     )  # fmt: skip
     return TrainingResult.read(folder / "training")
 

@@ -64,7 +64,7 @@ LAUNCHER = {
     ("kubeflow.org", "pytorchjobs", "create"): "a training starts",
     ("kubeflow.org", "pytorchjobs", "get"): "its status; the job that has its name already",
     ("kubeflow.org", "pytorchjobs", "list"): "the clean-up at a run's end, by label",
-    ("kubeflow.org", "pytorchjobs", "delete"): "cancelled, timed out, replaced",
+    ("kubeflow.org", "pytorchjobs", "delete"): "cancelled, timed out, replaced, ended",
     ("", "pods", "get"): "the step's own pod: run, image, owner",
     ("", "pods", "list"): "the job's pods",
     ("", "pods", "watch"): "the job's pods",
@@ -75,6 +75,7 @@ LAUNCHER |= {
     for (group, _, verb), why in LAUNCHER.items()
     if group == "kubeflow.org"
 }
+LAUNCHER |= {("argoproj.io", "workflows", "get"): "whether the run was cancelled"}
 LAUNCHER |= {("kueue.x-k8s.io", "workloads", "list"): "why a job is suspended, as Kueue reports it"}
 # What the Pipelines server lets an account do is asked of the API server too, in these words (KFP's sources).
 OF_PIPELINES = {

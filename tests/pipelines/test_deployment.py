@@ -6,9 +6,12 @@ import threading
 from contextlib import suppress
 from functools import cache
 
+import boto3
 import pytest
 
 from deployments import DIGEST, contract, profile
+from fake_api_server import NAMESPACE
+from fake_operator import step_pod
 from perennial.cli import main
 from perennial.clients.pipeline_api import UnreachableError
 from perennial.contracts.errors import PerennialError
@@ -28,6 +31,7 @@ from perennial.deployment.operations import (
 from perennial.deployment.plan import OvertakenError, apply, observe
 from perennial.deployment.run_request import RunRequest
 from perennial.steps.parameters import CARRIED_BYTES
+from perennial.steps.stored_steps import StoredRun, StoredStep
 from pipeline_server import pipeline_server
 
 CALLS_OF_A_FIRST_DEPLOYMENT = 6
@@ -35,9 +39,15 @@ CHANGED = {"schedules": {"monitoring": "0 4 * * *"}}
 
 
 @pytest.fixture
-def served():
+def served(bucket, monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no such file"))
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="perennial")
     with pipeline_server() as (server, url):
         yield server, url
+    for item in client.list_objects_v2(Bucket="perennial").get("Contents", ()):
+        client.delete_object(Bucket="perennial", Key=item["Key"])
+    client.delete_bucket(Bucket="perennial")
 
 
 def target_of(url, **sections):
@@ -267,7 +277,9 @@ def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pause
     server.is_away = True
     assert follow(target, run, shown.append, sleep=sleep).was_canceled
     assert "the run continues; still waiting" in shown[0]
-    assert len(shown) == 2
+    assert shown[1:-1] == [
+        "  what a step waits for cannot be seen from here: no Kubernetes cluster is configured"
+    ]
 
 
 def test_an_outage_that_does_not_end_is_an_error(served, without_pauses):
@@ -280,6 +292,108 @@ def test_an_outage_that_does_not_end_is_an_error(served, without_pauses):
     with pytest.raises(UnreachableError):
         follow(target, run, lambda line: None, sleep=pauses.append)
     assert sum(pauses) >= 600.0
+
+
+# What Kubeflow's server lists as a run's tasks: steps, its drivers and executors, the workflow.
+TASKS = [
+    ("flights-late-training-x7k2p", "RUNNING"), ("root-driver", "SUCCEEDED"),
+    ("root", "RUNNING"), ("training", "RUNNING"), ("training-driver", "SUCCEEDED"),
+    ("snapshot-data", "SUCCEEDED"), ("snapshot-data-driver", "SUCCEEDED"),
+    ("validate-data", "FAILED"), ("executor", "SUCCEEDED"), ("executor", "RUNNING"),
+]  # fmt: skip
+
+
+def with_tasks(server, run):
+    server.runs[run]["run_details"] = {
+        "task_details": [{"display_name": name, "state": state} for name, state in TASKS]
+    }
+
+
+def record(run, step, **values):
+    stored = StoredRun("s3://perennial/store", run)
+    stored.write(StoredStep(step=step, began=1.0, ended=2.0, **values))
+
+
+def test_a_followed_run_tells_of_steps_alone_and_why_one_failed(served):
+    server, url = served
+    deploy(url)
+    target = target_of(url)
+    run = submit(target, contract(), RunRequest("training", "a test"))
+    with_tasks(server, run)
+    error = {"problem": "the data is not fit", "evidence": "3 rows", "action": "look at month 4"}
+    record(run, "snapshot_data", status="finished", summary="3 partitions")
+    record(run, "validate_data", status="failed", **error)
+    server.runs[run] |= {"state": "FAILED"}
+    shown = []
+    follow(target, run, shown.append, sleep=lambda seconds: None)
+    assert shown == [
+        "  snapshot_data: succeeded",
+        "  validate_data: failed",
+        f"{server.runs[run]['display_name']}: failed",
+        "  verdict: Failed",
+        "  validate_data failed: the data is not fit",
+        "    evidence: 3 rows",
+        "    to do:    look at month 4",
+    ]
+    printed = "\n".join(status_lines(target, "flights-late"))
+    assert "validate_data failed: the data is not fit" in printed
+    assert "executor" not in printed
+
+
+def test_the_gate_and_the_decision_are_part_of_the_status(served):
+    server, url = served
+    deploy(url)
+    target = target_of(url)
+    run = submit(target, contract(), RunRequest("training", "a test"))
+    record(run, "decide_retraining", status="finished", summary="Retrain: drift.",
+           parameters={"retrain": True})  # fmt: skip
+    record(run, "evaluate_model", status="finished", summary="Do not promote: 0.55 against 0.57.",
+           parameters={"promote": False})  # fmt: skip
+    server.runs[run] |= {"state": "SUCCEEDED"}
+    lines = status_lines(target, "flights-late")
+    assert lines[-3:] == [
+        "    verdict: Champion kept",
+        "    trigger: Retrain: drift.",
+        "    gate: Do not promote: 0.55 against 0.57.",
+    ]
+
+
+def test_reasons_that_cannot_be_read_are_said_and_cost_no_wait(served, monkeypatch):
+    server, url = served
+    deploy(url)
+    run = submit(target_of(url), contract(), RunRequest("training", "a test"))
+    server.runs[run] |= {"state": "FAILED"}
+    elsewhere = target_of(url, stores={"store_uri": "s3://not-there/store"})
+    assert "reasons: not known here, because s3://not-there/store cannot be read" in "\n".join(
+        status_lines(elsewhere, "flights-late")
+    )
+
+
+def test_a_step_that_waits_is_named_with_the_reason(served, cluster, monkeypatch):
+    _, url = served
+    deploy(url)
+    where = target_of(url, server={"namespace": NAMESPACE})
+    run = submit(where, contract(), RunRequest("training", "a test"))
+    why = "0/1 nodes are available: 1 Insufficient cpu."
+    pod = step_pod("step-2", run)
+    pod["metadata"]["annotations"] = {
+        "workflows.argoproj.io/node-name": "wf.root.training.train-model.executor(0)"
+    }
+    unscheduled = {
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why
+    }  # fmt: skip
+    pod["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    cluster.store.put("pods", pod)
+    assert f"    train_model waits: Unschedulable: {why}" in status_lines(where, "flights-late")
+    shown, polls = [], []
+
+    def sleep(seconds):
+        polls.append(seconds)
+        if len(polls) == 3:
+            cancel(where, run)
+
+    follow(where, run, shown.append, sleep=sleep)
+    assert shown.count(f"  train_model waits: Unschedulable: {why}") == 1
 
 
 def test_undeploying_stops_schedules_first_and_leaves_runs(served):

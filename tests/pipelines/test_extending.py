@@ -80,7 +80,7 @@ from tiny_training import write_snapshot
 
 folder = Path(sys.argv[1])
 snapshot = Snapshot.read(write_snapshot(folder))
-paths = {"snapshot": str(folder / "taken"), "report": str(folder / "r"), "metrics": str(folder / "m")}
+paths = {"snapshot": str(folder / "taken"), "report": str(folder / "r")}
 (file,) = snapshot.files
 for rows, message in ((300, ""), (20, "is not complete")):
     files = (file, file, file.model_copy(update={"rows": rows}))

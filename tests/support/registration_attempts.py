@@ -184,8 +184,7 @@ def begin(job: Job) -> None:
     """Make the world what it was before the attempt."""
     shutil.rmtree(job.home)
     shutil.copytree(job.template, job.home)
-    shutil.rmtree(job.arguments["registration"], ignore_errors=True)
-    for output in ("metrics", "report"):
+    for output in ("registration", "report"):
         Path(job.arguments[output]).unlink(missing_ok=True)
 
 

@@ -54,6 +54,6 @@ def step_arguments(folder: Path, contract=CONTRACT, trigger=TRIGGER) -> dict[str
     """The step's arguments, with these inputs and outputs beside them."""
     return {
         "contract": contract, "trigger": trigger,
-        **{name: str(folder / name) for name in (*INPUTS, "registration", "metrics")},
+        **{name: str(folder / name) for name in (*INPUTS, "registration")},
         "report": str(folder / "report.html"),
     }  # fmt: skip

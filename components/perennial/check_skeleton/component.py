@@ -6,19 +6,16 @@ from kfp import dsl
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def check_skeleton(
     contract: str,
-    snapshot: dsl.Input[dsl.Dataset],
+    validation: dsl.Input[dsl.Artifact],
     skeleton: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
-    metrics: dsl.Output[dsl.Metrics],
+    sanity_report: dsl.Output[dsl.HTML],
 ) -> None:
     """Can this task learn at all?"""
     from perennial.check_skeleton.step import check_skeleton_step
 
-    result = check_skeleton_step(
+    check_skeleton_step(
         contract=contract,
-        snapshot=snapshot.path,
+        snapshot=validation.path,
         skeleton=skeleton.path,
-        report=report.path,
-        metrics=metrics.path,
+        report=sanity_report.path,
     )
-    metrics.metadata.update(result.metrics)

@@ -7,19 +7,17 @@ from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.examination import examine
 from perennial.check_skeleton.registry import check_names
 from perennial.check_skeleton.verdict import make_error, summarise
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
+from perennial.engine.evaluation.baseline_rows import DOCUMENT
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 
 
-@pipeline_step(
-    "check_skeleton", reads=CheckSkeletonConfig, outputs=("skeleton", "report", "metrics")
-)
-def check_skeleton_step(
-    *, contract: str, snapshot: str, skeleton: str, report: str, metrics: str
-) -> StepResult:
+@pipeline_step("check_skeleton", reads=CheckSkeletonConfig, outputs=("skeleton", "report"))
+def check_skeleton_step(*, contract: str, snapshot: str, skeleton: str, report: str) -> StepResult:
     """Examine the task; the report is written whatever the results are.
 
     Raises:
@@ -39,8 +37,8 @@ def check_skeleton_step(
     dataset = Dataset(Snapshot.read(Path(snapshot)))
     examination = examine(CheckSkeletonConfig.from_json(contract), dataset, show=log_progress)
     found = examination.report
-    found.write(Path(skeleton))
-    examination.baseline_rows.write(Path(skeleton))
+    rows = examination.baseline_rows.document()
+    hand_on(Path(skeleton), found, Path(snapshot), more={DOCUMENT: rows})
     examination.page.write(Path(report))
     if found.failures:
         raise make_error(found)

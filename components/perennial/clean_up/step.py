@@ -1,22 +1,36 @@
-"""Exit step: delete the jobs of this run that still run, and close its MLflow run.
+"""Exit step: delete the jobs of this run that still run, close its MLflow run, write its page.
 
 It asks the cluster, not KFP: an exit task gets the final status RUNNING whenever the pipeline has
 branches, and when the run was terminated.
 """
 
 import logging
+from pathlib import Path
 
-from perennial.clients.cluster import Cluster
+from perennial.clean_up.killed_steps import complete_records, was_cancelled
+from perennial.clean_up.page import run_page
+from perennial.clients.cluster import PODS, Cluster
 from perennial.clients.tracking import RUN_TAG, try_to_close_abandoned_runs
+from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
-from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, still_goes_on, training_jobs
+from perennial.steps.stored_steps import StoredRun
+from perennial.training_jobs.leftovers import (
+    KFP_RUN_LABEL,
+    RUN_LABEL,
+    still_goes_on,
+    training_jobs,
+)
 
 logger = logging.getLogger(__name__)
 
 
-def clean_up_step() -> list[str]:
+def clean_up_step(*, model: str = "", report: str = "") -> list[str]:
     """Delete the jobs; return their names. A local run has none, not even in a notebook's pod.
+
+    Args:
+        model: The model's name, for the page.
+        report: Where to write the run's page; empty for none.
 
     Raises:
         PerennialError: this is not a pod of a pipeline run.
@@ -25,7 +39,8 @@ def clean_up_step() -> list[str]:
     if address is None or not address.pod:
         return []
     cluster = Cluster.connect(address)
-    run_id = cluster.own_pod()["metadata"].get("labels", {}).get(KFP_RUN_LABEL, "")
+    pod = cluster.own_pod()
+    run_id = pod["metadata"].get("labels", {}).get(KFP_RUN_LABEL, "")
     if not run_id:
         raise PerennialError(
             "this pod does not belong to a pipeline run",
@@ -38,19 +53,28 @@ def clean_up_step() -> list[str]:
         if still_goes_on(job) and cluster.delete(resource, name, uid=uid):
             logger.warning("deleted %s %s, which was still running", resource, name)
             deleted.append(name)
-    cluster.close()
-    close_tracking_runs(run_id)
-    return deleted
-
-
-def close_tracking_runs(run_id: str) -> None:
-    """Close MLflow runs that the run's steps left open; if that fails, the reaper does it."""
     try:
         load_secrets()
         environment = Environment.read()
     except PerennialError as error:
-        logger.warning("open MLflow runs cannot be closed: %s", error)
-        return
+        logger.warning("open MLflow runs and the run's page are left as they are: %s", error)
+        return deleted
+    finally:
+        pods = cluster.list(PODS, f"{KFP_RUN_LABEL}={run_id}")
+        is_cancelled = was_cancelled(cluster, pod)
+        cluster.close()
+    close_tracking_runs(environment, run_id)
+    stored = StoredRun(environment.store_uri, run_id)
+    complete_records(stored, pods, is_cancelled=is_cancelled)
+    page = run_page(stored, model, run_id, stored.cancelled_by())
+    stored.write_page("run", page.encode())
+    if report:
+        write_atomically(Path(report), page.encode())
+    return deleted
+
+
+def close_tracking_runs(environment: Environment, run_id: str) -> None:
+    """Close MLflow runs that the run's steps left open; if that fails, the reaper does it."""
     try_to_close_abandoned_runs(
         environment,
         lambda tags: tags[RUN_TAG] == run_id,

@@ -1,10 +1,16 @@
-"""Artifact: a folder that one step writes whole and later steps read, with a schema version."""
+"""Artifact: a value that one step writes whole and later steps read, with a schema version.
 
+What a step hands on is one JSON file: its own value, then those of the steps before it. So each
+step takes only what its predecessor made, and the dashboard can show the file.
+"""
+
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import JsonValue, model_validator
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
@@ -32,27 +38,66 @@ class Artifact(Section):
         return target
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Load the value stored in a folder.
+    def document_name(cls) -> str:
+        """Return its name among the documents of a step's file."""
+        return cls.file_name.removesuffix(".json")
+
+    @classmethod
+    def read(cls, place: Path) -> Self:
+        """Load the value from a folder, or from the file that a step handed on.
 
         Raises:
-            PerennialError: the file is missing or does not fit this version of the schema.
+            PerennialError: the value is missing or does not fit this version of the schema.
         """
-        target = folder / cls.file_name
+        target = place / cls.file_name if place.is_dir() or not place.exists() else place
         try:
-            return cls.from_json(target.read_bytes())
-        except FileNotFoundError as error:
-            raise PerennialError(
-                f"{cls.__name__} is missing",
-                evidence=f"there is no {target}",
-                action="run the pipeline again from the step that writes it",
-            ) from error
-        except ValueError as error:
+            if target != place:
+                return cls.from_json(target.read_bytes())
+            found = json.loads(place.read_bytes()).get(cls.document_name())
+            if found is not None:
+                return cls.from_json(json.dumps(found))
+        except FileNotFoundError:
+            pass
+        except (ValueError, AttributeError) as error:
             raise PerennialError(
                 f"{cls.__name__} cannot be read: it was written by another version or is damaged",
                 evidence=f"{target}: {error}",
                 action="run the pipeline again from the step that writes it",
             ) from error
+        raise PerennialError(
+            f"{cls.__name__} is missing",
+            evidence=f"there is no {target}"
+            if target != place
+            else f"{place} has no {cls.document_name()!r}",
+            action="run the pipeline again from the step that writes it",
+        )
+
+
+def hand_on(
+    target: Path, own: Artifact, *before: Path, more: Mapping[str, JsonValue] | None = None
+) -> None:
+    """Write the file that a step hands on: its own value, more documents, then the earlier ones."""
+    documents: dict[str, JsonValue] = {own.document_name(): own.model_dump(mode="json")}
+    documents |= more or {}
+    for place in before:
+        documents = documents | {
+            name: found for name, found in documents_in(place).items() if name not in documents
+        }
+    # One document a line, the own one first, which is what a preview shows.
+    lines = (
+        f"{json.dumps(name)}: {json.dumps(found, allow_nan=False)}"
+        for name, found in documents.items()
+    )
+    write_atomically(target, ("{" + ",\n".join(lines) + "}\n").encode())
+
+
+def documents_in(place: Path) -> dict[str, JsonValue]:
+    """Return name → document of what a step handed on: a file, or a folder of single ones."""
+    if place.is_dir():
+        files = sorted(place.glob("*.json"))
+        return {file.stem: json.loads(file.read_bytes()) for file in files}
+    found = json.loads(place.read_bytes())
+    return found if isinstance(found, dict) else {}
 
 
 def write_atomically(target: Path, content: bytes) -> None:

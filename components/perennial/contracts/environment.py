@@ -3,6 +3,7 @@
 import atexit
 import functools
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -27,6 +28,7 @@ SECRETS_FOLDER = "/etc/perennial/secrets"
 KUBERNETES_HOST = "KUBERNETES_SERVICE_HOST"
 KUBERNETES_PORT = "KUBERNETES_SERVICE_PORT"
 POD_NAME = "KFP_POD_NAME"
+NODE = "PERENNIAL_NODE"  # Argo's name of the pod, which ends in the number of the attempt: "(1)"
 SERVICE_ACCOUNT = "PERENNIAL_SERVICE_ACCOUNT"
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
@@ -101,6 +103,12 @@ def load_secrets(folder: Path = Path(SECRETS_FOLDER)) -> None:
                 action=f"give the secret {secret!r} a key {key!r}, or change [stores.secrets] of "
                 "the profile and deploy again",
             ) from error
+
+
+def attempt_number() -> int:
+    """Return how often Kubeflow has tried this step before; 0 where that is not known."""
+    found = re.search(r"\((\d+)\)$", os.environ.get(NODE, ""))
+    return int(found[1]) if found else 0
 
 
 def leave_tracking_run() -> None:

@@ -259,7 +259,7 @@ class Registration(Artifact):
 
     name: str
     version: str
-    """Empty where a champion that had moved meanwhile was not beaten, and none was made."""
+    """Empty where the challenger was not better than the champion, and none was made."""
     aliases: tuple[Alias, ...]
     weights_sha256: str
     tracking_run_id: str

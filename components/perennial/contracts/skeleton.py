@@ -50,7 +50,7 @@ class CheckResult(Section):
 class SkeletonReport(Artifact):
     """The verdict of the sanity checks, and the baselines measured on the way.
 
-    File tree: `skeleton.json`; `baselines.npz`, the predictions behind the baselines.
+    Handed on with `baselines`, the predictions behind the baselines.
     """
 
     file_name: ClassVar[str] = "skeleton.json"

@@ -57,7 +57,7 @@ class BlockSketch(Block):
 class ValidationReport(Artifact):
     """Validation of a snapshot: facts, judgement, and sketches of its blocks.
 
-    File tree: `validation.json` (this value), `suite.json` (the Great Expectations suite that
+    Handed on with `suite` (the Great Expectations suite that
     judged it).
     """
 

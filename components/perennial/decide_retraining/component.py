@@ -7,11 +7,9 @@ from kfp import dsl
 def decide_retraining(
     *,
     contract: str,
-    snapshot: dsl.Input[dsl.Dataset],
     drift: dsl.Input[dsl.Artifact],
     decision: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
-    metrics: dsl.Output[dsl.Metrics],
+    decision_report: dsl.Output[dsl.HTML],
     trigger: dsl.OutputPath(str),  # type: ignore[valid-type]  # KFP's form of an output file
 ) -> bool:
     """Decide whether to retrain, with the reason.
@@ -23,12 +21,10 @@ def decide_retraining(
 
     result = decide_retraining_step(
         contract=contract,
-        snapshot=snapshot.path,
+        snapshot=drift.path,
         drift=drift.path,
         decision=decision.path,
-        report=report.path,
-        metrics=metrics.path,
+        report=decision_report.path,
         trigger=trigger,
     )
-    metrics.metadata.update(result.metrics)
     return bool(result.parameters["retrain"])

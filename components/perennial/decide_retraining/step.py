@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perennial.clients.object_store import open_store
-from perennial.contracts.artifact import write_atomically
+from perennial.contracts.artifact import hand_on, write_atomically
 from perennial.contracts.environment import Environment
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import canonical_json
@@ -25,7 +25,7 @@ from perennial.steps.parameters import encode_parameter
 @pipeline_step(
     "decide_retraining",
     reads=MonitoringConfig,
-    outputs=("decision", "report", "metrics", "trigger"),
+    outputs=("decision", "report", "trigger"),
 )
 def decide_retraining_step(
     *,
@@ -34,7 +34,6 @@ def decide_retraining_step(
     drift: str,
     decision: str,
     report: str,
-    metrics: str,
     trigger: str,
 ) -> StepResult:
     """Decide, record a retraining before anybody starts it, and report the reason."""
@@ -65,7 +64,7 @@ def decide_retraining_step(
         trigger=decided.trigger,
     )
     save_monitoring_record(store, settings.model.name, monitored)
-    decided.write(Path(decision))
+    hand_on(Path(decision), decided, Path(drift), Path(snapshot))
     write_atomically(Path(trigger), trigger_evidence(decided).encode())
     write_report(
         Path(report),

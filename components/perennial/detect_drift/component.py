@@ -7,21 +7,17 @@ from kfp import dsl
 def detect_drift(
     *,
     contract: str,
-    snapshot: dsl.Input[dsl.Dataset],
     validation: dsl.Input[dsl.Artifact],
     drift: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
-    metrics: dsl.Output[dsl.Metrics],
+    drift_report: dsl.Output[dsl.HTML],
 ) -> None:
     """Detect drift from the champion's reference, and decay of its performance."""
     from perennial.detect_drift.step import detect_drift_step
 
-    result = detect_drift_step(
+    detect_drift_step(
         contract=contract,
-        snapshot=snapshot.path,
+        snapshot=validation.path,
         validation=validation.path,
         drift=drift.path,
-        report=report.path,
-        metrics=metrics.path,
+        report=drift_report.path,
     )
-    metrics.metadata.update(result.metrics)

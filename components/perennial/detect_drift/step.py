@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perennial.clients.object_store import open_store
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import DriftReport
@@ -17,9 +18,9 @@ from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("detect_drift", reads=MonitoringConfig, outputs=("drift", "report", "metrics"))
+@pipeline_step("detect_drift", reads=MonitoringConfig, outputs=("drift", "report"))
 def detect_drift_step(
-    *, contract: str, snapshot: str, validation: str, drift: str, report: str, metrics: str
+    *, contract: str, snapshot: str, validation: str, drift: str, report: str
 ) -> StepResult:
     """Compare the newest snapshot with the champion's reference, in features and in loss."""
     settings = MonitoringConfig.from_json(contract)
@@ -51,5 +52,5 @@ def detect_drift_step(
                 store=store,
                 page=Path(report),
             )
-    found.write(Path(drift))
+    hand_on(Path(drift), found, Path(validation), Path(snapshot))
     return StepResult(metrics=scalars_of(found), summary=summary_of(found, settings.triggers))

@@ -16,9 +16,10 @@ from urllib.parse import urlparse
 
 from perennial.clients.object_store import open_store
 from perennial.clients.outages import single_attempts
-from perennial.contracts.artifact import write_atomically
+from perennial.contracts.artifact import documents_in, write_atomically
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import JOB_FILE, AttemptEnd, Decision, TrainingJob, read_job
@@ -43,8 +44,8 @@ def folder_for(uri: str) -> Path:
 
 def hand_over(job: TrainingJob) -> None:
     """Upload what the workers of an attempt need."""
-    snapshot = (Path(job.snapshot) / Snapshot.file_name).read_bytes()
-    open_store(job.store_uri).write(Snapshot.file_name, snapshot)
+    snapshot = documents_in(Path(job.snapshot))[Snapshot.document_name()]
+    open_store(job.store_uri).write(Snapshot.file_name, canonical_json(snapshot).encode())
     open_store(job.attempt_uri).write(JOB_FILE, job.to_json().encode())
 
 

@@ -7,24 +7,22 @@ from kfp import dsl
 def evaluate_model(
     *,
     contract: str,
-    snapshot: dsl.Input[dsl.Dataset],
     challenger: dsl.Input[dsl.Model],
-    skeleton: dsl.Input[dsl.Artifact],
+    selection: dsl.Input[dsl.Artifact],
     verdict: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
+    gate_report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
-) -> bool:
+) -> None:
     """Decide whether the challenger beats the champion."""
     from perennial.evaluate_model.step import evaluate_model_step
 
     result = evaluate_model_step(
         contract=contract,
-        snapshot=snapshot.path,
+        snapshot=selection.path,
         challenger=challenger.path,
-        skeleton=skeleton.path,
+        skeleton=selection.path,
         verdict=verdict.path,
-        report=report.path,
+        report=gate_report.path,
         metrics=metrics.path,
     )
     metrics.metadata.update(result.metrics)
-    return bool(result.parameters["promote"])

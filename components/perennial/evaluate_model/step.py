@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
 from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger, scalars_of
@@ -28,7 +29,7 @@ def evaluate_model_step(
         page=Path(report),
         environment=Environment.read(),
     )
-    decided.write(Path(verdict))
+    hand_on(Path(verdict), decided, Path(skeleton), Path(snapshot))
     return StepResult(
         parameters={"promote": decided.promote},
         metrics=scalars_of(decided),

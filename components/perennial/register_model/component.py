@@ -8,30 +8,23 @@ def register_model(
     *,
     contract: str,
     trigger: str,
-    snapshot: dsl.Input[dsl.Dataset],
-    validation: dsl.Input[dsl.Artifact],
-    training: dsl.Input[dsl.Artifact],
     challenger: dsl.Input[dsl.Model],
-    skeleton: dsl.Input[dsl.Artifact],
     verdict: dsl.Input[dsl.Artifact],
     registration: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
-    metrics: dsl.Output[dsl.Metrics],
+    registration_report: dsl.Output[dsl.HTML],
 ) -> None:
     """Register the challenger and make it champion."""
     from perennial.register_model.step import register_model_step
 
-    result = register_model_step(
+    register_model_step(
         contract=contract,
         trigger=trigger,
-        snapshot=snapshot.path,
-        validation=validation.path,
-        training=training.path,
+        snapshot=verdict.path,
+        validation=verdict.path,
+        training=verdict.path,
         challenger=challenger.path,
-        skeleton=skeleton.path,
+        skeleton=verdict.path,
         verdict=verdict.path,
         registration=registration.path,
-        report=report.path,
-        metrics=metrics.path,
+        report=registration_report.path,
     )
-    metrics.metadata.update(result.metrics)

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from perennial.contracts.gate import Registration
+from perennial.contracts.gate import Registration, Verdict
 from perennial.registry.model_card import CardContent, model_card, trigger_name
 from perennial.reports.page import Page
+from perennial.steps.decorator import StepResult
 
 
 def write_report(path: Path, registration: Registration, content: CardContent) -> None:
@@ -29,3 +30,14 @@ def write_report(path: Path, registration: Registration, content: CardContent) -
     page.details("Model card", model_card(content))
     page.details("Lineage", content.lineage.model_dump_json(indent=2))
     page.write(path)
+
+
+def write_rejection(path: Path, verdict: Verdict) -> StepResult:
+    """Write the page of a run whose challenger the gate rejected; return the step's result."""
+    champion = verdict.champion_version
+    kept = f"version {champion} stays champion" if champion else "there is still no champion"
+    page = Page("Register model", outcome="neutral", summary=f"Nothing was registered: {kept}.")
+    page.text(verdict.summary)
+    page.write(path)
+    summary = f"nothing to register: {verdict.summary}"
+    return StepResult(parameters={"champion": False}, summary=summary)

@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from perennial.clients.tracking import open_tracking
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
-from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.section import cut_sections
 from perennial.contracts.skeleton import SkeletonReport
@@ -15,14 +15,20 @@ from perennial.contracts.validation import ValidationReport
 from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger
 from perennial.register_model.config import RegisterModelConfig
-from perennial.register_model.report import write_report
+from perennial.register_model.report import write_rejection, write_report
 from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import CHAMPION, open_registry
-from perennial.registry.promotion import register_or_keep, trace_lineage, uncommitted, write_package
+from perennial.registry.promotion import (
+    nothing_registered,
+    register_or_keep,
+    trace_lineage,
+    uncommitted,
+    write_package,
+)
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("register_model", outputs=("registration", "report", "metrics"))
+@pipeline_step("register_model", outputs=("registration", "report"))
 def register_model_step(
     *,
     contract: str,
@@ -35,19 +41,17 @@ def register_model_step(
     verdict: str,
     registration: str,
     report: str,
-    metrics: str,
 ) -> StepResult:
-    """Package, upload, register and promote; a retry continues where the last attempt stopped."""
+    """Package, upload, register and promote what the gate did not reject; retries continue."""
     section = RegisterModelConfig.from_json(cut_sections(contract, RegisterModelConfig))
     decided = Verdict.read(Path(verdict))
-    if not decided.promote:
-        raise PerennialError(
-            "the gate rejected this challenger",
-            evidence=decided.summary,
-            action="register only challengers that evaluate_model promotes",
-        )
     environment = Environment.read()
     tracking = open_tracking(environment, section.model.name)
+    if not decided.promote:
+        tracking.finish()
+        left = Challenger.read(Path(challenger)).weights_sha256, tracking.run_id
+        hand_on(Path(registration), nothing_registered(section.model.name, *left), Path(verdict))
+        return write_rejection(Path(report), decided)
     data = Snapshot.read(Path(snapshot))
     lineage = trace_lineage(
         environment,
@@ -79,7 +83,7 @@ def register_model_step(
     folders = Path(snapshot), Path(challenger), Path(skeleton)
     judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
-    made.write(Path(registration))
+    hand_on(Path(registration), made, Path(verdict))
     if CHAMPION in made.aliases:
         write_report(Path(report), made, content)
     return _result(made, content.verdict)
@@ -88,8 +92,9 @@ def register_model_step(
 def _result(made: Registration, verdict: Verdict) -> StepResult:
     if CHAMPION not in made.aliases:
         moved = f"the champion changed to version {verdict.champion_version} meanwhile"
-        return StepResult(summary=f"{moved}: {verdict.summary}")
+        return StepResult(parameters={"champion": False}, summary=f"{moved}: {verdict.summary}")
     return StepResult(
+        parameters={"champion": True},
         metrics={"version": float(made.version)},
         summary=f"{made.name} version {made.version} is champion",
     )

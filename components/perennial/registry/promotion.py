@@ -278,6 +278,17 @@ def register_or_keep(
     return registration, content.judged_again(verdict)
 
 
+def nothing_registered(name: str, weights_sha256: str, tracking_run_id: str) -> Registration:
+    """Return the record of a challenger that the gate rejected."""
+    return Registration(
+        name=name,
+        version="",
+        aliases=(),
+        weights_sha256=weights_sha256,
+        tracking_run_id=tracking_run_id,
+    )
+
+
 def _object(name: str, text: str) -> dict[str, JsonValue]:
     try:
         value = json.loads(text)

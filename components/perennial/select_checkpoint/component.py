@@ -7,21 +7,19 @@ from kfp import dsl
 def select_checkpoint(
     *,
     contract: str,
-    snapshot: dsl.Input[dsl.Dataset],
     training: dsl.Input[dsl.Artifact],
     challenger: dsl.Output[dsl.Model],
-    report: dsl.Output[dsl.HTML],
-    metrics: dsl.Output[dsl.Metrics],
+    selection: dsl.Output[dsl.Artifact],
+    selection_report: dsl.Output[dsl.HTML],
 ) -> None:
     """Choose the checkpoint for the gate."""
     from perennial.select_checkpoint.step import select_checkpoint_step
 
-    result = select_checkpoint_step(
+    select_checkpoint_step(
         contract=contract,
-        snapshot=snapshot.path,
+        snapshot=training.path,
         training=training.path,
         challenger=challenger.path,
-        report=report.path,
-        metrics=metrics.path,
+        selection=selection.path,
+        report=selection_report.path,
     )
-    metrics.metadata.update(result.metrics)

@@ -3,22 +3,28 @@
 from pathlib import Path
 
 from perennial.clients.tracking import open_tracking
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
+from perennial.contracts.training import Challenger
 from perennial.select_checkpoint.candidates import select_challenger
 from perennial.select_checkpoint.config import SelectCheckpointConfig
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
 @pipeline_step(
-    "select_checkpoint", reads=SelectCheckpointConfig, outputs=("challenger", "report", "metrics")
+    "select_checkpoint",
+    reads=SelectCheckpointConfig,
+    outputs=("challenger", "selection", "report"),
 )
 def select_checkpoint_step(
-    *, contract: str, snapshot: str, training: str, challenger: str, report: str, metrics: str
+    *, contract: str, snapshot: str, training: str, challenger: str, selection: str, report: str
 ) -> StepResult:
     """Score the kept checkpoints on all validation rows and export the best."""
     section = SelectCheckpointConfig.from_json(contract)
     result = select_challenger(
         section.selection, Path(snapshot), Path(training), Path(challenger), page=Path(report)
     )
+    chosen = Challenger.read(Path(challenger))
+    hand_on(Path(selection), chosen, Path(training), Path(snapshot))
     open_tracking(Environment.read(), section.model.name).log_metrics(result.metrics)
     return result

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from perennial.clients.object_store import open_store
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.section import Section
@@ -19,14 +20,14 @@ class SnapshotDataConfig(Section):
     split: SplitSection = SplitSection()
 
 
-@pipeline_step("snapshot_data", reads=SnapshotDataConfig, outputs=("snapshot", "report", "metrics"))
-def snapshot_data_step(*, contract: str, snapshot: str, report: str, metrics: str) -> StepResult:
+@pipeline_step("snapshot_data", reads=SnapshotDataConfig, outputs=("snapshot", "report"))
+def snapshot_data_step(*, contract: str, snapshot: str, report: str) -> StepResult:
     """Pin the dataset."""
     config = SnapshotDataConfig.from_json(contract)
     listing = list_partitions(open_store(config.data.uri))
     taken = take_snapshot(config.data, config.split, listing=listing)
     store_snapshot(taken, open_store(Environment.read().store_uri))
-    taken.write(Path(snapshot))
+    hand_on(Path(snapshot), taken)
     snapshot_page(taken, listing).write(Path(report))
     scalars = {
         "rows": taken.rows,

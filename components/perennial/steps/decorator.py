@@ -3,7 +3,9 @@
 import hashlib
 import inspect
 import logging
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -12,10 +14,16 @@ from typing import ParamSpec
 
 from pydantic import Field, FiniteFloat, JsonValue, ValidationError
 
-from perennial.clients.object_store import copy_tree, open_store, sha256_of_file
-from perennial.clients.outages import single_attempts, waiting_out_outages
+from perennial.clients.object_store import copy_tree, sha256_of_file
+from perennial.clients.outages import waiting_out_outages
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.environment import NO_RUN, Environment, load_secrets
+from perennial.contracts.environment import (
+    NO_RUN,
+    POD_NAME,
+    Environment,
+    attempt_number,
+    load_secrets,
+)
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json, cut_sections
 from perennial.contracts.user_code import (
@@ -29,6 +37,7 @@ from perennial.contracts.user_code import (
 from perennial.steps.journal import Journal
 from perennial.steps.lease import follow_lease
 from perennial.steps.parameters import resolve
+from perennial.steps.stored_steps import StoredRun, StoredStep, is_final
 
 P = ParamSpec("P")
 RESULT_FILE = "result.json"
@@ -54,7 +63,8 @@ def pipeline_step(
     The function takes keyword arguments only, all strings: the contract, paths of input artifacts
     and, named in `outputs`, paths to write. Long texts come by their address. An output called
     `metrics` is written from the result's metrics. In a local run, a step that finished before in
-    the same run, with the same inputs and code, is not run again: its outputs are copied.
+    the same run, with the same inputs and code, is not run again: its outputs are copied. On a
+    cluster, a retry of a step that ended with an error for people ends with it at once.
 
     Args:
         name: The step's name, as in the dashboard.
@@ -70,13 +80,14 @@ def pipeline_step(
             follow_lease()
             load_secrets()
             values = inspect.signature(work).bind(*args, **kwargs).arguments
-            with waiting_out_outages():
+            with waiting_out_outages(), _printed_once():
                 attempt = _Attempt(
                     name, {key: str(value) for key, value in values.items()}, outputs, reads
                 )
                 finished = attempt.finished()
                 if finished is not None:
                     return finished
+                attempt.refuse_repetition()
                 with attempt.recorded(), no_silent_exit(), user_code(f"the step {name}"):
                     for key, value in kwargs.items():
                         kwargs[key] = _read_input(key, str(value), reads)
@@ -107,20 +118,43 @@ class _Attempt:
     ) -> None:
         environment = Environment.read()
         self.name = name
-        self.store_uri = environment.store_uri
-        self.run_id = environment.run_id
         self.outputs = {key: Path(values[key]) for key in outputs}
         self.journal = Journal(environment.run_folder)
-        self.key, self.folder = name, None
+        self.key, self.folder, self.stored = name, None, None
+        self._code_digest, self._reads = environment.code_digest, reads
+        self._inputs = {key: value for key, value in values.items() if key not in self.outputs}
         if environment.run_folder is not None:
-            inputs = {
-                key: _content_digest(_identity(key, value, reads))
-                for key, value in values.items()
-                if key not in self.outputs
-            }
-            identity = canonical_json([name, environment.code_digest, dict(sorted(inputs.items()))])
-            self.key = f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+            self.key = f"{name}-{self._inputs_digest()[:12]}"
             self.folder = environment.run_folder / "steps" / self.key
+        elif environment.run_id != NO_RUN:
+            self.stored = StoredRun(environment.store_uri, environment.run_id)
+        self._record = StoredStep(
+            step=name, status="running", began=time.time(), pod=os.environ.get(POD_NAME, "")
+        )
+
+    def _inputs_digest(self) -> str:
+        inputs = {
+            key: _content_digest(_identity(key, value, self._reads))
+            for key, value in self._inputs.items()
+        }
+        identity = canonical_json([self.name, self._code_digest, dict(sorted(inputs.items()))])
+        return hashlib.sha256(identity.encode()).hexdigest()
+
+    def refuse_repetition(self) -> None:
+        """End a retry that can only repeat the error of the attempt before.
+
+        A person's "retry" in the dashboard begins at the first attempt, and tries again.
+
+        Raises:
+            PerennialError: the stored error, on equal inputs and code.
+        """
+        if self.stored is None or attempt_number() == 0:
+            return
+        before = self.stored.step(self.name)
+        if before is not None and before.inputs and before.inputs == self._inputs_digest():
+            error = before.error()
+            error.add_note("  not tried again: an earlier attempt on the same inputs ended so")
+            raise error
 
     def finished(self) -> StepResult | None:
         """The result of an earlier execution in this run, with its outputs put in place."""
@@ -140,6 +174,8 @@ class _Attempt:
         log = str(self.folder / "log.txt") if self.folder else ""
         self.journal.append("step_started", step=self.name, key=self.key, log=log)
         with _logging_to(log):
+            if self.stored is not None:
+                self.stored.write(self._record)
             try:
                 yield
             except RunStopped:
@@ -147,7 +183,8 @@ class _Attempt:
                 raise
             except BaseException as error:
                 self._clean_up_after(error)
-                logging.getLogger(__name__).exception("step=%s failed", self.name)
+                if self.folder is not None:  # on a cluster the error itself is printed, once
+                    logging.getLogger(__name__).exception("step=%s failed", self.name)
                 self.journal.append(
                     "step_failed",
                     step=self.name,
@@ -156,7 +193,7 @@ class _Attempt:
                     error=_readable(error),
                     traceback=format_traceback(error),
                 )
-                self._publish_report(error)
+                self._store_failure(error)
                 raise
 
     def _clean_up_after(self, error: BaseException) -> None:
@@ -171,20 +208,22 @@ class _Attempt:
             for folder in self.folder.parent.glob(f"{step}-*"):
                 shutil.rmtree(folder)
 
-    def _publish_report(self, error: BaseException) -> None:
-        """Store a failed step's report, which KFP drops; add its address to the error."""
+    def _store_failure(self, error: BaseException) -> None:
+        """Store the error and the report of a failed step; add the report's address to the error.
+
+        Kubeflow drops both.
+        """
+        if self.stored is None:
+            return
+        inputs = self._inputs_digest() if is_final(error) else ""
+        record = self._record.failed_with(error, time.time(), inputs)
+        page = self.stored.write(record, self._page())
+        if page:
+            error.add_note(f"  report:   {page}")
+
+    def _page(self) -> bytes | None:
         report = self.outputs.get(REPORT_NAME)
-        is_kept = self.folder is not None or self.run_id == NO_RUN
-        if is_kept or report is None or not report.exists():
-            return
-        key = f"reports/{self.run_id}/{self.name}.html"
-        try:
-            with single_attempts():
-                open_store(self.store_uri).write(key, report.read_bytes())
-        except Exception:
-            logging.getLogger(__name__).warning("report=%s could not be stored", key, exc_info=True)
-            return
-        error.add_note(f"  report:   {self.store_uri.rstrip('/')}/{key}")
+        return report.read_bytes() if report is not None and report.exists() else None
 
     def keep(self, result: StepResult) -> None:
         """Store outputs, then the result as the commit marker, then record the end."""
@@ -197,6 +236,15 @@ class _Attempt:
             for key, path in self.outputs.items():
                 copy_tree(path, self.folder / key)
             write_atomically(self.folder / RESULT_FILE, result.to_json().encode())
+        if self.stored is not None:
+            logging.getLogger(__name__).info("step=%s finished: %s", self.name, result.summary)
+            ended = {
+                "status": "finished",
+                "ended": time.time(),
+                "summary": result.summary,
+                "parameters": result.parameters,
+            }
+            self.stored.write(self._record.model_copy(update=ended), self._page())
         metrics: dict[str, JsonValue] = dict(result.metrics)
         self.journal.append(
             "step_finished", step=self.name, key=self.key, summary=result.summary, metrics=metrics
@@ -229,11 +277,31 @@ def _content_digest(value: str) -> str:
 
 
 @contextmanager
+def _printed_once() -> Iterator[None]:
+    """In a pod of Kubeflow, end with an error for people as text, without Kubeflow's traceback."""
+    try:
+        yield
+    except PerennialError as error:
+        if not os.environ.get(POD_NAME):
+            raise
+        text = "\n".join([_readable(error), *getattr(error, "__notes__", ())])
+        raise SystemExit(text) from None  # printed by Python, with exit code 1
+
+
+# What they log at INFO, such as each read of a credential, is of no use to a reader.
+CHATTY = ("boto3", "botocore", "s3transfer", "urllib3")
+
+
+@contextmanager
 def _logging_to(path: str) -> Iterator[None]:
-    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    root = logging.getLogger()
+    # KFP's executor has a handler of its own.
+    is_shown = any(type(each) is logging.StreamHandler for each in root.handlers)
+    handlers: list[logging.Handler] = [] if is_shown else [logging.StreamHandler()]
     if path:
         handlers.append(logging.FileHandler(path))
-    root = logging.getLogger()
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
     previous_level = root.level
     for handler in handlers:
         handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))

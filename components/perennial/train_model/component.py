@@ -6,19 +6,16 @@ from kfp import dsl
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def train_model(
     contract: str,
-    snapshot: dsl.Input[dsl.Dataset],
+    skeleton: dsl.Input[dsl.Artifact],
     training: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
-    metrics: dsl.Output[dsl.Metrics],
+    training_report: dsl.Output[dsl.HTML],
 ) -> None:
     """Train the model on the snapshot."""
     from perennial.train_model.step import train_model_step
 
-    result = train_model_step(
+    train_model_step(
         contract=contract,
-        snapshot=snapshot.path,
+        snapshot=skeleton.path,
         training=training.path,
-        report=report.path,
-        metrics=metrics.path,
+        report=training_report.path,
     )
-    metrics.metadata.update(result.metrics)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.clients.tracking import RUN_TAG, Tracking, open_tracking, try_to_close_abandoned_runs
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
 from perennial.contracts.training import TrainingResult
 from perennial.steps.decorator import StepResult, pipeline_step
@@ -21,10 +22,8 @@ from perennial.training_jobs.on_cluster import open_launcher
 logger = logging.getLogger(__name__)
 
 
-@pipeline_step("train_model", reads=TrainModelConfig, outputs=("training", "report", "metrics"))
-def train_model_step(
-    *, contract: str, snapshot: str, training: str, report: str, metrics: str
-) -> StepResult:  # the metrics file is written by the decorator
+@pipeline_step("train_model", reads=TrainModelConfig, outputs=("training", "report"))
+def train_model_step(*, contract: str, snapshot: str, training: str, report: str) -> StepResult:
     """Train the model; reuse or resume an equal training."""
     settings = TrainModelConfig.from_json(contract)
     environment = Environment.read()
@@ -41,7 +40,7 @@ def train_model_step(
                 run_to_end(job, launcher, settings.resources.max_restarts)
     result = TrainingResult.read(job.root)
     summary = summarize(result, is_reused=is_reused)
-    result.write(Path(training))
+    hand_on(Path(training), result, Path(snapshot))
     training_page(result, summary).write(Path(report))
     record(tracking.result(), settings, result)
     return StepResult(metrics=final_metrics(result), summary=summary)

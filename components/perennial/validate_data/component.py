@@ -8,17 +8,14 @@ def validate_data(
     contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     validation: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
-    metrics: dsl.Output[dsl.Metrics],
+    validation_report: dsl.Output[dsl.HTML],
 ) -> None:
     """Measure the snapshot in one pass and judge the facts with Great Expectations."""
     from perennial.validate_data.step import validate_data_step
 
-    result = validate_data_step(
+    validate_data_step(
         contract=contract,
         snapshot=snapshot.path,
         validation=validation.path,
-        report=report.path,
-        metrics=metrics.path,
+        report=validation_report.path,
     )
-    metrics.metadata.update(result.metrics)

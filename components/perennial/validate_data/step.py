@@ -1,9 +1,10 @@
 """Measures a snapshot, judges it, writes the validation report, and stops the run on bad data."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perennial.contracts.artifact import write_atomically
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
@@ -15,15 +16,9 @@ from perennial.validate_data.expectations import judge
 from perennial.validate_data.facts import gather_facts
 from perennial.validate_data.report import remedies, summary_of, validation_page
 
-SUITE_FILE = "suite.json"
 
-
-@pipeline_step(
-    "validate_data", reads=ValidateDataConfig, outputs=("validation", "report", "metrics")
-)
-def validate_data_step(
-    *, contract: str, snapshot: str, validation: str, report: str, metrics: str
-) -> StepResult:
+@pipeline_step("validate_data", reads=ValidateDataConfig, outputs=("validation", "report"))
+def validate_data_step(*, contract: str, snapshot: str, validation: str, report: str) -> StepResult:
     """Validate a snapshot.
 
     Raises:
@@ -39,8 +34,7 @@ def validate_data_step(
         expectations=expectations,
         blocks=facts.blocks,
     )
-    found.write(Path(validation))
-    write_atomically(Path(validation) / SUITE_FILE, suite.encode())
+    hand_on(Path(validation), found, Path(snapshot), more={"suite": json.loads(suite)})
     validation_page(found, taken, section, facts.label).write(Path(report))
     if found.failures:
         raise _bad_data(found, taken, section)

@@ -6,9 +6,14 @@ from urllib3.exceptions import HTTPError
 
 from perennial.clients.cluster import FORBIDDEN, PODS, ApiError, Cluster, Object
 from perennial.contracts.errors import PerennialError
-from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, pods_of, training_jobs
+from perennial.training_jobs.leftovers import (
+    KFP_RUN_LABEL,
+    RUN_LABEL,
+    place_of_pod,
+    pods_of,
+    training_jobs,
+)
 
-NODE = "workflows.argoproj.io/node-name"
 CONTAINERS = ("main", "pytorch", "node")
 """Containers of a step, a PyTorchJob's pod and a TrainJob's pod."""
 
@@ -73,12 +78,9 @@ def _lines_of(cluster: Cluster, pod: Object) -> Iterator[str]:
 
 
 def _place(pod: Object) -> str:
-    """Return the place in the pipeline: Argo's node, or the pod's name."""
-    node = pod["metadata"].get("annotations", {}).get(NODE, "")
-    return str(node.partition(".root.")[2] or node or pod["metadata"]["name"])
+    return place_of_pod(pod) or str(pod["metadata"]["name"])
 
 
 def _is_driver(pod: Object) -> bool:
     """KFP's own pods, which decide what a step is given."""
-    name, node = pod["metadata"]["name"], _place(pod)
-    return "-driver" in name or node.partition("(")[0].endswith("driver")
+    return "-driver" in pod["metadata"]["name"] or "driver" in place_of_pod(pod).partition("(")[0]

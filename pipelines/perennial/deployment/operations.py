@@ -1,5 +1,6 @@
 """Operations on a deployment: start, show, pause, cancel, remove."""
 
+import getpass
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,8 +31,10 @@ from perennial.deployment.desired import (
 from perennial.deployment.placement import settings_in
 from perennial.deployment.plan import Observed, apply, observe
 from perennial.deployment.profile import Profile
+from perennial.deployment.run_reasons import Waiting, reason_lines, step_states
 from perennial.deployment.run_request import RunRequest
 from perennial.steps.parameters import resolve
+from perennial.steps.stored_steps import StoredRun
 
 POLL_SECONDS = 5.0
 LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
@@ -146,6 +149,7 @@ def follow(
     """
     reported: dict[str, str] = {}
     outage_polls = 0
+    waiting = Waiting(target.profile.server.namespace)
     while True:
         try:
             run = target.api.run(run_id)
@@ -158,13 +162,17 @@ def follow(
             sleep(POLL_SECONDS)
             continue
         outage_polls = 0
-        for task, state in run.tasks.items():
-            if state not in ("", "PENDING", reported.get(task)):
-                reported[task] = state
-                show(f"  {task}: {state.lower()}")
+        for step, state in step_states(run).items():
+            if state not in ("", "PENDING", reported.get(step)):
+                reported[step] = state
+                show(f"  {step}: {state.lower()}")
         if run.is_over:
             show(f"{run.name}: {run.outcome}")
+            for line in reason_lines(target.profile.stores.store_uri, run):
+                show(f"  {line}")
             return run
+        for line in waiting.new_lines(run_id):
+            show(f"  {line}")
         sleep(POLL_SECONDS)
 
 
@@ -173,6 +181,8 @@ def cancel(target: TargetCluster, run_id: str) -> bool:
     run = target.api.run(run_id)
     if run.is_over:
         return False
+    stored = StoredRun(target.profile.stores.store_uri, run_id)
+    stored.write_cancellation(getpass.getuser())
     return _terminate(target, run) or not target.api.run(run_id).is_over
 
 
@@ -209,19 +219,29 @@ def undeploy(target: TargetCluster, model: str, *, cancel_running: bool) -> Iter
 
 
 def status_lines(target: TargetCluster, model: str) -> list[str]:
-    """A model's schedules and newest runs."""
+    """A model's schedules and newest runs, with the newest one's state and reasons."""
     experiment = target.experiment(model)
     schedules = [
         f"  schedule {schedule.name!r}: {schedule.cron[2:]}"
         + ("" if schedule.enabled else ", PAUSED")
         for schedule in target.schedules(model)
     ]
-    runs = [_run_line(run) for run in target.api.runs(experiment, limit=SHOWN_RUNS)]
+    runs = target.api.runs(experiment, limit=SHOWN_RUNS)
     return [
         f"{model} in {target.profile.server.namespace} of {target.profile.server.pipelines_url}",
         *(schedules or ["  no schedule"]),
-        *(runs or ["  no run yet"]),
+        *([_run_line(run) for run in runs] or ["  no run yet"]),
+        *(f"    {line}" for run in runs[:1] for line in _newest_lines(target, run.run_id)),
     ]
+
+
+def _newest_lines(target: TargetCluster, run_id: str) -> Iterator[str]:
+    run = target.api.run(run_id)
+    if not run.is_over:
+        running = [step for step, state in step_states(run).items() if state == "RUNNING"]
+        yield f"running: {', '.join(running) or 'no step yet'}"
+        yield from Waiting(target.profile.server.namespace).lines(run_id)
+    yield from reason_lines(target.profile.stores.store_uri, run)
 
 
 def difference(target: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.profile import PodsSection, Profile, StepResources
-from perennial.training_jobs.leftovers import KFP_RUN_LABEL, LEFT_IN_PLACE
+from perennial.training_jobs.leftovers import KFP_RUN_LABEL, LEFT_IN_PLACE, NODE_ANNOTATION
 
 UNPINNED = "0" * 64
 SCRATCH = "/tmp"  # all that a read-only root file system lacks
@@ -52,7 +52,8 @@ def place(compiled: str, profile: Profile) -> str:
     for task in _tasks(spec):
         task["retryPolicy"] = {
             "maxRetryCount": profile.pods.max_retries,
-            "backoffDuration": "30s",
+            # Steps wait out outages themselves; a retry is for pods that were killed.
+            "backoffDuration": "10s",
             "backoffFactor": 2.0,
             "backoffMaxDuration": "600s",
         }
@@ -137,7 +138,8 @@ def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
         ],
         # KFP has no variable with the run's id, only a label on every pod.
         "fieldPathAsEnv": [
-            {"name": environment.RUN_ID, "fieldPath": f"metadata.labels['{KFP_RUN_LABEL}']"}
+            {"name": environment.RUN_ID, "fieldPath": f"metadata.labels['{KFP_RUN_LABEL}']"},
+            {"name": environment.NODE, "fieldPath": f"metadata.annotations['{NODE_ANNOTATION}']"},
         ],
         "podMetadata": {
             "labels": {**pods.labels, "app.kubernetes.io/part-of": "perennial"},

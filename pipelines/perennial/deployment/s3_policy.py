@@ -42,10 +42,10 @@ STATE = (
 GRANTS = {
     # pods.service_account of the profile, such as pipeline-runner
     "steps": Grant(
-        reads=("parcels/*", "snapshots/*", "training/*", *STATE),
+        reads=("parcels/*", "snapshots/*", "training/*", "reports/*", *STATE),
         writes=("parcels/*", "snapshots/*", "training/*", "reports/*", *STATE),
         deletes=("training/*",),
-        lists=("training/*",),
+        lists=("training/*", "reports/*"),
         reads_data=True,
         lists_data=True,
         artifacts=True,
@@ -64,8 +64,8 @@ GRANTS = {
     ),
     "receiver": Grant(reads=("parcels/*", "events/*"), writes=("events/*",)),
     "exporter": Grant(reads=("monitoring/{model}/*",)),
-    # who deploys, submits or triggers; who promotes by hand needs the steps' rights
-    "deployer": Grant(reads=("parcels/*",), writes=("parcels/*",)),
+    # who deploys, triggers, asks for status or cancels; promoting by hand needs the steps' rights
+    "deployer": Grant(reads=("parcels/*", "reports/*"), writes=("parcels/*", "reports/*")),
 }
 
 

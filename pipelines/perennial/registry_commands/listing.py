@@ -181,7 +181,7 @@ def find_judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict
         folder = home.folder(run.run_id)
         for record in step_records(folder):
             place = folder / "steps" / record.key / "verdict"
-            if record.step != "evaluate_model" or not place.is_dir():
+            if record.step != "evaluate_model" or not place.exists():
                 continue
             try:
                 verdict = Verdict.read(place)

@@ -40,7 +40,7 @@ def run(datasets, tmp_path, monkeypatch):
             skeleton=SkeletonSection(sample_rows=1024, batch_rows=64, **settings),
             training=TrainingSection.model_validate(TRAINING),
         )
-        outputs = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
+        outputs = {name: str(tmp_path / name) for name in ("skeleton", "report")}
         return check_skeleton_step(
             contract=config.to_json(), snapshot=str(tmp_path / "snapshot"), **outputs
         )

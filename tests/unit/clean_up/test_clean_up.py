@@ -8,7 +8,8 @@ from fake_operator import step_pod
 from launching import launcher_for
 from perennial.clean_up.step import clean_up_step
 from perennial.contracts.errors import PerennialError
-from perennial.training_jobs.leftovers import still_goes_on
+from perennial.steps.stored_steps import StoredRun, StoredStep
+from perennial.training_jobs.leftovers import NODE_ANNOTATION, still_goes_on
 
 
 def job(*conditions, **metadata):
@@ -63,3 +64,79 @@ def test_without_a_cluster_there_is_nothing_to_do(monkeypatch):
 def test_a_run_on_one_machine_in_a_notebooks_pod_has_nothing_to_delete(cluster, monkeypatch):
     monkeypatch.delenv("KFP_POD_NAME")
     assert clean_up_step() == []
+
+
+@pytest.fixture
+def stored(cluster, bucket, monkeypatch, tmp_path):
+    """The records of the run that the step's pod belongs to."""
+    monkeypatch.setenv("PERENNIAL_STORE_URI", bucket)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    return StoredRun(bucket, "run-1")
+
+
+def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0):
+    pod = step_pod(f"{step}-{attempt}")
+    pod["metadata"] |= {
+        "annotations": {NODE_ANNOTATION: f"wf.root.training.{step}.executor({attempt})"},
+        "creationTimestamp": f"2026-11-20T10:00:0{attempt}Z",
+    }
+    ended = {"terminated": {"exitCode": code, "reason": reason}}
+    pod["status"] = {
+        "phase": phase, "containerStatuses": [{"name": "main", "state": ended if reason else {}}]
+    }  # fmt: skip
+    cluster.store.put("pods", pod)
+
+
+def test_the_page_of_a_run_tells_of_the_step_that_ran_out_of_memory(cluster, stored, tmp_path):
+    stored.write(StoredStep(step="snapshot_data", status="finished", began=1.0, ended=2.0,
+                            summary="3 partitions"), b"<p>SNAPSHOT PAGE</p>")  # fmt: skip
+    stored.write(StoredStep(step="validate_data", status="running", began=3.0))
+    for attempt in range(3):
+        add_pod(cluster, "validate-data", "Failed", "OOMKilled", 137, attempt=attempt)
+    clean_up_step(model="flights", report=str(tmp_path / "run.html"))
+    record = stored.step("validate_data")
+    assert (record.status, record.problem) == (
+        "failed", "validate_data ran out of memory: Kubernetes killed it",
+    )  # fmt: skip
+    assert "[pods.steps.validate_data] memory" in record.action
+    assert "OOMKilled, exit code 137" in stored.page("validate_data")
+    page = (tmp_path / "run.html").read_text()
+    assert stored.page("run") == page
+    assert "Failed" in page
+    assert "validate_data ran out of memory" in page
+    assert "SNAPSHOT PAGE" in page
+
+
+def test_a_step_that_never_started_is_on_the_page(cluster, stored, tmp_path):
+    add_pod(cluster, "train-model", "Failed")
+    clean_up_step(report=str(tmp_path / "run.html"))
+    assert "train_model ended before it wrote its result" in (tmp_path / "run.html").read_text()
+
+
+def test_a_retry_that_succeeded_is_no_failure(cluster, stored, tmp_path):
+    add_pod(cluster, "validate-data", "Failed", "OOMKilled", 137)
+    add_pod(cluster, "validate-data", "Succeeded", "Completed", attempt=1)
+    stored.write(StoredStep(step="validate_data", status="finished", began=3.0, summary="fine"))
+    clean_up_step(report=str(tmp_path / "run.html"))
+    assert stored.step("validate_data").status == "finished"
+
+
+def test_who_cancelled_a_run_stands_on_its_page(cluster, stored, tmp_path):
+    stored.write(StoredStep(step="train_model", status="running", began=3.0))
+    stored.write_cancellation("ada")
+    cluster.store.put("workflows", {
+        "metadata": {"name": "wf-run-1"}, "spec": {"activeDeadlineSeconds": 0},
+    })  # fmt: skip
+    cluster.handler.served = cluster.handler.served | {"workflows"}
+    add_pod(cluster, "train-model", "Failed", "Error", 143)
+    clean_up_step(model="flights", report=str(tmp_path / "run.html"))
+    assert "Cancelled by ada" in (tmp_path / "run.html").read_text()
+    assert stored.step("train_model").status == "cancelled"
+
+
+def test_a_service_account_that_may_not_read_workflows_still_gets_a_page(cluster, stored, tmp_path):
+    stored.write(StoredStep(step="train_model", status="running", began=3.0))
+    cluster.faults.forbidden = {"workflows"}
+    cluster.handler.served = cluster.handler.served | {"workflows"}
+    clean_up_step(report=str(tmp_path / "run.html"))
+    assert "its pod is gone" in (tmp_path / "run.html").read_text()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perennial.clients.object_store import open_store
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
@@ -31,9 +32,8 @@ def train(trigger: str):
 
 @dsl.pipeline
 def monitoring(contract: str):
-    snapshot = dsl.importer(artifact_uri=root + "/snapshot", artifact_class=dsl.Dataset)
-    drift = dsl.importer(artifact_uri=root + "/drift", artifact_class=dsl.Artifact)
-    made = decide_retraining(contract=contract, snapshot=snapshot.output, drift=drift.output)
+    drift = dsl.importer(artifact_uri=root + "/handed-on", artifact_class=dsl.Artifact)
+    made = decide_retraining(contract=contract, drift=drift.output)
     with dsl.If(made.outputs["Output"] == True):
         train(trigger=made.outputs["trigger"])
 
@@ -51,6 +51,7 @@ def inputs(tmp_path, monkeypatch, report):
         columns={}, rows=10_000, split_rows={}, time_max=datetime(2024, 6, 6),
     ).write(tmp_path / "snapshot")  # fmt: skip
     report(drifted=True).write(tmp_path / "drift")
+    hand_on(tmp_path / "handed-on", report(drifted=True), tmp_path / "snapshot")
     return tmp_path
 
 
@@ -61,7 +62,6 @@ def decide_once(root):
         drift=str(root / "drift"),
         decision=str(root / "decision"),
         report=str(root / "report.html"),
-        metrics=str(root / "metrics.json"),
         trigger=str(root / "trigger.json"),
     )
 

@@ -121,7 +121,7 @@ class World:
         result = detect_drift_step(
             contract=config.to_json(), snapshot=str(self.root / "snapshot"),
             validation=str(self.root / "validation"), drift=str(self.root / "drift"),
-            report=str(self.root / "report.html"), metrics=str(self.root / "metrics.json"),
+            report=str(self.root / "report.html"),
         )  # fmt: skip
         page = (self.root / "report.html").read_text()
         return DriftReport.read(self.root / "drift"), result, page

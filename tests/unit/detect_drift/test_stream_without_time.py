@@ -79,12 +79,11 @@ class Folder:
 
     def snapshot(self):
         self.contract = load_contract(self.root / "contract.toml").to_json()
-        out = {name: str(self.root / name) for name in ("snapshot", "report", "metrics")}
+        out = {name: str(self.root / name) for name in ("snapshot", "report")}
         snapshot_data_step(contract=self.contract, **out)
         validate_data_step(
             contract=self.contract, snapshot=out["snapshot"],
             validation=str(self.root / "validation"), report=str(self.root / "validation.html"),
-            metrics=out["metrics"],
         )  # fmt: skip
         return Snapshot.read(self.root / "snapshot")
 
@@ -125,7 +124,7 @@ class Folder:
         result = detect_drift_step(
             contract=self.contract, snapshot=str(self.root / "snapshot"),
             validation=str(self.root / "validation"), drift=str(self.root / "drift"),
-            report=str(self.root / "report.html"), metrics=str(self.root / "metrics"),
+            report=str(self.root / "report.html"),
         )  # fmt: skip
         page = (self.root / "report.html").read_text()
         return DriftReport.read(self.root / "drift"), result.summary, page
@@ -134,7 +133,7 @@ class Folder:
         return decide_retraining_step(
             contract=self.contract, snapshot=str(self.root / "snapshot"),
             drift=str(self.root / "drift"), decision=str(self.root / "decision"),
-            report=str(self.root / "decision.html"), metrics=str(self.root / "metrics"),
+            report=str(self.root / "decision.html"),
             trigger=str(self.root / "trigger.json"),
         ).summary  # fmt: skip
 

@@ -206,10 +206,14 @@ def test_a_champion_that_vanishes_during_the_run_stops_the_registration(
     assert len(open_registry(environment).versions(NAME)) == len(before)
 
 
-def test_a_rejected_challenger_cannot_be_registered(register, environment):
-    with pytest.raises(PerennialError, match="rejected"):
-        register(promote=False)
+def test_a_rejected_challenger_is_left_where_it_is_and_the_page_says_so(
+    register, environment, tmp_path
+):
+    registration = register(promote=False, champion="7")
+    assert (registration.version, registration.aliases) == ("", ())
     assert open_registry(environment).versions(NAME) == []
+    page = (tmp_path / "report.html").read_text()
+    assert "Nothing was registered: version 7 stays champion." in page
 
 
 @pytest.mark.parametrize(

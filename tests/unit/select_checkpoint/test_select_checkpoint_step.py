@@ -71,7 +71,7 @@ def selected(environment, train, tmp_path):
             training=str(tmp_path / "training"),
             challenger=str(tmp_path / "challenger"),
             report=str(tmp_path / "report.html"),
-            metrics=str(tmp_path / "metrics"),
+            selection=str(tmp_path / "selection"),
         )
         return result, Challenger.read(tmp_path / "challenger")
 
@@ -218,7 +218,7 @@ def test_candidates_are_read_from_an_s3_store(selected, snapshot, bucket, tmp_pa
     result = select_checkpoint_step(
         contract=config.to_json(), snapshot=str(tmp_path / "snapshot"),
         training=str(tmp_path / "remote"), challenger=str(tmp_path / "again"),
-        report=str(tmp_path / "report.html"), metrics=str(tmp_path / "metrics"),
+        report=str(tmp_path / "report.html"), selection=str(tmp_path / "selection"),
     )  # fmt: skip
     assert result.metrics == local.metrics
     first, again = (Challenger.read(tmp_path / name) for name in ("challenger", "again"))

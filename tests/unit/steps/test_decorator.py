@@ -2,17 +2,20 @@
 
 import json
 import os
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
 import pytest
 
 from perennial.contracts import environment
-from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.errors import BadDataError, OutageError, PerennialError
 from perennial.contracts.section import Section, canonical_json
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 from perennial.steps.parameters import CARRIED_BYTES, LargeParameter
+from perennial.steps.stored_steps import StoredRun
 
 
 @pytest.fixture
@@ -168,7 +171,7 @@ def test_a_report_that_cannot_be_stored_does_not_hide_the_error(on_a_cluster, tm
     step, _ = counting_step()
     with pytest.raises(BadDataError, match="the value is bad"):
         run(step, tmp_path, 1, config="fail")
-    assert "report=reports/run-7/double.html could not be stored" in caplog.text
+    assert "report=reports/run-7/double.html is not in the object store" in caplog.text
 
 
 def test_a_step_that_fails_before_its_report_stores_none(on_a_cluster, tmp_path):
@@ -178,7 +181,104 @@ def test_a_step_that_fails_before_its_report_stores_none(on_a_cluster, tmp_path)
 
     with pytest.raises(BadDataError):
         early_step(config="too early", report=str(tmp_path / "report"))
-    assert not (tmp_path / "store").exists()
+    assert [file.name for file in (tmp_path / "store/reports/run-7").iterdir()] == ["early.json"]
+
+
+def stored_step(tmp_path, name="double"):
+    return StoredRun(str(tmp_path / "store"), "run-7").step(name)
+
+
+def test_on_a_cluster_a_step_leaves_a_record_of_what_it_found_and_logs_it_once(
+    on_a_cluster, tmp_path, caplog
+):
+    step, _ = counting_step()
+    run(step, tmp_path, 1)
+    record = stored_step(tmp_path)
+    assert (record.status, record.summary) == ("finished", "doubled")
+    assert record.parameters == {"good": True}
+    assert caplog.messages.count("step=double finished: doubled") == 1
+    assert (tmp_path / "store/reports/run-7/double.html").read_text() == "<html>"
+
+
+def on_attempt(monkeypatch, number):
+    place = f"wf-1.root.training.double.executor({number})"
+    monkeypatch.setenv(environment.NODE, place)
+
+
+def test_a_retry_that_can_only_repeat_the_error_ends_with_it_at_once(
+    on_a_cluster, tmp_path, monkeypatch
+):
+    step, calls = counting_step()
+    on_attempt(monkeypatch, 0)
+    with pytest.raises(BadDataError) as first:
+        run(step, tmp_path, 1, config="fail")
+    for number in (1, 2):
+        on_attempt(monkeypatch, number)
+        with pytest.raises(PerennialError) as again:
+            run(step, tmp_path, 2, config="fail")
+        assert str(again.value) == str(first.value)
+        assert "not tried again" in again.value.__notes__[0]
+    assert calls == ["fail"]
+
+
+@pytest.mark.parametrize("change", ["input", "code", "a person's retry", "unknown attempt"])
+def test_what_may_end_otherwise_is_tried_again(on_a_cluster, tmp_path, monkeypatch, change):
+    step, calls = counting_step()
+    on_attempt(monkeypatch, 0)
+    with pytest.raises(BadDataError):
+        run(step, tmp_path, 1, config="fail")
+    on_attempt(monkeypatch, 0 if change == "a person's retry" else 1)
+    if change == "unknown attempt":
+        monkeypatch.delenv(environment.NODE)
+    if change == "code":
+        monkeypatch.setenv(environment.CODE_DIGEST, "code-2")
+    with pytest.raises(BadDataError):
+        run(step, tmp_path, 2, config="fail", text="y" if change == "input" else "x")
+    assert calls == ["fail", "fail"]
+
+
+@pytest.mark.parametrize(
+    "error", [OutageError("the store is away"), ValueError("in the task"), MemoryError()]
+)
+def test_an_outage_and_a_crash_are_tried_again(on_a_cluster, tmp_path, monkeypatch, error):
+    calls = []
+
+    @pipeline_step("fragile", outputs=())
+    def fragile_step(*, config: str) -> StepResult:
+        calls.append(config)
+        raise error
+
+    for number in (0, 1):
+        on_attempt(monkeypatch, number)
+        with pytest.raises(type(error)):
+            fragile_step(config="c")
+    assert len(calls) == 2
+    assert stored_step(tmp_path, "fragile").status == "failed"
+
+
+def test_in_kubeflows_pod_an_error_for_people_is_printed_once_without_a_traceback(
+    on_a_cluster, tmp_path
+):
+    """Run as KFP's executor does, whose own handler logs to the standard output."""
+    program = (
+        "import logging, sys\n"
+        "logging.basicConfig(stream=sys.stdout, level=logging.INFO, format='KFP %(message)s')\n"
+        "from perennial.contracts.errors import BadDataError\n"
+        "from perennial.steps.decorator import pipeline_step\n"
+        "@pipeline_step('early', outputs=())\n"
+        "def early_step(*, config):\n"
+        "    logging.getLogger('botocore.credentials').info('Found credentials')\n"
+        "    logging.getLogger('perennial').info('one line')\n"
+        "    raise BadDataError('the value is bad', action='fix it')\n"
+        "early_step(config='c')\n"
+    )
+    variables = {**os.environ, environment.POD_NAME: "step-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "the value is bad\n  to do:    fix it\n"
+    assert done.stdout == "KFP one line\n"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

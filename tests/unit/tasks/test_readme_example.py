@@ -66,7 +66,7 @@ def test_example_passes_the_skeleton_checks(example, snapshot, tmp_path, monkeyp
         skeleton=SkeletonSection(sample_rows=512, batch_rows=64),
         training=TrainingSection.model_validate(TRAINING),
     )
-    paths = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
+    paths = {name: str(tmp_path / name) for name in ("skeleton", "report")}
     result = check_skeleton_step(contract=config.to_json(), snapshot=str(snapshot.parent), **paths)
     report = SkeletonReport.read(Path(paths["skeleton"]))
     left = {r.check: (r.outcome, r.hint) for r in report.results}

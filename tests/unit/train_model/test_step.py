@@ -39,7 +39,7 @@ def run_step(folder, name, config, root):
     out = folder / name
     return train_model_step(
         contract=config.to_json(), snapshot=str(root / "snapshot"), training=str(out / "training"),
-        report=str(out / "report.html"), metrics=str(out / "metrics.json"),
+        report=str(out / "report.html"),
     )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Healthy data passes without a word; every planted fault ends with a message that names it."""
 
-import json
 import re
 import socket
 from datetime import UTC, datetime, timedelta
@@ -162,7 +161,6 @@ class TestHealthyData:
         report = ValidationReport.read(validate.out / "validation")
         assert not_met(report) == set()
         assert result.metrics["rows"] == 3_000
-        assert json.loads((validate.out / "metrics").read_text()) == result.metrics
         page = (validate.out / "report").read_text()
         assert "Passed" in page
         assert "No feature is beyond the threshold." in page

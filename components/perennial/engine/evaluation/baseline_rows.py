@@ -1,6 +1,8 @@
 """Baselines row by row: their predictions on the test rows, which the gate pairs."""
 
+import base64
 import io
+import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import PerennialError
 
+DOCUMENT = "baselines"
 FILE_NAME = "baselines.npz"
 MOST_NUMBERS = 10_000_000
 """Predictions of a baseline with more numbers (80 MB) are not stored."""
@@ -35,8 +37,8 @@ class BaselineRows:
     labels: Floats = field(default_factory=lambda: np.zeros(0))
     predictions: Mapping[str, Floats] = field(default_factory=dict)
 
-    def write(self, folder: Path) -> None:
-        """Store them as `baselines.npz`, without those that are too large."""
+    def document(self) -> str:
+        """Return them as text for the file that a step hands on, without too large ones."""
         kept: dict[str, NDArray[Any]] = {"positions": self.positions, "labels": self.labels}
         kept |= {
             f"predictions.{name}": values
@@ -46,20 +48,27 @@ class BaselineRows:
         content = io.BytesIO()
         # A constant's predictions compress to nothing.
         np.savez_compressed(content, allow_pickle=False, **kept)
-        write_atomically(folder / FILE_NAME, content.getvalue())
+        return base64.b64encode(content.getvalue()).decode()
 
     @classmethod
-    def read(cls, folder: Path) -> "BaselineRows":
-        """Load what `write` stored; empty if an earlier version wrote the folder.
+    def read(cls, place: Path) -> "BaselineRows":
+        """Load what `document` made from what a step handed on.
+
+        Empty where an earlier version wrote it; such a version wrote a folder with an npz file.
 
         Raises:
-            PerennialError: the file is damaged.
+            PerennialError: it is damaged.
         """
-        target = folder / FILE_NAME
-        if not target.exists():
-            return cls()
         try:
-            with np.load(target, allow_pickle=False) as stored:
+            if place.is_dir():
+                file = place / FILE_NAME
+                content = file.read_bytes() if file.exists() else b""
+            else:
+                found = json.loads(place.read_bytes()).get(DOCUMENT, "")
+                content = base64.b64decode(found, validate=True)
+            if not content:
+                return cls()
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             predictions = {
                 name.removeprefix("predictions."): values
@@ -69,7 +78,7 @@ class BaselineRows:
             return cls(arrays["positions"], arrays["labels"], predictions)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise PerennialError(
-                "the baselines' predictions cannot be read: the file is damaged",
-                evidence=f"{target}: {error}",
+                "the baselines' predictions cannot be read: they are damaged",
+                evidence=f"{place}: {error}",
                 action="run the pipeline again from check_skeleton",
             ) from error

@@ -32,6 +32,7 @@ RARE = {
         ["s3:GetObject", "models", "store/parcels/0.json"],
         ["s3:PutObject", "models", "store/parcels/0.json"],
         ["s3:PutObject", "models", "store/reports/run/train_model.html"],
+        ["s3:GetObject", "models", "store/reports/run/train_model.html"],
     ],
     "training": [],
 }

@@ -1,0 +1,65 @@
+"""Killed steps: the records of steps that could not write how they ended."""
+
+import logging
+import time
+from collections.abc import Iterable
+
+from perennial.clean_up.page import step_page
+from perennial.clients.cluster import WORKFLOWS, Cluster, Object
+from perennial.contracts.errors import PerennialError
+from perennial.steps.stored_steps import StoredRun, StoredStep
+from perennial.training_jobs.leftovers import step_of_pod
+from perennial.training_jobs.manifests import STEP_CONTAINER
+from perennial.training_jobs.status import PodView
+
+logger = logging.getLogger(__name__)
+MORE_MEMORY = "raise [pods.steps.{step}] memory of the profile, then deploy again"
+
+
+def was_cancelled(cluster: Cluster, pod: Object) -> bool:
+    """Whether somebody terminated the run: Kubeflow then sets its Workflow's deadline to zero."""
+    owners = pod["metadata"].get("ownerReferences", ())
+    name = next((each["name"] for each in owners if each["kind"] == "Workflow"), "")
+    try:
+        workflow = cluster.get(WORKFLOWS, name) if name else None
+    except PerennialError as error:
+        logger.warning("whether the run was cancelled cannot be read: %s", error)
+        return False
+    return workflow is not None and workflow["spec"].get("activeDeadlineSeconds") == 0
+
+
+def complete_records(stored: StoredRun, pods: Iterable[Object], *, is_cancelled: bool) -> None:
+    """Record the end of the steps that could not do so: killed, or never started."""
+    known = {record.step: record for record in stored.steps()}
+    ended: dict[str, PodView] = {}
+    for pod in sorted(pods, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))):
+        step = step_of_pod(pod)
+        if step and step != "clean_up":
+            ended[step] = PodView.of(pod, STEP_CONTAINER)
+    for step in sorted({*known, *ended}):
+        record = known.get(step) or StoredStep(step=step, status="running", began=time.time())
+        view = ended.get(step)
+        is_lost = step in known or (view is not None and view.phase == "Failed")
+        if record.status != "running" or not is_lost:
+            continue
+        if is_cancelled:
+            record = record.model_copy(update={"status": "cancelled", "ended": time.time()})
+        else:
+            record = record.failed_with(_killed(step, view), time.time())
+        stored.write(record, step_page(record).html().encode())
+
+
+def _killed(step: str, view: PodView | None) -> PerennialError:
+    if view is None:
+        return PerennialError(
+            f"{step} ended before it wrote its result: its pod is gone",
+            action='the machine may have been drained; press "retry" on the run in the dashboard',
+        )
+    is_memory = "OOMKilled" in view.reason or view.exit_code == 137
+    return PerennialError(
+        f"{step} ran out of memory: Kubernetes killed it"
+        if is_memory
+        else f"{step} ended before it wrote its result",
+        evidence=view.describe(),
+        action=MORE_MEMORY.format(step=step) if is_memory else "see the log of this pod",
+    )

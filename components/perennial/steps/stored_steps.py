@@ -1,0 +1,148 @@
+"""Stored steps: what each step of a run on a cluster did, in the object store beside its report.
+
+Kubeflow keeps neither a failed step's message nor its report. From these records the run's page is
+made, `perennial status` and `--wait` print the reasons, and a retry finds the error that it would
+only repeat.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from perennial.clients.object_store import open_store
+from perennial.clients.outages import is_outage, single_attempts
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import Section
+
+logger = logging.getLogger(__name__)
+
+
+class StoredStep(Section):
+    """A step of a run."""
+
+    step: str
+    status: Literal["running", "finished", "failed", "cancelled"]
+    began: float
+    """Unix time, as `ended`."""
+    ended: float = 0.0
+    pod: str = ""
+    """The step's pod, by which its end is found when it was killed."""
+    summary: str = ""
+    parameters: dict[str, bool] = Field(default_factory=dict)
+    """What it decided, such as `promote`."""
+    problem: str = ""
+    evidence: str = ""
+    action: str = ""
+    inputs: str = ""
+    """Digest of a failed step's inputs and code where a repetition would fail in the same way; else
+    empty."""
+
+    def error(self) -> PerennialError:
+        """Return the error that the step ended with."""
+        return PerennialError(self.problem, evidence=self.evidence, action=self.action)
+
+    def failed_with(self, error: BaseException, ended: float, inputs: str = "") -> "StoredStep":
+        """Return the record of a step that ended with an error."""
+        found = {"problem": f"{type(error).__name__}: {error}", "evidence": "", "action": ""}
+        if isinstance(error, PerennialError):
+            found = {name: getattr(error, name) for name in found}
+        return self.model_copy(
+            update={**found, "status": "failed", "ended": ended, "inputs": inputs}
+        )
+
+
+def verdict_of(records: Sequence[StoredStep]) -> str:
+    """Return the outcome of an ended run in a word: that of a failed step, else what it decided."""
+    for status, word in (("failed", "Failed"), ("cancelled", "Cancelled")):
+        if any(record.status == status for record in records):
+            return word
+    decided = {name: value for record in records for name, value in record.parameters.items()}
+    # `register_model` decides last: the champion may have moved meanwhile.
+    if decided.get("champion", decided.get("promote")) is not None:
+        return "Promoted" if decided.get("champion", decided["promote"]) else "Champion kept"
+    return "Not retrained" if decided.get("retrain") is False else ""
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether the same attempt on the same inputs would fail again: the user must act first."""
+    return isinstance(error, PerennialError) and not is_outage(error)
+
+
+class StoredRun:
+    """The records and pages of one run, below `reports/RUN/`.
+
+    Writing never fails a step: what cannot be written is logged.
+    """
+
+    def __init__(self, store_uri: str, run_id: str) -> None:
+        self.store_uri = store_uri
+        self._folder = f"reports/{run_id}"
+
+    def write(self, record: StoredStep, page: bytes | None = None) -> str:
+        """Store a step's record and page; return the page's address, empty without one."""
+        with _logged(f"the record of the step {record.step}"):
+            key = f"{self._folder}/{record.step}.json"
+            open_store(self.store_uri).write(key, record.to_json().encode())
+        return self.write_page(record.step, page) if page is not None else ""
+
+    def write_page(self, name: str, page: bytes) -> str:
+        """Store a page; return its address, empty if it cannot be stored."""
+        key = f"{self._folder}/{name}.html"
+        with _logged(f"report={key}"):
+            open_store(self.store_uri).write(key, page)
+            return f"{self.store_uri.rstrip('/')}/{key}"
+        return ""
+
+    def page(self, name: str) -> str | None:
+        """Return a stored page."""
+        content = open_store(self.store_uri).read(f"{self._folder}/{name}.html")
+        return content.decode(errors="replace") if content is not None else None
+
+    def write_cancellation(self, by: str) -> None:
+        """Store who cancels the run: Kubeflow does not record it."""
+        with _logged("who cancelled the run"):
+            open_store(self.store_uri).write(f"{self._folder}/cancelled-by", by.encode())
+
+    def cancelled_by(self) -> str:
+        """Return who cancelled the run; empty where that is not recorded."""
+        with _logged("who cancelled the run"):
+            content = open_store(self.store_uri).read(f"{self._folder}/cancelled-by") or b""
+            return content.decode(errors="replace")
+        return ""
+
+    def step(self, name: str) -> StoredStep | None:
+        """Return a step's record; None if it cannot be read."""
+        with _logged(f"the record of the step {name}"):
+            content = open_store(self.store_uri).read(f"{self._folder}/{name}.json")
+            return StoredStep.from_json(content) if content is not None else None
+        return None
+
+    def steps(self) -> list[StoredStep]:
+        """Return the records in the order in which the steps began.
+
+        Raises:
+            PerennialError: the store cannot be listed or read.
+        """
+        store = open_store(self.store_uri)
+        found = []
+        for item in store.list(f"{self._folder}/"):
+            content = store.read(item.key) if Path(item.key).suffix == ".json" else None
+            try:
+                found += [StoredStep.from_json(content)] if content is not None else []
+            except ValidationError as error:
+                logger.warning("%s is not the record of a step: %s", item.key, error)
+        return sorted(found, key=lambda record: record.began)
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Try each call of the block once; log its error instead of raising it."""
+    try:
+        with single_attempts():
+            yield
+    except Exception as error:
+        logger.warning("%s is not in the object store: %s", what, error)
