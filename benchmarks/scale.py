@@ -46,12 +46,12 @@ class Chain:
 
 
 # Seconds of work, assumed: a small table's steps, and ten minutes of training. Snapshot, validate,
-# drift, decide; and the seven steps of a training; behind either a clean-up. The levels are the
-# condition and the exit handler; a monitoring that trains has the training's level, too.
+# drift, decide; and the seven steps of a training; behind either a clean-up. A training that
+# monitoring starts uses its snapshot. The levels are the exit handler and monitoring's condition.
 LOOKING, MAKING, CLEAN_UP = (4.0, 10.0, 8.0, 4.0), (4.0, 10.0, 60.0, 600.0, 20.0, 20.0, 10.0), 1.0
 MONITORING = Chain((*LOOKING, CLEAN_UP), levels=2)
-TRAINING = Chain((*MAKING, CLEAN_UP), levels=2)
-RETRAINING = Chain((*LOOKING, *MAKING, CLEAN_UP), levels=3)
+TRAINING = Chain((*MAKING, CLEAN_UP), levels=1)
+RETRAINING = Chain((*LOOKING, *MAKING[2:], CLEAN_UP), levels=2)
 
 
 def fleet(models: int, spread_seconds: float, retrain_days: float, seed: int) -> dict[str, float]:

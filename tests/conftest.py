@@ -17,6 +17,8 @@ MACHINE = Path(__file__)
 DOOR = MACHINE.with_name("README.md")
 # A service that a test takes away for good is waited for as long as this, not ten minutes.
 os.environ.setdefault("PERENNIAL_OUTAGE_SECONDS", "20")
+# No machine of a cloud is asked for credentials.
+os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 # No test asserts on speed: an example may take as long as the machine does.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -262,17 +262,30 @@ def monitor(
     return _execute(_launch(contract, home), "drift_monitoring", start_at, new=new)
 
 
+AskedProfile: TypeAlias = Annotated[
+    Path | None,
+    file("profile of the cluster to ask (default: $PERENNIAL_PROFILE, unless a home is named)"),
+]
+
+
+def _asked_profile(given: Path | None, home: Path | None) -> Path | None:
+    """Return the profile of the cluster to ask; None for this machine."""
+    named = os.environ.get("PERENNIAL_PROFILE")
+    return given or (Path(named) if named and home is None else None)
+
+
 def status(
     model: ModelPlace = "",
     home: HomeFolder = None,
-    profile: Annotated[Path | None, file("profile of the cluster to ask")] = None,
+    profile: AskedProfile = None,
     *,
     json: AsJson = False,
 ) -> int:
-    """Print which model is in production and what happened last; with --profile, on a cluster."""
-    if profile:
-        refuse_both("--json", "--profile", json, profile)
-        return cluster.show_status(profile, model)
+    """Print which model is in production and what happened last; with a profile, on a cluster."""
+    asked = _asked_profile(profile, home)
+    if asked:
+        refuse_both("--json", "a profile", json, asked)
+        return cluster.show_status(asked, model)
     from perennial.overview import model_states
     from perennial.registry_commands.catalogue import as_json
 
@@ -287,8 +300,21 @@ def status(
     )
 
 
-def runs(model: ModelPlace = "", home: HomeFolder = None, *, json: AsJson = False) -> int:
-    """List the runs with their verdicts, newest last: all, a model's, or the one of MODEL@2."""
+def runs(
+    model: ModelPlace = "",
+    home: HomeFolder = None,
+    profile: AskedProfile = None,
+    *,
+    json: AsJson = False,
+) -> int:
+    """List the runs with their verdicts, newest last: all, a model's, or the one of MODEL@2.
+
+    With a profile, those on a cluster.
+    """
+    asked = _asked_profile(profile, home)
+    if asked:
+        refuse_both("--json", "a profile", json, asked)
+        return cluster.show_runs(asked, model)
     from perennial.overview import list_runs, run_lines, run_record
     from perennial.registry_commands.catalogue import as_json
 

@@ -132,7 +132,7 @@ def _read(
     """Return a step's result; None if it has none that this code can read."""
     record = last.get(step)
     place = folder / "steps" / record.key / output if record is not None else None
-    if place is None or not place.is_dir():
+    if place is None or not place.exists():
         return None
     try:
         return kind.read(place)

@@ -39,7 +39,7 @@ def compiled(name):
     [
         ("`continuous_training`", False, (MOST_TASKS, MOST_LEVELS)),
         ("`drift_monitoring`, quiet", True, (MOST_TASKS, MOST_LEVELS)),
-        # The same tasks behind four more and one condition.
+        # A training behind monitoring's four tasks, less its own first two, and one condition.
         ("`drift_monitoring`, retraining", False, (MOST_TASKS + 4, MOST_LEVELS + 1)),
     ],
 )

@@ -15,6 +15,7 @@ from fake_operator import step_pod
 from perennial.cli import main
 from perennial.clients.pipeline_api import UnreachableError
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Verdict
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import (
@@ -30,11 +31,12 @@ from perennial.deployment.operations import (
 )
 from perennial.deployment.plan import OvertakenError, apply, observe
 from perennial.deployment.run_request import RunRequest
-from perennial.steps.parameters import CARRIED_BYTES
+from perennial.steps.parameters import CARRIED_BYTES, REPLACED, resolve, shown_text
 from perennial.steps.stored_steps import StoredRun, StoredStep
 from pipeline_server import pipeline_server
 
 CALLS_OF_A_FIRST_DEPLOYMENT = 6
+ACTIONS_OF_A_FIRST_DEPLOYMENT = CALLS_OF_A_FIRST_DEPLOYMENT + 1  # the contract is stored
 CHANGED = {"schedules": {"monitoring": "0 4 * * *"}}
 
 
@@ -74,7 +76,7 @@ def deploy(url, **sections):
 
 def test_deploying_twice_changes_nothing_the_second_time(served):
     server, url = served
-    assert len(deploy(url)) == CALLS_OF_A_FIRST_DEPLOYMENT
+    assert len(deploy(url)) == ACTIONS_OF_A_FIRST_DEPLOYMENT
     assert len(server.mutations) == CALLS_OF_A_FIRST_DEPLOYMENT
     assert deploy(url) == []
     assert len(server.mutations) == CALLS_OF_A_FIRST_DEPLOYMENT
@@ -294,6 +296,46 @@ def test_an_outage_that_does_not_end_is_an_error(served, without_pauses):
     assert sum(pauses) >= 600.0
 
 
+def test_the_parameters_of_a_run_can_be_compared_and_its_contract_lies_in_the_store(served):
+    server, url = served
+    deploy(url)
+    target = target_of(url)
+    reason = "labels corrected, see {{ticket}} for $(NAME)"
+    run = submit(target, contract(), RunRequest("training", reason))
+    given = server.runs[run]["runtime_config"]["parameters"]
+    assert given["model"] == "flights-late"
+    assert given["data"] == "s3://perennial/flights"
+    assert shown_text(given["reason"]) == reason
+    assert not REPLACED.search(given["reason"])
+    assert given["contract"].startswith("s3://perennial/store/parcels/")
+    assert resolve(given["contract"]) == contract().to_json()
+    (schedule,) = server.schedules.values()
+    scheduled = schedule["runtime_config"]["parameters"]
+    assert scheduled == {
+        "contract": given["contract"], "model": "flights-late", "data": "s3://perennial/flights",
+        "reason": "schedule",
+    }  # fmt: skip
+
+
+def test_without_access_to_the_store_a_short_contract_travels_as_itself(served):
+    server, url = served
+    target = target_of(url, stores={"store_uri": "s3://not-there/store"})
+    run = submit(target, contract(), RunRequest("training", "a test"))
+    given = server.runs[run]["runtime_config"]["parameters"]
+    assert given["contract"] == contract().to_json()
+
+
+def test_a_version_of_an_earlier_deployment_gets_the_parameters_that_it_has(served):
+    server, url = served
+    deploy(url)
+    for version in server.versions.values():
+        inputs = version["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]
+        for name in ("model", "data", "reason"):
+            del inputs["parameters"][name]
+    run = start_deployed(target_of(url), "flights-late", RunRequest("training", "a test"))
+    assert set(server.runs[run]["runtime_config"]["parameters"]) == {"contract", "trigger"}
+
+
 # What Kubeflow's server lists as a run's tasks: steps, its drivers and executors, the workflow.
 TASKS = [
     ("flights-late-training-x7k2p", "RUNNING"), ("root-driver", "SUCCEEDED"),
@@ -345,10 +387,13 @@ def test_the_gate_and_the_decision_are_part_of_the_status(served):
     deploy(url)
     target = target_of(url)
     run = submit(target, contract(), RunRequest("training", "a test"))
-    record(run, "decide_retraining", status="finished", summary="Retrain: drift.",
-           parameters={"retrain": True})  # fmt: skip
+    verdict = Verdict(
+        promote=False, summary="Do not promote.", reasons=(), comparisons=(), baselines={},
+        champion_version="1", test_rows=9, test_blocks=3, performance_reference=(),
+    )  # fmt: skip
+    record(run, "decide_retraining", status="finished", summary="Retrain: drift.")
     record(run, "evaluate_model", status="finished", summary="Do not promote: 0.55 against 0.57.",
-           parameters={"promote": False})  # fmt: skip
+           results={"verdict": verdict.to_json()})  # fmt: skip
     server.runs[run] |= {"state": "SUCCEEDED"}
     lines = status_lines(target, "flights-late")
     assert lines[-3:] == [
@@ -515,13 +560,24 @@ def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
         "would create the schedule 'flights monitoring' (0 3 * * *)"
         in run_verb("deploy", contract_file, "--dry-run", "--diff")[1]
     )
-    assert run_verb("deploy", contract_file)[1].count("✓") == CALLS_OF_A_FIRST_DEPLOYMENT
+    code, printed = run_verb("deploy", contract_file)
+    assert printed.count("✓") in (CALLS_OF_A_FIRST_DEPLOYMENT, ACTIONS_OF_A_FIRST_DEPLOYMENT)
+    assert "continuous-training: up to 8 tasks, of which Kubeflow itself takes 180 s" in printed
     assert "nothing to do" in run_verb("deploy", contract_file)[1]
     assert "flights monitoring': 0 3 * * *, paused" in run_verb("schedule", "flights", "--pause")[1]
     code, printed = run_verb("trigger", "flights", "--reason", "labels corrected")
     run = printed.split()[1]
     assert (code, printed) == (0, f"started {run}\n")
     assert run in run_verb("status", "flights")[1]
+    assert run in run_verb("runs")[1]
+    monkeypatch.setenv("PERENNIAL_PROFILE", where[1])
+    for verb in ("status", "runs"):
+        for model in ([], ["flights"]):
+            assert main([verb, *model]) == 0
+            assert run in capsys.readouterr().out
+        assert main([verb, "--home", str(tmp_path / "home")]) == 0
+        assert run not in capsys.readouterr().out
+    monkeypatch.delenv("PERENNIAL_PROFILE")
     assert "cancelled" in run_verb("cancel", run)[1]
     assert "over already: cancelled" in run_verb("cancel", run)[1]
     assert "deleted the schedule 'flights monitoring'" in run_verb("undeploy", "flights")[1]

@@ -8,6 +8,7 @@ from perennial.clients.cluster import Cluster
 from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.logs import run_log_lines
+from perennial.steps.stored_steps import StoredRun, StoredStep
 from perennial.training_jobs.manifests import PyTorchJob, TrainJob
 
 NODE = "workflows.argoproj.io/node-name"
@@ -97,6 +98,21 @@ def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
         list(run_log_lines(cluster, "run-2"))
     with pytest.raises(PerennialError, match=r"'register_model'.*\n.*validate-data\.executor"):
         list(run_log_lines(cluster, "run-1", "register_model"))
+
+
+def test_of_a_run_whose_pods_are_gone_the_stored_logs_are_printed(cluster, tmp_path):
+    stored = StoredRun(str(tmp_path / "store"), "run-2")
+    for number, step in enumerate(("validate_data", "train_model")):
+        stored.write(StoredStep(step=step, status="finished", began=float(number)))
+        (tmp_path / "log").write_text(f"{step} spoke\n")
+        stored.write_log(step, tmp_path / "log")
+    assert list(run_log_lines(cluster, "run-2", "", stored.store_uri)) == [
+        "── validate_data (stored)", "validate_data spoke",
+        "── train_model (stored)", "train_model spoke",
+    ]  # fmt: skip
+    assert "train_model spoke" not in list(
+        run_log_lines(cluster, "run-2", "validate_data", stored.store_uri)
+    )
 
 
 def test_a_connection_that_is_lost_is_said_and_the_other_pods_are_told(cluster):

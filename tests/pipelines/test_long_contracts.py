@@ -81,15 +81,7 @@ def test_looking_first_stores_nothing(cluster, bucket):
     _, target, store = cluster
     wanted = desire(long_contract(f"{bucket}/data"), target.profile)
     planned = [action.text for action in plan(wanted, observe(target.api, wanted))]
-    assert any(text.startswith("store the contract, which is too long for KFP") for text in planned)
-    assert parcels(store) == []
-
-
-def test_a_contract_that_kfp_can_carry_needs_no_store(cluster, bucket):
-    server, target, store = cluster
-    deploy(target, contract(name="flights", uri=f"{bucket}/data"))
-    (schedule,) = server.schedules.values()
-    assert schedule["runtime_config"]["parameters"]["contract"].startswith("{")
+    assert any(text.startswith("store the contract as ") for text in planned)
     assert parcels(store) == []
 
 

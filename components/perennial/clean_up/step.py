@@ -8,12 +8,13 @@ import logging
 from pathlib import Path
 
 from perennial.clean_up.killed_steps import complete_records, was_cancelled
-from perennial.clean_up.page import run_page
+from perennial.clean_up.page import run_page, started_by
 from perennial.clients.cluster import PODS, Cluster
 from perennial.clients.tracking import RUN_TAG, try_to_close_abandoned_runs
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
+from perennial.steps.parameters import shown_text
 from perennial.steps.stored_steps import StoredRun
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
@@ -25,11 +26,15 @@ from perennial.training_jobs.leftovers import (
 logger = logging.getLogger(__name__)
 
 
-def clean_up_step(*, model: str = "", report: str = "") -> list[str]:
+def clean_up_step(
+    *, model: str = "", reason: str = "", trigger: str = "", report: str = ""
+) -> list[str]:
     """Delete the jobs; return their names. A local run has none, not even in a notebook's pod.
 
     Args:
         model: The model's name, for the page.
+        reason: Why the run was started, in words.
+        trigger: The same as JSON; a cloned run is known by it.
         report: Where to write the run's page; empty for none.
 
     Raises:
@@ -66,7 +71,7 @@ def clean_up_step(*, model: str = "", report: str = "") -> list[str]:
     close_tracking_runs(environment, run_id)
     stored = StoredRun(environment.store_uri, run_id)
     complete_records(stored, pods, is_cancelled=is_cancelled)
-    page = run_page(stored, model, run_id, stored.cancelled_by())
+    page = run_page(stored, model, run_id, started_by(stored, shown_text(reason), trigger))
     stored.write_page("run", page.encode())
     if report:
         write_atomically(Path(report), page.encode())

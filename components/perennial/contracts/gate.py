@@ -139,6 +139,17 @@ class Reach(Section):
         return self.worth_finding is None or self.detectable <= self.worth_finding
 
 
+class Classification(Section):
+    """Predicted and true classes of the challenger on the test rows, as dashboards show them."""
+
+    classes: tuple[int, ...]
+    """The most frequent ones, where there are more than a screen shows."""
+    counts: tuple[tuple[int, ...], ...]
+    """Rows by true class (down) and predicted class (across)."""
+    roc: tuple[tuple[float, float, float], ...] = ()
+    """False positive rate, true positive rate and threshold; empty with more than two classes."""
+
+
 class Serving(Section):
     """An exported model, served in a process of its own."""
 
@@ -238,6 +249,8 @@ class Verdict(Artifact):
     """Calibration bins from low to high probability; empty for tasks without probabilities."""
     champion_calibration: tuple[CalibrationBin, ...] = ()
     """The champion's on the same rows; empty without one that was scored."""
+    classification: Classification | None = None
+    """None for tasks without classes."""
     expected_calibration_errors: dict[str, float] = Field(default_factory=dict)
     """Expected calibration error of `challenger` and `champion`; empty as above."""
 

@@ -12,9 +12,10 @@ def evaluate_model(
     verdict: dsl.Output[dsl.Artifact],
     gate_report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
+    classification: dsl.Output[dsl.ClassificationMetrics],
 ) -> None:
     """Decide whether the challenger beats the champion."""
-    from perennial.evaluate_model.step import evaluate_model_step
+    from perennial.evaluate_model.step import evaluate_model_step, show_classes
 
     result = evaluate_model_step(
         contract=contract,
@@ -26,3 +27,4 @@ def evaluate_model(
         metrics=metrics.path,
     )
     metrics.metadata.update(result.metrics)
+    show_classes(verdict.path, classification)

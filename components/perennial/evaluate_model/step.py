@@ -1,9 +1,12 @@
 """The step `evaluate_model`: score challenger and champion on the test rows and decide."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
+from perennial.contracts.gate import Verdict
 from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger, scalars_of
 from perennial.steps.decorator import StepResult, pipeline_step
@@ -35,3 +38,27 @@ def evaluate_model_step(
         metrics=scalars_of(decided),
         summary=decided.summary,
     )
+
+
+class ClassificationView(Protocol):
+    """Kubeflow's artifact with a confusion matrix and a ROC curve."""
+
+    def log_confusion_matrix(self, categories: list[str], matrix: list[list[int]]) -> None:
+        """Rows are the true classes."""
+
+    def log_roc_curve(self, fpr: list[float], tpr: list[float], threshold: list[float]) -> None:
+        """Points of the curve."""
+
+
+def show_classes(verdict: str, view: ClassificationView) -> None:
+    """Show the challenger's classes on the test rows, where the task has classes."""
+    found = Verdict.read(Path(verdict)).classification
+    if found is None:
+        return
+    view.log_confusion_matrix(
+        [str(name) for name in found.classes], [list(row) for row in found.counts]
+    )
+    if found.roc:
+        columns: Sequence[Sequence[float]] = list(zip(*found.roc, strict=True))
+        false, true, thresholds = (list(column) for column in columns)
+        view.log_roc_curve(false, true, thresholds)

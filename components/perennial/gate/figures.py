@@ -5,18 +5,22 @@ from datetime import datetime, time
 
 import numpy as np
 import polars as pl
+from sklearn.metrics import roc_curve
 
 from perennial.contracts.block import BlockFile
 from perennial.contracts.data import DataSection, Split
-from perennial.contracts.gate import BlockPerformance, CalibrationBin, Figure
+from perennial.contracts.gate import BlockPerformance, CalibrationBin, Classification, Figure
 from perennial.data.dataset import Dataset, block_start
 from perennial.engine.evaluation.scoring import Scored, concatenated
 from perennial.engine.metrics.catalogue import named_metrics
-from perennial.engine.metrics.classification import CLASSES
+from perennial.engine.metrics.classification import CLASSES, Codes, answers_of
+from perennial.engine.metrics.metric import Floats
 from perennial.engine.metrics.probabilities import sureness
 from perennial.gate.comparison import Contender, Match, figure_of
 
 CALIBRATION_BINS = 10
+ROC_POINTS = 101
+SHOWN_CLASSES = 24  # Kubeflow draws up to 46 in a matrix
 
 
 def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:
@@ -42,6 +46,38 @@ def calibration_of(contender: Contender) -> tuple[CalibrationBin, ...]:
         )
         for part in np.array_split(order, CALIBRATION_BINS)
         if len(part)
+    )
+
+
+def classification_of(contender: Contender) -> Classification | None:
+    """Return the confusion matrix and, for two classes, the ROC curve; None without classes."""
+    if contender.task.kind not in CLASSES:
+        return None
+    predictions, labels = contender.scored.predictions, contender.scored.labels
+    truth, answers = labels.astype(np.int64), answers_of(predictions)
+    found, rows = np.unique(np.concatenate([truth, answers]), return_counts=True)
+    shown = np.sort(found[np.argsort(-rows, kind="stable")[:SHOWN_CLASSES]])
+    inside = np.isin(truth, shown) & np.isin(answers, shown)
+    places = np.searchsorted(shown, truth[inside]), np.searchsorted(shown, answers[inside])
+    counts = np.zeros((len(shown), len(shown)), dtype=np.int64)
+    np.add.at(counts, places, 1)
+    return Classification(
+        classes=tuple(shown.tolist()),
+        counts=tuple(tuple(row) for row in counts.tolist()),
+        roc=_roc(predictions, truth) if contender.task.kind == "binary" else (),
+    )
+
+
+def _roc(scores: Floats, truth: Codes) -> tuple[tuple[float, float, float], ...]:
+    """Return a few points of the curve; none where a class is missing."""
+    if len(np.unique(truth)) < 2:
+        return ()
+    false, true, thresholds = roc_curve(truth, scores)
+    thresholds[0] = max(1.0, float(scores.max()))  # infinity, which no dashboard takes
+    at = np.unique(np.linspace(0, len(false) - 1, min(ROC_POINTS, len(false))).astype(np.int64))
+    return tuple(
+        (float(x), float(y), float(z))
+        for x, y, z in zip(false[at], true[at], thresholds[at], strict=True)
     )
 
 

@@ -34,7 +34,13 @@ from perennial.gate.comparison import (
 )
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.decision import Evidence, RareClass, judge, summarize
-from perennial.gate.figures import calibration_error_of, calibration_of, figures_of, performance_of
+from perennial.gate.figures import (
+    calibration_error_of,
+    calibration_of,
+    classification_of,
+    figures_of,
+    performance_of,
+)
 from perennial.gate.power import reach_line, reach_of
 from perennial.gate.repeats import Days, PastTest, claim_test, days_of
 from perennial.gate.report import write_report
@@ -151,6 +157,7 @@ def _verdict(
         test_blocks=evidence.test_blocks,
         performance_reference=performance,
         figures=tuple(evidence.figures),
+        classification=classification_of(match.challenger),
         calibration=curves["challenger"],
         champion_calibration=curves.get("champion", ()),
         expected_calibration_errors={
@@ -171,9 +178,11 @@ def _rare_class(challenger: Contender, blocks: Blocks) -> RareClass | None:
 
 def scalars_of(verdict: Verdict) -> dict[str, float]:
     """Return a verdict's scalars for dashboards."""
-    values = {"promote": float(verdict.promote)}
+    values = {"promote": float(verdict.promote), "test/rows": float(verdict.test_rows)}
     for comparison in verdict.comparisons:
         values[f"test/{comparison.metric}"] = comparison.challenger
+        if comparison.champion is not None:
+            values[f"test/{comparison.metric}_champion"] = comparison.champion
         if comparison.improvement is not None:
             values[f"test/{comparison.metric}_improvement"] = comparison.improvement.estimate
     if verdict.reach is not None:

@@ -34,6 +34,7 @@ from perennial.registry.champion_records import ChampionMovedError
 from perennial.registry.model_card import CardContent, model_card, trigger_name
 from perennial.registry.model_registry import CHALLENGER, CHAMPION, ModelRegistry
 from perennial.registry.version_files import ModelVersion, digests_of
+from perennial.steps.stored_steps import StoredRun
 
 Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ def trace_lineage(
             action="start the run through `perennial run`, which passes the resolved contract",
         )
     diff = uncommitted(environment)
+    stored = StoredRun(environment.store_uri, environment.run_id)
     return Lineage(
         contract_digest=hashlib.sha256(contract.encode()).hexdigest(),
         snapshot_digest=snapshot_digest,
@@ -119,7 +121,7 @@ def trace_lineage(
         seed=seed,
         run_id=environment.run_id,
         tracking_run_id=tracking_run_id,
-        trigger=_object("trigger", trigger),
+        trigger=_object("trigger", stored.claim_trigger(trigger)),
         parent_version=parent_version,
     )
 

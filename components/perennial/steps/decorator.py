@@ -2,9 +2,11 @@
 
 import hashlib
 import inspect
+import json
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from pydantic import Field, FiniteFloat, JsonValue, ValidationError
 
 from perennial.clients.object_store import copy_tree, sha256_of_file
 from perennial.clients.outages import waiting_out_outages
-from perennial.contracts.artifact import write_atomically
+from perennial.contracts.artifact import documents_in, write_atomically
 from perennial.contracts.environment import (
     NO_RUN,
     POD_NAME,
@@ -37,7 +39,7 @@ from perennial.contracts.user_code import (
 from perennial.steps.journal import Journal
 from perennial.steps.lease import follow_lease
 from perennial.steps.parameters import resolve
-from perennial.steps.stored_steps import StoredRun, StoredStep, is_final
+from perennial.steps.stored_steps import SHOWN, StoredRun, StoredStep, is_final
 
 P = ParamSpec("P")
 RESULT_FILE = "result.json"
@@ -172,6 +174,19 @@ class _Attempt:
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
         log = str(self.folder / "log.txt") if self.folder else ""
+        if self.stored is not None:
+            descriptor, log = tempfile.mkstemp(suffix=".log")
+            os.close(descriptor)
+        try:
+            with self._recording(log):
+                yield
+        finally:
+            if self.stored is not None:
+                self.stored.write_log(self.name, Path(log))
+                Path(log).unlink()
+
+    @contextmanager
+    def _recording(self, log: str) -> Iterator[None]:
         self.journal.append("step_started", step=self.name, key=self.key, log=log)
         with _logging_to(log):
             if self.stored is not None:
@@ -185,6 +200,9 @@ class _Attempt:
                 self._clean_up_after(error)
                 if self.folder is not None:  # on a cluster the error itself is printed, once
                     logging.getLogger(__name__).exception("step=%s failed", self.name)
+                elif log:
+                    with Path(log).open("a") as file:
+                        file.write(f"{_readable(error)}\n")
                 self.journal.append(
                     "step_failed",
                     step=self.name,
@@ -242,7 +260,11 @@ class _Attempt:
                 "status": "finished",
                 "ended": time.time(),
                 "summary": result.summary,
-                "parameters": result.parameters,
+                "results": {
+                    name: json.dumps(documents_in(path)[name])
+                    for name, path in self.outputs.items()
+                    if name in SHOWN
+                },
             }
             self.stored.write(self._record.model_copy(update=ended), self._page())
         metrics: dict[str, JsonValue] = dict(result.metrics)

@@ -25,6 +25,7 @@ _MARK = re.compile(r"[${[p]")
 # A step gets at most two such texts, contract and trigger, whose quotes are escaped twice. KFP's
 # record of a run repeats the contract for each step.
 CARRIED_BYTES = 16 * 1024
+SHOWN_CHARACTERS = 120
 ADDRESS = re.compile(r"(?P<store>.+)/(?P<key>parcels/(?P<digest>[0-9a-f]{64})\.json)")
 
 
@@ -70,6 +71,8 @@ class LargeParameter:
     text: str
     store_uri: str
     """The object store, which whoever starts the run and the step can both access."""
+    is_stored: bool = False
+    """Whether it travels by its address although it is short enough."""
 
     @property
     def value(self) -> str:
@@ -79,22 +82,22 @@ class LargeParameter:
             PerennialError: something on the way would change the text, and it is not JSON.
         """
         encoded = encode_parameter(self.text)
-        if len(encoded.encode()) <= CARRIED_BYTES:
+        if len(encoded.encode()) <= CARRIED_BYTES and not self.is_stored:
             return encoded
         return f"{self.store_uri.rstrip('/')}/{self._key}"
 
     @property
     def exists_in_store(self) -> bool:
-        """Whether the text is short, or is stored already."""
+        """Whether the text travels as itself, or is stored already."""
         if ADDRESS.fullmatch(self.value) is None:
             return True
         return open_store(self.store_uri).read(self._key) == self.text.encode()
 
     def store(self) -> str:
-        """Store the text if it is long; return what KFP carries: the text or its address.
+        """Store the text if its address travels; return what KFP carries: the text or its address.
 
         Raises:
-            PerennialError: it is long and the store cannot be written to.
+            PerennialError: it is to be stored and the store cannot be written to.
         """
         value = self.value
         if ADDRESS.fullmatch(value):
@@ -104,6 +107,18 @@ class LargeParameter:
     @property
     def _key(self) -> str:
         return f"parcels/{hashlib.sha256(self.text.encode()).hexdigest()}.json"
+
+
+def shown_parameter(text: str) -> str:
+    """Return a short text for people who compare runs in the dashboard; no step depends on it."""
+    text = " ".join(text.split())
+    text = text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+    return text if REPLACED.search(text) is None else encode_parameter(json.dumps(text))
+
+
+def shown_text(value: str) -> str:
+    """Return the text that `shown_parameter` got."""
+    return str(json.loads(value)) if value.startswith('"') else value
 
 
 def resolve(value: str) -> str:

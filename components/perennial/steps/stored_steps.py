@@ -5,19 +5,21 @@ made, `perennial status` and `--wait` print the reasons, and a retry finds the e
 only repeat.
 """
 
+import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from perennial.clients.object_store import open_store
+from perennial.clients.object_store import ConflictError, open_store
 from perennial.clients.outages import is_outage, single_attempts
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, canonical_json
 
+SHOWN = ("decision", "drift", "verdict", "registration")
 logger = logging.getLogger(__name__)
 
 
@@ -32,8 +34,8 @@ class StoredStep(Section):
     pod: str = ""
     """The step's pod, by which its end is found when it was killed."""
     summary: str = ""
-    parameters: dict[str, bool] = Field(default_factory=dict)
-    """What it decided, such as `promote`."""
+    results: dict[str, str] = Field(default_factory=dict)
+    """What the run's verdict is made of, as JSON texts: `SHOWN` among its outputs."""
     problem: str = ""
     evidence: str = ""
     action: str = ""
@@ -55,18 +57,6 @@ class StoredStep(Section):
         )
 
 
-def verdict_of(records: Sequence[StoredStep]) -> str:
-    """Return the outcome of an ended run in a word: that of a failed step, else what it decided."""
-    for status, word in (("failed", "Failed"), ("cancelled", "Cancelled")):
-        if any(record.status == status for record in records):
-            return word
-    decided = {name: value for record in records for name, value in record.parameters.items()}
-    # `register_model` decides last: the champion may have moved meanwhile.
-    if decided.get("champion", decided.get("promote")) is not None:
-        return "Promoted" if decided.get("champion", decided["promote"]) else "Champion kept"
-    return "Not retrained" if decided.get("retrain") is False else ""
-
-
 def is_final(error: BaseException) -> bool:
     """Whether the same attempt on the same inputs would fail again: the user must act first."""
     return isinstance(error, PerennialError) and not is_outage(error)
@@ -80,6 +70,7 @@ class StoredRun:
 
     def __init__(self, store_uri: str, run_id: str) -> None:
         self.store_uri = store_uri
+        self._run_id = run_id
         self._folder = f"reports/{run_id}"
 
     def write(self, record: StoredStep, page: bytes | None = None) -> str:
@@ -97,6 +88,25 @@ class StoredRun:
             return f"{self.store_uri.rstrip('/')}/{key}"
         return ""
 
+    def write_log(self, step: str, log: Path) -> None:
+        """Store a step's log, which outlives its pod."""
+        with _logged(f"the log of the step {step}"):
+            open_store(self.store_uri).upload(f"{self._folder}/{step}.log", log)
+
+    def logs(self) -> dict[str, str]:
+        """Return step → log, of the steps that ended, in the order in which they began.
+
+        Raises:
+            PerennialError: the store cannot be read.
+        """
+        store = open_store(self.store_uri)
+        found = {}
+        for record in self.steps():
+            content = store.read(f"{self._folder}/{record.step}.log")
+            if content is not None:
+                found[record.step] = content.decode(errors="replace")
+        return found
+
     def page(self, name: str) -> str | None:
         """Return a stored page."""
         content = open_store(self.store_uri).read(f"{self._folder}/{name}.html")
@@ -106,6 +116,28 @@ class StoredRun:
         """Store who cancels the run: Kubeflow does not record it."""
         with _logged("who cancelled the run"):
             open_store(self.store_uri).write(f"{self._folder}/cancelled-by", by.encode())
+
+    def claim_trigger(self, trigger: str) -> str:
+        """Return a trigger, marked as a clone's if another run was started with it first.
+
+        The dashboard's "Clone run" passes the parameters of the first run on as they are.
+        """
+        try:
+            found = json.loads(trigger)
+        except ValueError:
+            return trigger  # whoever reads it reports that
+        request = found.get("request") if isinstance(found, dict) else None
+        if not isinstance(request, str):
+            return trigger
+        with _logged("the request that started the run"):
+            store, key = open_store(self.store_uri), f"reports/requests/{request}"
+            try:
+                store.replace(key, self._run_id.encode(), previous=None)
+            except ConflictError:
+                first = (store.read(key) or b"").decode(errors="replace")
+                if first != self._run_id:
+                    return canonical_json({"trigger": "clone", "of_run": first, "original": found})
+        return trigger
 
     def cancelled_by(self) -> str:
         """Return who cancelled the run; empty where that is not recorded."""

@@ -33,6 +33,10 @@ def train_model_step(*, contract: str, snapshot: str, training: str, report: str
     with ThreadPoolExecutor(1) as opener:
         tracking = opener.submit(join_tracking, environment, settings.model.name)
         if is_reused:
+            logger.info(
+                "training=%s was finished before, by an equal run: its result is used again",
+                job.fingerprint[:16],
+            )
             remove_encoded_data(job)
         else:
             launcher = open_launcher(settings.resources, environment)

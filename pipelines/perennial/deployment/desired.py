@@ -1,22 +1,27 @@
 """Desired: the state that one contract asks for, and the metadata to find it by."""
 
 import hashlib
+import json
+import logging
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
+import yaml
 from pydantic import JsonValue
 
+from perennial.clients.outages import single_attempts
 from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.deployment.placement import place
 from perennial.deployment.profile import Profile, check_address, with_seconds
-from perennial.steps.parameters import LargeParameter, encode_parameter
+from perennial.steps.parameters import LargeParameter, encode_parameter, shown_parameter
 
+logger = logging.getLogger(__name__)
 Kind = Literal["monitoring", "training"]
 KINDS: tuple[Kind, ...] = ("monitoring", "training")
 PIPELINE_OF: dict[Kind, str] = {
@@ -29,17 +34,42 @@ MARK = re.compile(
 )
 
 
+# Of Kubeflow's own pods and pauses, measured on a live server: see k8s/scaling.md.
+DRIVER_SECONDS, TASK_SECONDS = 10, 20
+
+
+def count_tasks(spec: dict[str, Any], dag: dict[str, Any] | None = None) -> tuple[int, int]:
+    """Return the tasks of a compiled pipeline that execute something, and its nested levels."""
+    tasks = levels = 0
+    for task in (dag or spec["root"]["dag"])["tasks"].values():
+        component = spec["components"][task["componentRef"]["name"]]
+        if "dag" not in component:
+            tasks += 1
+            continue
+        inner = count_tasks(spec, component["dag"])
+        tasks, levels = tasks + inner[0], max(levels, 1 + inner[1])
+    return tasks, levels
+
+
 @dataclass(frozen=True)
 class DesiredPipeline:
     """A compiled and placed pipeline; its version's name is its content's digest."""
 
     name: str
     package: str
+    description: str = ""
 
     @property
     def version(self) -> str:
         """Equal for equal content, so that the same deployment uploads nothing twice."""
         return hashlib.sha256(self.package.encode()).hexdigest()[:12]
+
+    @property
+    def floor(self) -> str:
+        """Return how long a run takes at least, whatever its steps do."""
+        tasks, levels = count_tasks(next(iter(yaml.safe_load_all(self.package))))
+        seconds = DRIVER_SECONDS * (1 + levels) + TASK_SECONDS * tasks
+        return f"{self.name}: up to {tasks} tasks, of which Kubeflow itself takes {seconds} s"
 
 
 @dataclass(frozen=True)
@@ -110,10 +140,12 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             action="put the dataset into an object store, such as s3://bucket/flights",
         )
     _refuse_what_no_step_can_do(contract, profile)
-    stored = LargeParameter(contract.to_json(), profile.stores.store_uri)
+    stored = _travelling(contract, profile.stores.store_uri)
     pipelines = tuple(
-        DesiredPipeline(name.replace("_", "-"), place(_compiled(name), profile))
-        for name in PIPELINES
+        DesiredPipeline(
+            name.replace("_", "-"), place(_compiled(name), profile), pipeline.description or ""
+        )
+        for name, pipeline in PIPELINES.items()
     )
     by_name = {pipeline.name: pipeline.version for pipeline in pipelines}
     versions: dict[Kind, str] = {kind: by_name[PIPELINE_OF[kind]] for kind in KINDS}
@@ -123,7 +155,7 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             name=f"{contract.model.name} {kind}",
             cron=with_seconds(cron),
             versions=versions,
-            parameters=parameters_of(kind, stored.value, '{"trigger":"schedule"}'),
+            parameters=parameters_of(kind, stored.value, stored.text, '{"trigger":"schedule"}'),
             service_account=profile.pods.service_account,
             pipeline_root=profile.stores.pipeline_root,
         )
@@ -153,13 +185,39 @@ def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
         )
 
 
-def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
-    """Return the parameters of a pipeline: a contract as `LargeParameter` gives it, and why.
+def _travelling(contract: Contract, store_uri: str) -> LargeParameter:
+    """Return the contract as its address, which people who compare runs can read past.
+
+    One that is short travels as itself where this machine cannot read the store.
+    """
+    text = contract.to_json()
+    by_address = LargeParameter(text, store_uri, is_stored=True)
+    as_itself = LargeParameter(text, store_uri)
+    if as_itself.value == by_address.value:
+        return by_address
+    try:
+        with single_attempts():
+            _ = by_address.exists_in_store
+    except PerennialError as error:
+        logger.info("the contract travels as itself: %s", error.problem)
+        return as_itself
+    return by_address
+
+
+def parameters_of(kind: Kind, carried: str, contract: str, trigger: str) -> dict[str, str]:
+    """Return the parameters of a pipeline: what carries the contract, why, and what people compare.
 
     Monitoring finds its trigger itself.
     """
-    carried = {"trigger": encode_parameter(trigger)} if kind == "training" else {}
-    return {"contract": contract} | carried
+    sections, why = json.loads(contract), json.loads(trigger)
+    asked = {"trigger": encode_parameter(trigger)} if kind == "training" else {}
+    return {
+        "contract": carried,
+        **asked,
+        "model": sections["model"]["name"],
+        "data": shown_parameter(sections["data"]["uri"]),
+        "reason": shown_parameter(why.get("reason") or why["trigger"]),
+    }
 
 
 @dataclass(frozen=True)

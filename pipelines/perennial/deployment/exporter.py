@@ -4,6 +4,7 @@ Moments are exported as Unix times, never as ages: `time() - x` is the age when 
 this process has died. What cannot be read fails the scrape, so `up` shows it; no value is invented.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing_extensions import override
 
 from perennial.clients.object_store import ObjectStore, open_store
 from perennial.clients.pipeline_api import PipelineRun, Schedule
-from perennial.contracts.environment import Environment
+from perennial.contracts.environment import TRACKING_URI, Environment
 from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
 from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
 from perennial.deployment.operations import TargetCluster
@@ -25,6 +26,7 @@ from perennial.registry.version_files import FINGERPRINT_TAG
 
 SEEN_RUNS = 20
 """The newest ones of a model in which its last monitoring and training are looked for."""
+BOUNDED_WAIT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 SERIES = {
     "champion_registered_timestamp_seconds": ("When the champion was registered", ["version"]),
     "schedule_enabled": ("Whether a deployed schedule starts runs", ["kind"]),
@@ -103,9 +105,16 @@ def deployed_models(target: TargetCluster) -> dict[str, dict[str, Schedule]]:
 
 
 def collectors(target: TargetCluster) -> CollectorRegistry:
-    """Return the collectors of this process, with the addresses of a profile."""
+    """Return the collectors of this process, with the addresses of a profile.
+
+    `MLFLOW_TRACKING_URI` names another address of MLflow, such as that of a port-forward.
+    """
     stores = target.profile.stores
-    environment = Environment(stores.store_uri, stores.tracking_uri, "exporter", None, "", "", "")
+    # MLflow's own seven retries take four minutes where the profile's address is of the cluster.
+    for name, value in BOUNDED_WAIT.items():
+        os.environ.setdefault(name, value)
+    tracking = os.environ.get(TRACKING_URI) or stores.tracking_uri
+    environment = Environment(stores.store_uri, tracking, "exporter", None, "", "", "")
     registry = CollectorRegistry()
     registry.register(
         ModelCollector(target, open_registry(environment), open_store(stores.store_uri))

@@ -6,6 +6,7 @@ from urllib3.exceptions import HTTPError
 
 from perennial.clients.cluster import FORBIDDEN, PODS, ApiError, Cluster, Object
 from perennial.contracts.errors import PerennialError
+from perennial.steps.stored_steps import StoredRun
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
     RUN_LABEL,
@@ -18,18 +19,27 @@ CONTAINERS = ("main", "pytorch", "node")
 """Containers of a step, a PyTorchJob's pod and a TrainJob's pod."""
 
 
-def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str]:
+def run_log_lines(
+    cluster: Cluster, run_id: str, step: str = "", store_uri: str = ""
+) -> Iterator[str]:
     """Yield each line of a run's pods, in the order of their creation; a running pod is followed.
 
     Of a step, such as `train_model`, only pods whose place in the pipeline contains it; training
-    pods belong to that one.
+    pods belong to that one. Of a run whose pods are gone, the logs that the steps have stored.
 
     Raises:
-        PerennialError: none of the run's pods is left, or none matches.
+        PerennialError: neither pods nor stored logs of the run are left, or none matches.
     """
     steps = [pod for pod in cluster.list(PODS, f"{KFP_RUN_LABEL}={run_id}") if not _is_driver(pod)]
     jobs = _training_pods(cluster, run_id)
     if not steps and not jobs:
+        stored = StoredRun(store_uri, run_id).logs() if store_uri else {}
+        found_logs = {name: log for name, log in stored.items() if step in name}
+        if found_logs:
+            for name, log in found_logs.items():
+                yield f"── {name} (stored)"
+                yield from log.splitlines()
+            return
         raise PerennialError(
             f"no pod of the run {run_id} is left in {cluster.namespace}",
             evidence="pods are removed some time after a run; the dashboard keeps the reports of "

@@ -103,7 +103,9 @@ def submit(target: TargetCluster, contract: Contract, request: RunRequest) -> st
     desired = desire(contract, target.profile)
     list(apply(target.api, desired, kinds=()))
     version = observe(target.api, desired).versions[PIPELINE_OF[request.kind]]
-    return _start(target, desired.experiment, version, desired.contract.value, request)
+    carried = desired.contract
+    parameters = parameters_of(request.kind, carried.value, carried.text, request.trigger)
+    return _start(target, desired.experiment, version, parameters, request)
 
 
 def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> str:
@@ -114,7 +116,8 @@ def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> st
             in the object store any more.
     """
     newest = target.deployed(model)
-    resolve(newest.parameters["contract"])
+    carried = newest.parameters["contract"]
+    contract = resolve(carried)  # before anything is started
     version = _deployed_version(target, newest, request.kind)
     if version is None:
         raise PerennialError(
@@ -122,7 +125,8 @@ def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> st
             evidence=f"{PIPELINE_OF[request.kind]} does not contain the version of {newest.name!r}",
             action="deploy the contract again",
         )
-    return _start(target, model, version, newest.parameters["contract"], request)
+    parameters = parameters_of(request.kind, carried, contract, request.trigger)
+    return _start(target, model, version, parameters, request)
 
 
 def switch(target: TargetCluster, model: str, *, enabled: bool) -> list[Schedule]:
@@ -244,6 +248,12 @@ def _newest_lines(target: TargetCluster, run_id: str) -> Iterator[str]:
     yield from reason_lines(target.profile.stores.store_uri, run)
 
 
+def run_lines(target: TargetCluster, model: str) -> list[str]:
+    """A model's newest runs."""
+    runs = target.api.runs(target.experiment(model), limit=SHOWN_RUNS)
+    return [f"{model} on {target.profile.server.pipelines_url}", *map(_run_line, runs)]
+
+
 def difference(target: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:
     """Yield the changes of a deployment to schedules, contract, images and pods, line by line."""
     deployed = [each for kind in KINDS for each in observed.of_kind(kind)[-1:]]
@@ -276,7 +286,11 @@ def _deployed_version(
 
 
 def _start(
-    target: TargetCluster, model: str, version: PipelineVersion, contract: str, request: RunRequest
+    target: TargetCluster,
+    model: str,
+    version: PipelineVersion,
+    parameters: dict[str, str],
+    request: RunRequest,
 ) -> str:
     experiment = target.experiment(model)
     under_way = target.api.unfinished_runs(experiment)
@@ -289,12 +303,21 @@ def _start(
     new = NewRun(
         name=f"{model} {request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
         version=version,
-        parameters=parameters_of(request.kind, contract, request.trigger),
+        parameters=_known(target, version, parameters),
         description=request.trigger,  # monitoring finds a trigger of its own, and takes none
         service_account=target.profile.pods.service_account,
         pipeline_root=target.profile.stores.pipeline_root,
     )
     return target.api.start_run(experiment, new)
+
+
+def _known(
+    target: TargetCluster, version: PipelineVersion, parameters: dict[str, str]
+) -> dict[str, str]:
+    """Leave out parameters that the version of an earlier deployment does not have."""
+    spec = next(iter(target.api.version_documents(version)), {})
+    names = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
+    return {name: value for name, value in parameters.items() if name in names}
 
 
 def _terminate(target: TargetCluster, run: PipelineRun) -> bool:

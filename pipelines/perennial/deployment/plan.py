@@ -51,7 +51,7 @@ class Observed:
     busy: frozenset[str] = frozenset()
     """Schedules of which a run is under way."""
     contract_is_stored: bool = True
-    """Whether a contract that is too long for KFP lies in the object store."""
+    """Whether a contract whose address travels lies in the object store."""
 
     def of_kind(self, kind: Kind | None) -> list[Schedule]:
         """Return the schedules of a kind, oldest first; None for those that people made by hand."""
@@ -107,8 +107,9 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
         name, version = pipeline.name, pipeline.version
         pipeline_id = observed.pipelines.get(name)
         if pipeline_id is None:
-            about = "Made by `perennial deploy`."
-            create = partial(PipelineApi.create_pipeline, name=name, description=about)
+            create = partial(
+                PipelineApi.create_pipeline, name=name, description=pipeline.description
+            )
             actions.append(Action(f"create the pipeline {name}", create))
         if name not in observed.versions:
             upload = partial(
@@ -119,11 +120,11 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
             )
             actions.append(Action(f"upload version {version} of {name}", upload))
     if not observed.contract_is_stored:
-        text = f"store the contract, which is too long for KFP, as {desired.contract.value}"
+        text = f"store the contract as {desired.contract.value}"
         actions.append(Action(text, lambda _: desired.contract.store()))
     if observed.experiment_id is None:
         model = desired.experiment
-        about = f"Everything about the model {model}."
+        about = f"Trainings and monitoring of the model {model}."
         create = partial(PipelineApi.create_experiment, name=model, description=about)
         actions.append(Action(f"create the experiment {model}", create))
     for kind in kinds:

@@ -2,8 +2,9 @@
 
 import getpass
 import json
+import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from unicodedata import category
 
 from pydantic import JsonValue
@@ -25,6 +26,8 @@ class RunRequest:
     """Evidence of another system, a JSON object; empty for a person."""
     force: bool = False
     """Also while another run of the model is under way."""
+    request: str = field(default_factory=lambda: secrets.token_hex(8))
+    """By which a run that is cloned in the dashboard is told from the first one."""
 
     @property
     def trigger(self) -> str:
@@ -54,7 +57,7 @@ class RunRequest:
                 )
             value = {"trigger": "event", "evidence": seen}
         try:
-            text = canonical_json({**value, "reason": self.reason})
+            text = canonical_json({**value, "reason": self.reason, "request": self.request})
         except (ValueError, RecursionError) as error:  # NaN, infinity
             raise PerennialError(
                 "the evidence cannot be written as JSON",

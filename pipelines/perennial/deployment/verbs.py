@@ -62,6 +62,7 @@ def deploy(
         nothing = "no difference in schedules, contract, images and pods"
         print("\n".join(difference(cluster, desired, observed)) or nothing)
     print_lines(plan_warnings(desired, observed))
+    print_lines(pipeline.floor for pipeline in desired.pipelines)
     if not actions:
         print("nothing to do: the cluster holds what the contract and the profile ask for")
         return 0
@@ -231,9 +232,9 @@ def logs(
     from perennial.deployment.logs import run_log_lines
     from perennial.deployment.profile import load_profile
 
-    namespace = load_profile(profile).server.namespace
-    cluster = Cluster.connect(ClusterAddress.read(), namespace)
-    return print_lines(run_log_lines(cluster, run, step))
+    loaded = load_profile(profile)
+    cluster = Cluster.connect(ClusterAddress.read(), loaded.server.namespace)
+    return print_lines(run_log_lines(cluster, run, step, loaded.stores.store_uri))
 
 
 def cancel(run: RunId, profile: ProfileFile) -> int:
@@ -264,14 +265,34 @@ def undeploy(
 
 
 def show_status(profile: Path, model: str) -> int:
-    """Print `status --profile`."""
+    """Print `status --profile`: of one model, or of all that are deployed."""
     from perennial.deployment.operations import status_lines
 
-    if not model:
+    target = _connect(profile)
+    return print_lines(
+        line for each in _models(target, model) for line in status_lines(target, each)
+    )
+
+
+def show_runs(profile: Path, model: str) -> int:
+    """Print `runs --profile`: the newest of one model, or of all that are deployed."""
+    from perennial.deployment.operations import run_lines
+
+    target = _connect(profile)
+    return print_lines(line for each in _models(target, model) for line in run_lines(target, each))
+
+
+def _models(target: "TargetCluster", model: str) -> list[str]:
+    from perennial.deployment.exporter import deployed_models
+
+    found = [model_of(model)] if model else sorted(deployed_models(target))
+    if not found:
         raise PerennialError(
-            "`status --profile` needs a model", action="perennial status MODEL --profile PROFILE"
+            "no model is deployed with a schedule",
+            evidence=f"asked {target.profile.server.pipelines_url}",
+            action="name the model, or `perennial deploy` its contract",
         )
-    return print_lines(status_lines(_connect(profile), model_of(model)))
+    return found
 
 
 def _content(path: Path) -> bytes:

@@ -130,7 +130,7 @@ def test_who_cancelled_a_run_stands_on_its_page(cluster, stored, tmp_path):
     cluster.handler.served = cluster.handler.served | {"workflows"}
     add_pod(cluster, "train-model", "Failed", "Error", 143)
     clean_up_step(model="flights", report=str(tmp_path / "run.html"))
-    assert "Cancelled by ada" in (tmp_path / "run.html").read_text()
+    assert "The run was stopped at train_model by ada." in (tmp_path / "run.html").read_text()
     assert stored.step("train_model").status == "cancelled"
 
 
@@ -140,3 +140,11 @@ def test_a_service_account_that_may_not_read_workflows_still_gets_a_page(cluster
     cluster.handler.served = cluster.handler.served | {"workflows"}
     clean_up_step(report=str(tmp_path / "run.html"))
     assert "its pod is gone" in (tmp_path / "run.html").read_text()
+
+
+def test_the_page_of_a_clone_names_the_run_that_it_was_made_of(cluster, stored, tmp_path):
+    trigger = '{"trigger":"manual","request":"a1","reason":"odd"}'
+    StoredRun(stored.store_uri, "run-0").claim_trigger(trigger)
+    stored.write(StoredStep(step="train_model", status="finished", began=3.0))
+    clean_up_step(reason="odd", trigger=trigger, report=str(tmp_path / "run.html"))
+    assert "a clone of the run run-0, whose reason was: odd" in (tmp_path / "run.html").read_text()

@@ -1,14 +1,17 @@
 """What a model measures by itself: with an interval, and with how true its probabilities are."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
+from kfp import dsl
 
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import load_task
 from perennial.gate.comparison import Contender, Match
-from perennial.gate.figures import calibration_of, figures_of
+from perennial.gate.figures import calibration_of, classification_of, figures_of
 from small_models import OPTIONS, TASK, stream, write_snapshot
 
 ROWS, DAYS = 1000, 20
@@ -76,3 +79,26 @@ def test_calibration_of_many_classes_uses_the_answer(task):
 def test_tasks_without_probabilities_have_no_calibration(task, guesses):
     task.kind = "regression"
     assert calibration_of(contender(task, *guesses)) == ()
+
+
+def test_the_confusion_matrix_and_the_roc_curve_are_ones_that_kubeflow_takes(task, guesses):
+    predictions, labels = guesses
+    found = classification_of(contender(task, predictions, labels))
+    assert found.classes == (0, 1)
+    assert np.sum(found.counts) == ROWS
+    assert found.counts[1][1] == (labels & (predictions > 0.5)).sum()
+    false, true, thresholds = zip(*found.roc, strict=True)
+    assert (false[0], true[0], false[-1], true[-1]) == (0.0, 0.0, 1.0, 1.0)
+    assert np.isfinite(thresholds).all()
+    assert 10 < len(found.roc) <= 101
+    shown = dsl.ClassificationMetrics()
+    shown.log_confusion_matrix([str(name) for name in found.classes], list(map(list, found.counts)))
+    shown.log_roc_curve(list(false), list(true), list(thresholds))
+    json.dumps(shown.metadata, allow_nan=False)
+
+
+def test_rows_of_one_class_have_no_curve_and_a_regression_has_neither(task, guesses):
+    predictions, labels = guesses
+    assert classification_of(contender(task, predictions, np.zeros(ROWS))).roc == ()
+    task.kind = "regression"
+    assert classification_of(contender(task, predictions, labels)) is None
