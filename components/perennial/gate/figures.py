@@ -13,14 +13,13 @@ from perennial.contracts.gate import BlockPerformance, CalibrationBin, Classific
 from perennial.data.dataset import Dataset, block_start
 from perennial.engine.evaluation.scoring import Scored, concatenated
 from perennial.engine.metrics.catalogue import named_metrics
-from perennial.engine.metrics.classification import CLASSES, Codes, answers_of
+from perennial.engine.metrics.classification import CLASSES
 from perennial.engine.metrics.metric import Floats
 from perennial.engine.metrics.probabilities import sureness
 from perennial.gate.comparison import Contender, Match, figure_of
+from perennial.gate.plots import ROC_POINTS, confusion_counts
 
 CALIBRATION_BINS = 10
-ROC_POINTS = 101
-SHOWN_CLASSES = 24  # Kubeflow draws up to 46 in a matrix
 
 
 def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:
@@ -54,21 +53,15 @@ def classification_of(contender: Contender) -> Classification | None:
     if contender.task.kind not in CLASSES:
         return None
     predictions, labels = contender.scored.predictions, contender.scored.labels
-    truth, answers = labels.astype(np.int64), answers_of(predictions)
-    found, rows = np.unique(np.concatenate([truth, answers]), return_counts=True)
-    shown = np.sort(found[np.argsort(-rows, kind="stable")[:SHOWN_CLASSES]])
-    inside = np.isin(truth, shown) & np.isin(answers, shown)
-    places = np.searchsorted(shown, truth[inside]), np.searchsorted(shown, answers[inside])
-    counts = np.zeros((len(shown), len(shown)), dtype=np.int64)
-    np.add.at(counts, places, 1)
+    classes, counts = confusion_counts(predictions, labels)
     return Classification(
-        classes=tuple(shown.tolist()),
+        classes=tuple(classes.tolist()),
         counts=tuple(tuple(row) for row in counts.tolist()),
-        roc=_roc(predictions, truth) if contender.task.kind == "binary" else (),
+        roc=_roc(predictions, labels) if contender.task.kind == "binary" else (),
     )
 
 
-def _roc(scores: Floats, truth: Codes) -> tuple[tuple[float, float, float], ...]:
+def _roc(scores: Floats, truth: Floats) -> tuple[tuple[float, float, float], ...]:
     """Return a few points of the curve; none where a class is missing."""
     if len(np.unique(truth)) < 2:
         return ()
