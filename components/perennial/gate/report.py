@@ -105,6 +105,13 @@ def _calibration_row(
 
 def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
     page.heading("Metrics on the test split")
+    if all(comparison.champion is None for comparison in verdict.comparisons):
+        page.table(
+            ("metric", "challenger"),
+            [_row(comparison)[:2] for comparison in verdict.comparisons],
+            caption="No champion was compared with.",
+        )
+        return
     page.table(
         ("metric", "challenger", "champion", "improvement", "lower bound", "upper bound"),
         [_row(comparison) for comparison in verdict.comparisons],

@@ -93,8 +93,10 @@ def failed(verdict):
     return [reason.condition for reason in verdict.reasons if not reason.held]
 
 
-def test_the_first_model_is_promoted_if_it_beats_the_baselines(judged, environment):
+def test_the_first_model_is_promoted_if_it_beats_the_baselines(judged, environment, tmp_path):
     result, verdict = judged(GOOD)
+    assert "No champion was compared with." in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "report.html").read_text().count(">none<") <= 1
     assert verdict.promote
     assert result.parameters == {"promote": True}
     assert verdict.champion_version == ""
