@@ -89,7 +89,7 @@ def _advice(points: Sequence[BatchPoint], knee: Knee, current: int) -> str:
             best = max(points, key=lambda point: point.rows_per_second)
             low, high = best.throughputs
             why = f"rounds of {best.rows} rows reach {low:,.0f} to {high:,.0f} examples/s"
-        kept = knee.earliest.rows <= current <= end
+        kept = knee.latest is None or knee.earliest.rows <= current <= end
         advice = f"keep micro_batch_size = {current}" if kept else f"try {knee.earliest.rows}"
         return f"no clear knee: {why}; {advice}, or probe again on a machine without other work"
     if knee.earliest is first:

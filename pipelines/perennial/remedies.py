@@ -202,7 +202,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
     """Return the steps that so many epochs have; with the rows of the data where they are near."""
     if value_at(draft.document, ("training", "steps")) is not None:
         return f"{REMOVE}: training.steps is set already"
-    batch = value_at(draft.document, ("training", "global_batch_size")) or 1024
+    batch = _written(draft.document, "training", "global_batch_size") or 1024
     split = value_at(draft.document, ("split",))
     shares = split if isinstance(split, dict) else {}
     rows = count_rows(draft)
@@ -222,6 +222,16 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
         return ""
     why = f"{passes:g} epochs of about {train:,.0f} training rows / {batch}"
     return _line(draft, {"training": {"steps": steps}}, loc, ("training", "steps"), why)
+
+
+def _written(document: object, section: str, name: str) -> JsonValue:
+    """Return an option's value, also where it stands under another name; None if it is not set."""
+    table = value_at(document, (section,))
+    for key, value in table.items() if isinstance(table, dict) else ():
+        synonym = find_synonym(key)
+        if key == name or (synonym is not None and synonym.path == f"{section}.{name}"):
+            return typing.cast("JsonValue", value)
+    return None
 
 
 def count_rows(draft: Draft) -> int | None:

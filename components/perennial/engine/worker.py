@@ -26,7 +26,12 @@ from perennial.contracts.environment import leave_tracking_run
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.contracts.user_code import format_traceback, no_silent_exit, user_code
+from perennial.contracts.user_code import (
+    LogFormatter,
+    format_traceback,
+    no_silent_exit,
+    user_code,
+)
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
@@ -305,11 +310,9 @@ def start_logging(job: TrainingJob, rank: int) -> None:
         if job.attempt
         else logging.FileHandler(job.logs / f"rank-{rank}.log")
     )
-    logging.basicConfig(
-        handlers=[place],
-        level=logging.INFO,
-        format=f"%(asctime)s %(levelname)s rank={rank} %(name)s %(message)s",
-    )
+    line = f"%(asctime)s %(levelname)s rank={rank} %(name)s %(message)s"
+    place.setFormatter(LogFormatter(line))
+    logging.basicConfig(handlers=[place], level=logging.INFO)
     logging.captureWarnings(True)
 
 

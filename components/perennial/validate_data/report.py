@@ -74,7 +74,7 @@ def validation_page(
 def remedies(
     expectations: Sequence[Expectation], snapshot: Snapshot, section: ExpectationsSection
 ) -> Iterator[tuple[str, str]]:
-    """Yield each remedy once: the subjects that it is for, and what to do, with lines to paste."""
+    """Yield each remedy once: the subjects that it is for, and what to do; then lines to paste."""
     subjects: dict[str, list[str]] = {}
     for each in expectations:
         subjects.setdefault(each.hint, []).append(each.subject)
@@ -86,9 +86,9 @@ def remedies(
             allowed = [*section.leakage_allow, *names]
             lines.append(f"leakage_allow = {json.dumps(allowed)}  # in [expectations]")
         if "data.meta" in hint and columns:
-            lines.append(f"meta = {json.dumps([*snapshot.data.meta, *columns])}  # in [data]")
-        written = f"; to paste: {'; or '.join(lines)}" if lines else ""
-        yield ", ".join(names), f"{hint}{written}"
+            known = [*snapshot.data.meta, *columns]
+            lines.insert(0, f"meta = {json.dumps(known)}  # in [data]")
+        yield ", ".join(names), "\n".join([hint, *lines])
 
 
 def _add_verdict(

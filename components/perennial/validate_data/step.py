@@ -49,7 +49,8 @@ def _bad_data(
         f"the data is not fit to train on: {len(failures)} critical expectations are not met",
         evidence="; ".join(f"{e.subject}: {e.expected}, observed {e.observed}" for e in failures),
         action="\n            ".join(
-            f"{subjects}: {remedy}" for subjects, remedy in remedies(failures, snapshot, section)
+            f"{subjects}: {remedy}".replace("\n", "\n              ")
+            for subjects, remedy in remedies(failures, snapshot, section)
         ),
     )
 

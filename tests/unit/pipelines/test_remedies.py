@@ -157,6 +157,11 @@ def test_steps_of_epochs_are_a_formula_where_the_rows_are_not_known(tmp_path):
     assert "steps = …  # 3 epochs = 3 x training rows / 100" in message
 
 
+def test_steps_of_epochs_count_a_batch_under_another_name(folder):
+    message = mistakes_of(folder, training("epochs = 5", 'batch_size = "100"'))
+    assert "steps = 30  # 5 epochs of about 600 training rows / 100" in message
+
+
 def test_two_mistakes_of_one_kind_are_both_listed(folder):
     message = mistakes_of(folder, training("patience = 5", "early_stopping = true"))
     assert message.count(REMOVE) == 2

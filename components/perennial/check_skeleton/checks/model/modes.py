@@ -286,7 +286,7 @@ def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
                 )
             if wrong := _describe_wrong(found, whole[:some], some):
                 return judge.failed(
-                    f"{title} {wrong}",
+                    f"{title}: {wrong}",
                     hint="a request of that size gets wrong answers: look for squeeze() without a "
                     "dimension, a view or reshape that counts on the batch's size, and means or "
                     "normalisation over dimension 0 in forward, losses or predict",
@@ -326,11 +326,11 @@ def _list_ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer
 def _describe_wrong(found: Tensor, expected: Tensor, rows: int) -> str:
     """Return what is wrong with the answers for a few rows; empty if nothing is."""
     if found.shape[:1] != (rows,) or found.shape != expected.shape:
-        return f"give shape {list(found.shape)}, among more rows {list(expected.shape)}"
+        return f"shape {list(found.shape)}, among more rows {list(expected.shape)}"
     if not found.is_floating_point():
-        return "" if torch.equal(found, expected) else "give other answers than among more rows"
+        return "" if torch.equal(found, expected) else "other answers than among more rows"
     size = float(expected.abs().nan_to_num().max()) + SAME
     difference = float((found - expected).abs().nan_to_num().max())
     if difference > SAME * size:
-        return f"give answers that differ by {difference:.2g} from those among more rows"
+        return f"answers differ by {difference:.2g} from those among more rows"
     return ""
