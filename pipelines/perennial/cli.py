@@ -42,6 +42,7 @@ from perennial.contracts.user_code import (
     user_code,
 )
 from perennial.deployment import verbs as cluster
+from perennial.first_verbs import doctor, init, schema
 from perennial.registry_commands import verbs as registry
 
 if TYPE_CHECKING:
@@ -446,7 +447,8 @@ AFTER_STOP = {
     "; a run on the cluster goes on, and `perennial cancel` ends it",
 )
 VERBS: dict[str, tuple[Verb, ...]] = {
-    "Contract": (check, options_, compile_),
+    "First steps": (init, doctor),
+    "Contract": (check, options_, schema, compile_),
     "On this machine": (sanity, probe, run, monitor, status, runs, report),
     "Registered models": (
         registry.models,

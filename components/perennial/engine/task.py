@@ -1,6 +1,7 @@
 """Task: what a user writes; the engine does everything else of a training."""
 
 import difflib
+import html
 import importlib.util
 import inspect
 import json
@@ -342,6 +343,18 @@ class Task(ABC):
     def baseline(self, rows: pl.DataFrame) -> NDArray[np.float64] | None:
         """Return predictions of a human or a rule of thumb, in `predict`'s shape, or None."""
         return None
+
+    def _repr_html_(self) -> str:
+        """Show kind, metrics, columns and options in a notebook."""
+        facts = {
+            "kind": self.kind,
+            "metrics": ", ".join(f"{name} ({way})" for name, way in self.metrics.items()),
+            "label": self.columns.label,
+            "features": ", ".join(f"{name} ({t})" for name, t in self.columns.features.items()),
+            "options": self.options.to_json(),
+        }
+        rows = (f"<tr><th>{k}</th><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
+        return f"<b>{type(self).__name__}</b><table>{''.join(rows)}</table>"
 
 
 def inputs_of(batch: Batch) -> Batch:

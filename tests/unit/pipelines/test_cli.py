@@ -62,7 +62,7 @@ def test_the_version_is_the_packages(capsys):
 @pytest.mark.parametrize(
     ("arguments", "suggestion"),
     [
-        (["sanit", "c.toml"], "Did you mean 'sanity'?"),
+        (["sanit", "c.toml"], "Did you mean 'sanity'"),
         (["deploi"], "Did you mean 'deploy'"),
         (["run", "c.toml", "--replai"], "--replay"),
         (["probe", "batchsize", "c.toml"], "batch-size"),

@@ -263,3 +263,11 @@ class StopSignal:
 
     def _request(self, signal_number: int, frame: FrameType | None) -> None:
         self._requested_here = True
+
+
+def describe_device() -> str:
+    """Return the devices that a training on this machine uses, for people."""
+    count = torch.cuda.device_count()
+    if count:
+        return f"{count} x {torch.cuda.get_device_name(0)}"
+    return f"CPU, {torch.get_num_threads()} threads a process (no GPU found)"

@@ -1,0 +1,562 @@
+"""First contract: `perennial init` writes one, and where needed a task, for the user's own data.
+
+It looks at the columns, says what it took each of them for, and never overwrites a file.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from string import Template
+from typing import Literal, TypeAlias
+
+import polars as pl
+from PIL import Image
+from pydantic import JsonValue
+
+from perennial.contract import Contract
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.data.parquet_files import LIBRARY_ERRORS
+from perennial.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
+from perennial.toml_text import toml_line
+
+Kind: TypeAlias = Literal["table", "image", "text", "custom"]
+CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
+PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".tsv")
+PICTURES = (".png", ".jpg", ".jpeg")
+LABELS = ("label", "target", "y", "class", "outcome")
+ROW_ID = "row_id"
+FEWEST_ROWS = 150  # of which 15% choose the checkpoint; 16 are needed
+# With more values than this, a column of integers is an amount; with a tenth of it, a code.
+MOST_CLASSES = 20
+# Mean rows of a category below which the tabular tasks, which want 20, would see none of them.
+ROWS_OF_A_CATEGORY = 20
+# Days of a stream below which a quarter of each month has too few test days for the gate (8).
+FEWEST_DAYS = 45
+LARGEST_SIDE = 64  # of pictures, to begin with: encoded ones take four bytes per pixel and channel
+LARGEST_BATCH = {"table": 1024, "custom": 1024, "image": 128, "text": 32}
+EPOCHS = {"table": 30, "custom": 30, "image": 15, "text": 3}
+TRAIN_SHARE, TEST_SHARE = 0.6, 0.25  # the defaults of [split]
+TASKS = {
+    "image": "perennial.tasks.image_classification:ImageClassification",
+    "text": "perennial.tasks.language_modeling:CausalLanguageModel",
+}
+SECTIONS_OF_TEXT = """
+[skeleton] # one example is a hundred predictions, so few examples suffice
+sample_rows = 96
+batch_rows = 16
+training_steps = 24
+overfit_rows = 4
+overfit_steps = 600
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is known of a column.
+
+    Attributes:
+        distinct: Number of its values, without nulls.
+        nulls: Number of missing values.
+        length: Mean characters of a text; 0 for others.
+        span: Largest minus smallest of integers; days of a time.
+    """
+
+    name: str
+    dtype: pl.DataType
+    distinct: int
+    nulls: int
+    length: float
+    span: float
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its values are texts."""
+        return self.dtype in (pl.String, pl.Categorical, pl.Enum)
+
+    @property
+    def is_class(self) -> bool:
+        """Whether its values are classes rather than amounts."""
+        few = self.dtype.is_integer() and self.distinct <= MOST_CLASSES
+        return self.is_text or self.dtype == pl.Boolean or few
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether its name is that of an identifier."""
+        return re.search(r"(?:^|_)(?:id|key|uuid)$|[a-z]I[dD]$", self.name) is not None
+
+
+@dataclass
+class Draft:
+    """A contract in the making.
+
+    Attributes:
+        notes: What was guessed, and why, for people.
+    """
+
+    kind: Kind
+    columns: dict[str, Column]
+    rows: int
+    label: str = ""
+    time: str | None = None
+    ids: list[str] = field(default_factory=list)
+    meta: list[str] = field(default_factory=list)
+    features: list[str] = field(default_factory=list)
+    options: dict[str, JsonValue] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Keep a column from the model."""
+        self.meta.append(name)
+        self.notes.append(f"meta: {name!r}, {why}")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user named; the rest is guessed."""
+
+    label: str = ""
+    time: str = ""
+    ids: tuple[str, ...] = ()
+    name: str = ""
+
+
+def columns_of_data(kind: Kind, data: Path) -> list[str]:
+    """Return the names of the columns of a file or folder, to choose a label from."""
+    return _scan(kind, data).collect_schema().names()
+
+
+def has_usual_label(columns: Sequence[str]) -> bool:
+    """Whether a column is named as labels usually are."""
+    return any(name.lower() in LABELS for name in columns)
+
+
+def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -> Iterator[str]:
+    """Write contract, schema, and where needed the data as Parquet, and a task, into a folder.
+
+    Yields what was taken for what, and what to run next.
+
+    Raises:
+        PerennialError: a file is there already, or the wishes do not fit the data.
+        BadDataError: the data cannot be read or learned from.
+    """
+    name = wishes.name or _model_name(data)
+    module = name.replace("-", "_")
+    files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
+    _refuse_existing(files)
+    try:
+        table = _scan(kind, data)
+        draft = _examine(kind, table)
+        _assign_roles(draft, wishes)
+        if kind == "image":
+            _set_picture_form(draft, table)
+        uri = str(data.resolve())
+        if _needs_copy(kind, data, draft):
+            target = folder / "data" / f"{data.stem}.parquet"
+            _refuse_existing([target])
+            if not (draft.ids or draft.time):
+                table = table.with_row_index(ROW_ID)
+                draft.ids = [ROW_ID]
+                draft.notes.append(f"ids: {ROW_ID!r}, added: no column identifies a row")
+            _write_parquet(table, target)
+            uri = "data"
+            yield f"wrote {target}: {draft.rows:,} rows, {len(draft.columns)} columns"
+    except (*LIBRARY_ERRORS, UnicodeError) as error:
+        raise BadDataError(
+            f"cannot read {data}",
+            evidence=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            action="correct it, or write it as Parquet; CSV files are UTF-8 with a header",
+        ) from error
+    if data.is_dir() and data.resolve().is_relative_to(folder.resolve()):
+        uri = data.resolve().relative_to(folder.resolve()).as_posix() if uri != "data" else uri
+    if kind == "custom":
+        write_atomically(files[1], _first_task(draft).encode())
+        yield f"wrote {files[1]}: the task, yours to change"
+    text = _contract_text(draft, name, module, uri)
+    if not (folder / SCHEMA_FILE).exists():
+        write_atomically(folder / SCHEMA_FILE, schema_text().encode())
+    write_atomically(files[0], text.encode())
+    yield f"wrote {files[0]}"
+    yield from (f"  {note}" for note in draft.notes)
+
+
+def schema_text() -> str:
+    """Return the contract's JSON schema, with which editors complete and check it."""
+    return json.dumps(Contract.model_json_schema(), indent=1, sort_keys=True) + "\n"
+
+
+def _scan(kind: Kind, data: Path) -> pl.LazyFrame:
+    """Return the rows of a file, or of a folder of files of one kind.
+
+    Raises:
+        PerennialError: there is none.
+    """
+    if not data.exists():
+        raise PerennialError(f"{data} does not exist", action="name a Parquet or CSV file")
+    if data.is_dir() and kind == "image" and (found := _labelled_pictures(data)):
+        names = [str(path) for path in found]
+        pictures = pl.DataFrame({"picture": names, "label": [path.parent.name for path in found]})
+        return _with_pictures(pictures.lazy(), Path(), found[0].parent.parent)
+    files = sorted(path for path in data.rglob("*") if path.is_file()) if data.is_dir() else [data]
+    for endings in (PARQUET, CSV):
+        chosen = [path for path in files if path.name.lower().endswith(endings)]
+        if chosen and endings == PARQUET:
+            return pl.scan_parquet(chosen)
+        if chosen:
+            with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
+                separator = max(",;\t|", key=next(lines, "").count)
+            table = pl.scan_csv(
+                chosen, separator=separator, try_parse_dates=True, infer_schema_length=None,
+                null_values=["", "NA", "NaN", "nan", "null"],
+            )  # fmt: skip
+            names = table.collect_schema().names()
+            table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
+            return _with_pictures(table, chosen[0].parent, data) if kind == "image" else table
+    raise PerennialError(
+        f"{data} holds no data that can be read",
+        evidence=f"{len(files)} files, none of which ends in {', '.join((*PARQUET, *CSV))}",
+        action="name a Parquet or CSV file, or a folder of them; for `image` also a folder with "
+        "a folder of PNG or JPEG files for each class",
+    )
+
+
+def _labelled_pictures(data: Path) -> list[Path]:
+    found = (path for path in data.glob("*/*") if path.name.lower().endswith(PICTURES))
+    return sorted(found)
+
+
+def _with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFrame:
+    """Read the files that a column names: their bytes become the column.
+
+    Raises:
+        BadDataError: one of them is not there.
+    """
+    schema = table.collect_schema()
+    for name in (name for name, dtype in schema.items() if dtype == pl.String):
+        rows = table.collect()
+        paths = [folder / path for path in rows[name] if path is not None]
+        if not paths or not paths[0].name.lower().endswith(PICTURES):
+            continue
+        if lost := [path for path in paths if not path.is_file()]:
+            raise BadDataError(
+                f"{len(lost)} of the pictures that {source} names do not exist",
+                evidence=f"such as {lost[0]}",
+                action=f"correct the column {name!r}: paths are taken from the file's folder",
+            )
+        content = [None if path is None else (folder / path).read_bytes() for path in rows[name]]
+        return rows.with_columns(pl.Series(name, content, dtype=pl.Binary)).lazy()
+    return table
+
+
+def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
+    schema = table.collect_schema()
+    counts = []
+    for name, dtype in schema.items():
+        column = pl.col(name)
+        is_plain = not (dtype.is_nested() or dtype == pl.Binary)
+        span = pl.lit(0.0)
+        if dtype.is_integer():
+            span = column.max().cast(pl.Float64) - column.min().cast(pl.Float64)
+        elif dtype in (pl.Datetime, pl.Date):
+            span = (column.max() - column.min()).dt.total_days().cast(pl.Float64)
+        length = column.str.len_chars().mean() if dtype == pl.String else pl.lit(0.0)
+        distinct = column.drop_nulls().n_unique() if is_plain else pl.lit(0)
+        counts += [
+            distinct.alias(f"distinct {name}"),
+            column.null_count().alias(f"nulls {name}"),
+            length.fill_null(0.0).alias(f"length {name}"),
+            span.fill_null(0.0).alias(f"span {name}"),
+        ]
+    found = table.select(pl.len().alias("rows of all"), *counts).collect().row(0, named=True)
+    rows = int(found["rows of all"])
+    if rows < FEWEST_ROWS:
+        raise BadDataError(
+            f"{rows} rows are too few to train on and to judge by",
+            evidence=f"a first contract needs {FEWEST_ROWS}",
+            action="wait for more data",
+        )
+    facts = ("distinct", "nulls", "length", "span")
+    columns = {
+        name: Column(name, dtype, *(found[f"{fact} {name}"] for fact in facts))
+        for name, dtype in schema.items()
+    }
+    return Draft(kind, columns, rows)
+
+
+def _assign_roles(draft: Draft, wishes: Wishes) -> None:
+    named = [wishes.label, *([wishes.time] if wishes.time != "none" else []), *wishes.ids]
+    for name in filter(None, named):
+        _require_column(name, draft)
+    draft.label = _choose_label(draft, wishes.label)
+    _choose_time(draft, wishes.time)
+    draft.ids = list(wishes.ids) or _choose_ids(draft)
+    taken = {draft.label, draft.time, *draft.ids, *draft.meta}
+    others = [column for name, column in draft.columns.items() if name not in taken]
+    if draft.kind == "image":
+        _choose_picture(draft, others)
+    elif draft.kind == "text":
+        draft.features = [draft.label]
+        draft.meta += [column.name for column in others]
+        draft.notes.append(f"text: {draft.label!r}, {draft.columns[draft.label].length:.0f} "
+                           "characters on average; the model learns what comes next")  # fmt: skip
+    else:
+        for column in others:
+            _judge_feature(draft, column)
+        if not set(draft.columns) - {draft.label, draft.time, *draft.ids, *draft.meta}:
+            raise BadDataError(
+                "no column is left to learn from",
+                evidence="; ".join(draft.notes),
+                action="add columns that are known before the label",
+            )
+
+
+def _require_column(name: str, draft: Draft) -> None:
+    if name not in draft.columns:
+        raise PerennialError(
+            f"there is no column {name!r}", evidence=f"the columns are: {', '.join(draft.columns)}",
+            action="name one of them",
+        )  # fmt: skip
+
+
+def _choose_label(draft: Draft, wish: str) -> str:
+    columns = draft.columns
+    if draft.kind == "text":
+        texts = [column for column in columns.values() if column.dtype == pl.String]
+        longest = max(texts, key=lambda column: column.length, default=None)
+        chosen = columns[wish] if wish else longest
+        if chosen is None or chosen.dtype != pl.String:
+            raise PerennialError(
+                f"{wish or 'no column'!r} is not a text" if wish else "no column is a text",
+                action="`init text` learns what comes next in a text; to predict another column "
+                "write a task: `perennial init custom DATA --label COLUMN`",
+            )
+        return chosen.name
+    near = [name for name in columns if name.lower() in LABELS]
+    label = columns[wish or near[0]] if wish or near else None
+    if label is None:
+        raise PerennialError(
+            "which column is to be predicted?",
+            evidence=f"the columns are: {', '.join(columns)}",
+            action="name it: --label COLUMN",
+        )
+    values, is_number = label.distinct, label.dtype.is_numeric() or label.dtype == pl.Boolean
+    if values < 2 or not (is_number or label.is_text):
+        raise BadDataError(
+            f"the column {label.name!r} cannot be predicted",
+            evidence=f"it is {label.dtype} with {values} different values",
+            action="name another: --label COLUMN",
+        )
+    if label.is_text and values * ROWS_OF_A_CATEGORY > draft.rows:
+        raise BadDataError(
+            f"the column {label.name!r} has too many classes to learn",
+            evidence=f"{values:,} different texts in {draft.rows:,} rows",
+            action="name another: --label COLUMN; free text is for `perennial init text`",
+        )
+    what = f"{values} classes" if label.is_class else "a number"
+    missing = f", {label.nulls:,} rows without" if label.nulls else ""
+    draft.notes.append(f"label: {label.name!r}, {what}{missing}")
+    return label.name
+
+
+def _choose_time(draft: Draft, wish: str) -> None:
+    times = [c for c in draft.columns.values() if c.dtype in (pl.Datetime, pl.Date)]
+    if wish and wish != "none":
+        if draft.columns[wish] not in times:
+            raise PerennialError(
+                f"the column {wish!r} is not a time",
+                evidence=f"it is {draft.columns[wish].dtype}",
+                action="write it as a date such as 2025-01-31, or leave --time out",
+            )
+        draft.time = wish
+    for column in times:
+        if column.name == draft.time:
+            continue
+        if draft.time is None and not wish and column.span >= FEWEST_DAYS and not column.nulls:
+            draft.time = column.name
+        else:
+            few = column.span < FEWEST_DAYS and not wish
+            why = f"its {column.span:.0f} days are too few to split by" if few else "another time"
+            draft.leave_out(column.name, why)
+    if draft.time:
+        days = draft.columns[draft.time].span
+        draft.notes.append(
+            f"time: {draft.time!r}, {days:.0f} days: is it when the prediction is needed? "
+            "--time names another, `--time none` none"
+        )
+
+
+def _choose_ids(draft: Draft) -> list[str]:
+    """Return the first column that identifies a row."""
+    for column in draft.columns.values():
+        if column.name in (draft.label, draft.time, *draft.meta) or column.nulls:
+            continue
+        counts = column.dtype.is_integer() and column.span == draft.rows - 1
+        is_kind = column.is_identifier or column.name == ROW_ID or column.dtype == pl.String
+        if column.distinct == draft.rows and (counts or is_kind):
+            draft.notes.append(f"ids: {column.name!r}, another value in every row")
+            return [column.name]
+    return []
+
+
+def _judge_feature(draft: Draft, column: Column) -> None:
+    """Give a column of a table to the model, or say why not."""
+    few_rows_each = column.distinct * ROWS_OF_A_CATEGORY > draft.rows
+    if not (column.is_text or column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        draft.leave_out(column.name, f"{column.dtype} is neither a number nor a category")
+    elif column.distinct < 2:
+        draft.leave_out(column.name, "it has one value")
+    elif (column.is_text or column.is_identifier) and few_rows_each:
+        draft.leave_out(column.name, f"{column.distinct:,} values are too many for a category")
+    elif column.is_identifier and not column.is_text:
+        coded = draft.options.setdefault("categorical", [])
+        if isinstance(coded, list):
+            coded.append(column.name)
+
+
+def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:
+    pictures = [
+        c for c in others if c.dtype == pl.Binary or isinstance(c.dtype, pl.List | pl.Array)
+    ]
+    if not pictures:
+        raise BadDataError(
+            "no column holds pictures",
+            evidence=", ".join(f"{c.name} is {c.dtype}" for c in others),
+            action="write PNG or JPEG bytes, lists of numbers, or paths that end in .png or .jpg",
+        )
+    picture = pictures[0]
+    draft.features = [picture.name]
+    draft.meta += [column.name for column in others if column is not picture]
+    draft.notes.append(f"picture: {picture.name!r}")
+
+
+def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
+    """Note the form of pictures: of lists their shape, of files of several sizes one size."""
+    values = table.select(draft.features[0]).drop_nulls().head(256).collect().to_series()
+    if values.dtype != pl.Binary:
+        length = len(values[0])
+        channels = 1 if math.isqrt(length) ** 2 == length else 3
+        side = math.isqrt(length // channels)
+        if side * side * channels != length:
+            raise BadDataError(
+                f"the pictures in {draft.features[0]!r} are not square",
+                evidence=f"{length} numbers",
+                action="write [model.options] shape = [HEIGHT, WIDTH] by hand, or PNG bytes",
+            )
+        draft.options["shape"] = [side, side, *([3] if channels == 3 else [])]
+        return
+    sizes = set()
+    for row, content in enumerate(values):
+        try:
+            with Image.open(BytesIO(content)) as picture:
+                sizes.add(picture.size)
+        except OSError as error:
+            raise BadDataError(
+                f"picture {row} in {draft.features[0]!r} cannot be read",
+                evidence=str(error),
+                action="write PNG or JPEG bytes",
+            ) from error
+    largest = max(max(size) for size in sizes)
+    if len(sizes) > 1 or largest > LARGEST_SIDE:
+        side = min(LARGEST_SIDE, largest)
+        draft.options["size"] = [side, side]
+        draft.notes.append(f"pictures are scaled to {side} x {side} pixels")
+
+
+def _needs_copy(kind: Kind, data: Path, draft: Draft) -> bool:
+    """Whether the data is not a folder of Parquet files that can be used in place."""
+    is_parquet = data.is_dir() and any(data.rglob("*.p*q*"))
+    return not is_parquet or not (draft.ids or draft.time)
+
+
+def _write_parquet(table: pl.LazyFrame, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".tmp")
+    try:
+        table.sink_parquet(partial)
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _refuse_existing(files: Sequence[Path]) -> None:
+    if found := [file for file in files if file.exists()]:
+        raise PerennialError(
+            f"{found[0]} exists already",
+            evidence="nothing was written",
+            action="choose another folder with --out FOLDER, or move the file away",
+        )
+
+
+def _model_name(data: Path) -> str:
+    """Return a model's name made of a file's: a letter, then letters, digits, hyphens."""
+    stem = data.resolve().stem
+    name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].strip("-")
+    return name if name[:1].isalpha() else f"model-{name}".strip("-")
+
+
+def _first_task(draft: Draft) -> str:
+    parts = CLASSIFICATION if draft.columns[draft.label].is_class else REGRESSION
+    return Template(FIRST_TASK).substitute(parts)
+
+
+def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
+    is_class = draft.columns[draft.label].is_class
+    table = "TabularClassification" if is_class else "TabularRegression"
+    tasks = TASKS | {"table": f"perennial.tasks.tabular:{table}", "custom": f"{module}:FirstTask"}
+    options = {} if draft.kind == "custom" else draft.options
+    if draft.kind == "text":
+        options = {"context_length": 128, "width": 96, "layers": 3, "heads": 3}
+    model: dict[str, JsonValue] = {"name": name, "task": tasks[draft.kind]}
+    model |= {"options": options} if options else {}
+    data: dict[str, JsonValue] = {"uri": uri, "label": draft.label}
+    roles = {"time": draft.time, "ids": draft.ids, "features": draft.features, "meta": draft.meta}
+    data |= {role: value for role, value in roles.items() if value}  # type: ignore[misc]
+    if draft.kind == "text":
+        data["text"] = [draft.label]
+    lines = [
+        f"#:schema ./{SCHEMA_FILE}",
+        f"# Written by `perennial init {draft.kind}`; `perennial options` explains every option.",
+        "",
+        "[model]",
+        *(toml_line(key, value) for key, value in model.items()),
+        "",
+        "[data]",
+        *(toml_line(key, value) for key, value in data.items()),
+        *(SECTIONS_OF_TEXT.splitlines() if draft.kind == "text" else []),
+        "",
+        "[training]",
+        *_training_lines(draft),
+    ]
+    if draft.kind == "image":
+        lines += ["", "[selection] # evaluations of small splits often share one accuracy"]
+        lines += [toml_line("metric", "log_loss")]
+    test_rows = int(draft.rows * TEST_SHARE * 0.8)  # a share by hash or by days is not exact
+    if (
+        test_rows
+        < Contract.model_fields["gate"].get_default(call_default_factory=True).min_test_rows
+    ):
+        few = "few rows: intervals are wide; remove this when there are 1,000"
+        lines += ["", "[gate]", f"min_test_rows = {test_rows}  # {few}"]
+    return "\n".join(lines) + "\n"
+
+
+def _training_lines(draft: Draft) -> list[str]:
+    train = draft.rows * TRAIN_SHARE
+    largest = LARGEST_BATCH[draft.kind]
+    batch = min(max(2 ** int(math.log2(train / 8)), 16), largest)
+    steps = round(min(max(EPOCHS[draft.kind] * train / batch, 200), 2000), -1)
+    options: dict[str, JsonValue] = {
+        "steps": int(steps),
+        "evaluate_every_steps": int(steps) // 10,
+        "global_batch_size": batch,
+        "micro_batch_size": batch // 2,
+    }
+    if draft.kind == "image":
+        options["normalization"] = {"batch_norm": "sync"}
+    if draft.kind in ("image", "text"):
+        options["optimizer"] = {"learning_rate": 3e-3 if draft.kind == "image" else 2e-3}
+    return [toml_line(key, value) for key, value in options.items()]

@@ -1,0 +1,212 @@
+"""`perennial init` on other people's data: what it takes a column for, and what it refuses."""
+
+import datetime as dt
+import io
+import json
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import polars as pl
+import pytest
+from PIL import Image
+
+from perennial.cli import main
+from perennial.contract import load_contract
+from perennial.first_contract import schema_text
+
+ROOT = Path(__file__).resolve().parents[3]
+ROWS = 400
+
+
+def table(**columns):
+    """A table with a number, a category and a label, and what a test adds."""
+    days = [dt.datetime(2025, 1, 1) + dt.timedelta(hours=6 * row) for row in range(ROWS)]
+    usual = {
+        "when": days,
+        "amount": [float(row % 37) for row in range(ROWS)],
+        "country": [("de", "fr", "it")[row % 3] for row in range(ROWS)],
+        "late": [row % 5 == 0 for row in range(ROWS)],
+    }
+    return pl.DataFrame(usual | columns)
+
+
+@pytest.fixture
+def init(tmp_path, capsys):
+    """Runs `init` on a table; gives the contract as written, and what was printed."""
+
+    def run(frame, *arguments, kind="table", code=0, file="orders.csv"):
+        source = tmp_path / file
+        write = frame.write_csv if file.endswith("csv") else frame.write_parquet
+        write(source)
+        out = tmp_path / "own"
+        assert main(["init", kind, str(source), "--out", str(out), *arguments]) == code
+        printed = capsys.readouterr()
+        if code:
+            assert not (out / "contract.toml").exists()
+            return {}, printed.err
+        load_contract(out / "contract.toml")
+        text = (out / "contract.toml").read_text()
+        assert text.startswith("#:schema ./contract.schema.json\n")
+        schema = json.loads((out / "contract.schema.json").read_text())
+        jsonschema.validate(tomllib.loads(text), schema)
+        return tomllib.loads(text), printed.out
+
+    return run
+
+
+def test_columns_of_a_csv_get_their_roles(init):
+    frame = table(
+        order_id=[f"o{row}" for row in range(ROWS)],
+        note=[f"something else {row // 2}" for row in range(ROWS)],
+        empty=[None] * ROWS,
+        store_id=[row % 4 for row in range(ROWS)],
+        user_id=[row % 190 for row in range(ROWS)],
+    )
+    contract, printed = init(frame, "--label", "late")
+    assert contract["data"] == {
+        "uri": "data",
+        "label": "late",
+        "time": "when",
+        "ids": ["order_id"],
+        "meta": ["note", "empty", "user_id"],
+    }
+    assert contract["model"]["task"] == "perennial.tasks.tabular:TabularClassification"
+    assert contract["model"]["options"] == {"categorical": ["store_id"]}
+    assert "label: 'late', 2 classes" in printed
+    assert "perennial run" in printed
+
+
+def test_an_amount_is_a_regression(init):
+    contract, printed = init(table().drop("late").rename({"amount": "target"}))
+    assert contract["model"]["task"].endswith("TabularRegression")
+    assert "label: 'target', a number" in printed
+
+
+def test_a_column_that_identifies_rows_is_added_where_there_is_none(init, tmp_path):
+    contract, printed = init(table().drop("when"), "--label", "late")
+    assert contract["data"]["ids"] == ["row_id"]
+    assert "added" in printed
+    assert pl.read_parquet(tmp_path / "own/data/orders.parquet")["row_id"].is_unique().all()
+
+
+def test_a_table_saved_by_pandas_keeps_its_index_as_row_id(init):
+    frame = table().drop("when").with_row_index("")
+    contract, _ = init(frame, "--label", "late")
+    assert contract["data"]["ids"] == ["row_id"]
+
+
+def test_days_too_few_to_judge_by_do_not_split(init):
+    short = table(when=[dt.date(2025, 1, 1 + row % 20) for row in range(ROWS)])
+    contract, printed = init(short, "--label", "late")
+    assert "time" not in contract["data"]
+    assert "its 19 days are too few to split by" in printed
+
+
+def test_parquet_in_a_folder_is_used_in_place(tmp_path):
+    folder = tmp_path / "own" / "events"
+    folder.mkdir(parents=True)
+    table().write_parquet(folder / "2025.parquet")
+    assert (
+        main(["init", "table", str(folder), "--label", "late", "--out", str(tmp_path / "own")]) == 0
+    )
+    contract = tomllib.loads((tmp_path / "own" / "contract.toml").read_text())
+    assert contract["data"]["uri"] == "events"
+    assert contract["model"]["name"] == "events"
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_other_separators_are_seen(separator, tmp_path):
+    source = tmp_path / "x.csv"
+    table().write_csv(source, separator=separator)
+    assert (
+        main(["init", "table", str(source), "--label", "late", "--out", str(tmp_path / "o")]) == 0
+    )
+
+
+def test_nothing_is_overwritten(init, tmp_path, capsys):
+    init(table(), "--label", "late")
+    contract = tmp_path / "own" / "contract.toml"
+    contract.write_text("mine")
+    assert main(["init", "table", str(tmp_path / "orders.csv"), "--label", "late", "--out", str(contract.parent)]) == 2  # fmt: skip
+    assert "exists already" in capsys.readouterr().err
+    assert contract.read_text() == "mine"
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("frame", "arguments", "message"),
+    [
+        (table(), (), "which column is to be predicted"),
+        (table(), ("--label", "lat"), "there is no column 'lat'"),
+        (table(), ("--label", "when"), "cannot be predicted"),
+        (table(label=["a"] * ROWS), (), "1 different values"),
+        (table(), ("--label", "late", "--time", "country"), "is not a time"),
+        (table().head(20), ("--label", "late"), "20 rows are too few"),
+        (table(id=[f"x{row}" for row in range(ROWS)]), ("--label", "id"), "too many classes"),
+        (table().select("late", "when"), ("--label", "late"), "no column is left to learn from"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_with_the_option_to_write(
+    init, frame, arguments, message
+):
+    _, error = init(frame, *arguments, code=2)
+    assert message in error
+    assert "to do:" in error
+
+
+@pytest.mark.hostile
+def test_a_file_that_is_no_table_is_refused(tmp_path, capsys):
+    for name, content in (
+        ("a.csv", b"\xff\xfe\x00"),
+        ("b.parquet", b"x"),
+        ("c.txt", b"x"),
+        ("d.csv", b""),
+    ):
+        (tmp_path / name).write_bytes(content)
+        code = main(
+            ["init", "table", str(tmp_path / name), "--label", "y", "--out", str(tmp_path / "o")]
+        )
+        assert code == 2, name
+        assert "unexpected error" not in capsys.readouterr().err
+    assert not (tmp_path / "o" / "contract.toml").exists()
+
+
+def test_pictures_come_as_files_by_class_as_paths_or_as_bytes(init, tmp_path):
+    for row in range(ROWS):
+        folder = tmp_path / "pets" / ("cat", "dog")[row % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (80 + row % 3, 90), (row % 256, 0, 0)).save(folder / f"{row}.png")
+    assert main(["init", "image", str(tmp_path / "pets"), "--out", str(tmp_path / "byclass")]) == 0
+    contract = tomllib.loads((tmp_path / "byclass" / "contract.toml").read_text())
+    assert contract["model"]["options"] == {"size": [64, 64]}
+    assert contract["data"] | {"uri": ""} == {
+        "uri": "", "label": "label", "ids": ["row_id"], "features": ["picture"],
+    }  # fmt: skip
+    paths = [f"pets/{('cat', 'dog')[row % 2]}/{row}.png" for row in range(ROWS)]
+    contract, _ = init(table(file=paths), "--label", "country", kind="image")
+    assert contract["data"]["features"] == ["file"]
+    stored = pl.read_parquet(tmp_path / "own/data/orders.parquet")["file"]
+    assert Image.open(io.BytesIO(stored[0])).size == (80, 90)
+
+
+def test_a_picture_that_is_missing_is_named(init):
+    _, error = init(table(file=["no/1.png"] * ROWS), "--label", "country", kind="image", code=2)
+    assert "no/1.png" in error
+
+
+def test_text_is_the_longest_column(init):
+    contract, _ = init(table(story=[f"once {row} upon" for row in range(ROWS)]), kind="text")
+    assert contract["data"]["features"] == contract["data"]["text"] == ["story"]
+    assert contract["data"]["label"] == "story"
+
+
+def test_the_schema_accepts_the_examples_and_finds_mistakes():
+    schema = json.loads(schema_text())
+    for path in sorted((ROOT / "examples").glob("*/contract.toml")):
+        jsonschema.validate(tomllib.loads(path.read_text()), schema)
+    wrong = {"model": {"name": "a", "task": "b:C"}, "data": {"uri": "d", "label": "l"}}
+    with pytest.raises(jsonschema.ValidationError, match="stepz"):
+        jsonschema.validate(wrong | {"training": {"stepz": 3}}, schema)
+    described = schema["$defs"]["TrainingSection"]["properties"]["steps"]
+    assert described["description"].startswith("Number of optimizer steps")

@@ -1,0 +1,60 @@
+"""Python and notebooks: what is loaded is shown inline, and importing a name is cheap."""
+
+import subprocess
+import sys
+
+import pytest
+
+from perennial import api
+from perennial.api import PerennialError, Task, load, sanity
+
+
+@pytest.fixture
+def loaded(project):
+    return load(project / "contract.toml")
+
+
+def test_a_project_its_task_and_its_batch_are_shown(loaded):
+    assert isinstance(loaded.task, Task)
+    shown = loaded._repr_html_()
+    assert "clicks" in shown
+    assert "noise, place, price" in shown
+    assert "<th>kind</th><td>binary</td>" in loaded.task._repr_html_()
+    batch = loaded.batch(3)
+    assert batch["numbers"].shape == (3, 2)
+    page = batch._repr_html_()
+    assert "<td>numbers</td><td>[3, 2]</td><td>float32</td>" in page
+    assert page.count("<li>") == 3
+
+
+def test_what_is_shown_cannot_run_in_the_notebook(loaded):
+    loaded.task.describe = lambda batch, index: {"price": "<script>alert(1)</script>"}
+    assert "<script>" not in loaded.batch(1)._repr_html_()
+
+
+def test_an_unknown_split_is_named(loaded):
+    with pytest.raises(PerennialError, match="there is no split 'dev'"):
+        loaded.batch(split="dev")
+
+
+def test_sanity_gives_results_and_shows_its_report(project, tmp_path):
+    contract = project / "contract.toml"
+    result = sanity(contract, only=["labels"], home=tmp_path / "home")
+    assert result.passed
+    assert "labels" in {each.check for each in result.report.results}
+    assert '<iframe sandbox srcdoc="' in result._repr_html_()
+    again = sanity(contract, only=["labels"], home=tmp_path / "home")
+    assert again.report == result.report
+    assert str(again.page) in str(again)
+
+
+def test_every_name_of_the_api_exists_and_unknown_ones_are_refused():
+    assert all(getattr(api, name) is not None for name in api.__all__)
+    assert dir(api) == sorted(api.__all__)
+    with pytest.raises(AttributeError, match="it has LABEL"):
+        api.lode  # noqa: B018
+
+
+def test_a_task_can_be_imported_without_kubeflow():
+    program = "import sys; from perennial.api import LABEL, Task; sys.exit('kfp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
