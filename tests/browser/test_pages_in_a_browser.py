@@ -274,7 +274,7 @@ CUT = """[...document.querySelectorAll('body *')].filter(element =>
     element.scrollWidth > element.clientWidth + 1
     && !['visible', 'clip'].includes(getComputedStyle(element).overflowX)
     && !element.closest('.hidden, thead')
-    && !(element.querySelector('thead tr')?.children.length > 8)
+    && !(element.querySelector('thead tr')?.children.length > 16)
 ).map(element => element.outerHTML.slice(0, 200))"""
 # Words that fit a line and stand on two: their parts have different heights.
 BROKEN = """(() => {

@@ -80,7 +80,8 @@ def command_of(process_id: int) -> str:
 
 
 def no_process_is_left(home: Path) -> None:
-    lease = RunLease(home)
+    (folder,) = (home / "locks").iterdir()  # of the one model that runs there
+    lease = RunLease(folder)
     lease.acquire(timeout_seconds=30)
     lease.release()
 

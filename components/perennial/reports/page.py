@@ -42,7 +42,7 @@ SVG_ELEMENTS = frozenset(
 )
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 TEMPLATES = Path(__file__).with_name("templates")
-_STACKED_COLUMNS, _STACKED_CHARACTERS = 8, 34
+_STACKED_COLUMNS, _STACKED_CHARACTERS = 16, 34
 """On a narrow screen, a row of a wider table becomes a list; beyond these columns, it scrolls."""
 
 
