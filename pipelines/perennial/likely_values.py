@@ -4,6 +4,7 @@ import difflib
 import re
 import typing
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
@@ -12,6 +13,7 @@ from perennial.synonyms import WORDS, find_synonym, normal, plain
 
 TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
 PERCENT = 100.0
+KIND_KEYS = ("type", "kind", "class", "algorithm", "name", "method", "shape", "mode")
 
 
 def likely_values(value: JsonValue, field: FieldInfo | None) -> Iterator[JsonValue]:
@@ -55,7 +57,7 @@ def _is_share(field: FieldInfo | None) -> bool:
 def _like_text(text: str, words: Sequence[str]) -> Iterator[JsonValue]:
     yield from _words_like(text, words)
     yield from [True] if text.lower() in TRUE else [False] if text.lower() in FALSE else []
-    number = re.fullmatch(r"([-+]?[\d_,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%?)[a-z]*", text)
+    number = re.fullmatch(r"([-+]?[\d_,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%?)\s*[A-Za-z]*", text)
     if number is not None:
         found = float(number[1].replace(",", "").replace("_", ""))
         found = found / PERCENT if number[2] else found
@@ -66,8 +68,11 @@ def _like_text(text: str, words: Sequence[str]) -> Iterator[JsonValue]:
         yield f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{name}"
     if bound := re.fullmatch(r"(\w+)\s*[<>=:]+\s*(-?[\d.]+)", text):  # auc > 0.8
         yield {bound[1]: float(bound[2])}
-    if parts := [part.strip(" '\"") for part in text.strip("[]()").split(",") if part.strip()]:
-        yield from [] if len(parts) == 1 else [typing.cast("JsonValue", parts)]
+    parts = [part.strip(" '\"") for part in text.strip("[]()").split(",") if part.strip()]
+    if len(parts) > 1:
+        with suppress(ValueError):
+            yield [float(part) for part in parts]
+        yield typing.cast("JsonValue", parts)
     yield re.sub(r"^[^a-z]+|[^a-z0-9]+$", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:63]
 
 
@@ -97,16 +102,42 @@ def _sections_like(value: JsonValue, section: type[BaseModel]) -> Iterator[JsonV
 def _tags_like(value: dict[str, JsonValue], annotation: object) -> Iterator[JsonValue]:
     """Yield a table with other words for the key that chooses its kind, and for other keys."""
     for section in sections_in(annotation):
-        named = dict[str, JsonValue]()
-        for key, item in value.items():
-            synonym = find_synonym(key)
-            meant = [normal(key), synonym.path.rpartition(".")[2] if synonym else ""]
-            named[next((each for each in meant if each in section.model_fields), key)] = item
+        named = _rename_keys(value, section)
+        yield named
         for name, field in section.model_fields.items():
             words = list(_words_in(field.annotation))
             if isinstance(named.get(name), str) and words:
                 for word in _words_like(str(named[name]), words):
                     yield named | {name: word}
+
+
+def _rename_keys(value: dict[str, JsonValue], section: type[BaseModel]) -> dict[str, JsonValue]:
+    """Return a table with the names of a section for those of other frameworks."""
+    named = dict[str, JsonValue]()
+    for key, item in value.items():
+        synonym = find_synonym(key)
+        meant = [normal(key), synonym.path.rpartition(".")[2] if synonym else ""]
+        meant += [tag_of_kind(section)] if normal(key) in KIND_KEYS else []
+        name = next((each for each in meant if each in section.model_fields), key)
+        texts = _like_text(item, []) if isinstance(item, str) else iter(())
+        is_number = name in section.model_fields and not [
+            *_words_in(section.model_fields[name].annotation)
+        ]
+        named[name] = next(texts, item) if is_number else item
+    return named
+
+
+def tag_of_kind(section: type[BaseModel]) -> str:
+    """Return the key that chooses a section among several kinds; empty where there is one."""
+    fields = section.model_fields.items()
+    return next(
+        (
+            n
+            for n, f in fields
+            if len(typing.get_args(f.annotation)) == 1 and [*_words_in(f.annotation)]
+        ),
+        "",
+    )
 
 
 def _words_in(annotation: object) -> Iterator[str]:

@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, to_jsonable_python
 
 from perennial.contracts.section import Section
-from perennial.likely_values import likely_values, sections_in
+from perennial.likely_values import likely_values, sections_in, tag_of_kind
 from perennial.synonyms import (
     EPOCHS,
     NOT_NEEDED,
@@ -122,7 +122,7 @@ def _for_unknown_name(draft: Draft, loc: Location) -> str:
         return _steps_of_epochs(draft, loc, value)
     if len(loc) == 1 and isinstance(value, dict) and name not in NOT_NEEDED:
         return _for_unknown_section(draft, loc)
-    if line := _move_option(draft, loc):
+    if line := _correct_table(draft, loc) or _move_option(draft, loc):
         return line
     if name in NOT_NEEDED:
         return f"{REMOVE}: {NOT_NEEDED[name]}"
@@ -130,14 +130,27 @@ def _for_unknown_name(draft: Draft, loc: Location) -> str:
         target = ("model", "options", key)
         changed = _with(_without(draft.document, loc), target, value)
         return _line(draft, changed, loc, target, "an option of the task")
-    return ""
+    return f"{REMOVE}: there is no such option"
+
+
+def _correct_table(draft: Draft, loc: Location) -> str:
+    """Return the line of a table with the right names of all its keys; empty if none is."""
+    table, field = value_at(draft.document, loc[:-1]), field_at(draft.kind, loc[:-1])
+    if (
+        field is None
+        or len(sections_in(field.annotation)) < 2
+        or loc[:-1] in find_headers(draft.text)
+    ):
+        return ""
+    values = (each for each in likely_values(table, field) if isinstance(each, dict))
+    return _try_values(draft, loc, loc[:-1], values, document=draft.document)
 
 
 def _move_option(draft: Draft, loc: Location) -> str:
     """Return the line that sets the option which a name stands for; empty if there is none."""
     value, here = value_at(draft.document, loc), ".".join(map(str, loc[:-1]))
     without = _without(draft.document, loc)
-    for path, convert, why in _meanings(draft, here, normal(str(loc[-1]))):
+    for path, convert, why, is_sure in _meanings(draft, here, normal(str(loc[-1]))):
         target = tuple(path.split("."))
         if value_at(without, target) is not None:
             return f"{REMOVE}: {path} is set already"
@@ -149,7 +162,7 @@ def _move_option(draft: Draft, loc: Location) -> str:
         if line := _try_values(draft, loc, target, values, document=without, why=why):
             return line
         field = field_at(draft.kind, target)
-        if field is not None and not field.is_required() and field.default is not None:
+        if is_sure and field is not None and not field.is_required() and field.default is not None:
             default = to_jsonable_python(field.get_default(call_default_factory=True))
             return f"{REMOVE}: {path} is {toml_value(default)} by default"
     return ""
@@ -157,24 +170,29 @@ def _move_option(draft: Draft, loc: Location) -> str:
 
 def _meanings(
     draft: Draft, here: str, name: str
-) -> Iterator[tuple[str, Callable[..., JsonValue] | None, str]]:
-    """Yield the options that a name may stand for: path, conversion, reason; likeliest first."""
+) -> Iterator[tuple[str, Callable[..., JsonValue] | None, str, bool]]:
+    """Yield the options that a name may stand for, likeliest first.
+
+    Each with the conversion of its value, the reason, and whether it is more than resembled.
+    """
     paths = _paths(draft.kind)
     own = [path for path in paths if path.rpartition(".")[0] == here]
-    yield from ((path, None, "") for path in own if normal(path.rpartition(".")[2]) == name)
+    same = [path for path in own if normal(path.rpartition(".")[2]) == name]
+    yield from ((path, None, "", True) for path in same)
     synonym = find_synonym(name)
     if synonym is not None and synonym.path in paths:
-        yield synonym.path, synonym.convert, synonym.why
+        yield synonym.path, synonym.convert, synonym.why, True
     if name in NOT_NEEDED:
         return
     elsewhere = [path for path in paths if path.rpartition(".")[2] == name]
-    yield from ((path, None, "") for path in sorted(elsewhere, key=lambda path: path.count(".")))
+    for path in sorted(elsewhere, key=lambda path: path.count(".")):
+        yield path, None, "", False
     names = {path.rpartition(".")[2]: path for path in own}
     for near in difflib.get_close_matches(name, names, n=2):
-        yield names[near], None, ""
+        yield names[near], None, "", False
     names = {path.rpartition(".")[2]: path for path in sorted(paths, reverse=True)}
     for near in difflib.get_close_matches(name, names, n=1, cutoff=0.8):
-        yield names[near], None, ""
+        yield names[near], None, "", False
 
 
 def _for_unknown_section(draft: Draft, loc: Location) -> str:
@@ -275,6 +293,8 @@ def _for_value(draft: Draft, loc: Location, detail: ErrorDetails) -> str:
     default = to_jsonable_python(field.default)
     if default is None:
         return f"{REMOVE}: the option is then not set"
+    if len(kinds := sections_in(field.annotation)) > 1:
+        default = {tag_of_kind(kinds[0]): default[tag_of_kind(kinds[0])]}
     return _line(draft, _with(draft.document, loc, default), loc, loc, "the default")
 
 

@@ -148,6 +148,9 @@ _NAMES: dict[str, str] = {
     "model.name": "model_name registered_model_name experiment_name",
     "resources.num_processes": "devices gpus n_gpus num_gpus world_size nproc_per_node num_gpu "
     "n_gpu nproc num_devices processes",
+    "resources.cluster.memory_gib_per_process": "memory memory_gb memory_gib ram mem",
+    "resources.cluster.cpus_per_process": "cpu cpus cores num_cpus",
+    f"{_CLIPPING}.method": "gradient_clip_algorithm",
     "resources.cluster.machines": "num_nodes nnodes nodes num_machines",
     "selection.metric": "monitor metric_for_best_model eval_metric best_metric",
     "gate.min_improvement": "min_delta minimum_improvement improvement tolerance threshold",
@@ -203,6 +206,10 @@ _SYNONYMS |= dict.fromkeys(
     ("gradient_checkpointing", "activation_checkpointing"),
     Synonym("training.memory.activation_checkpointing", _fixed("full")),
 )
+_SYNONYMS |= dict.fromkeys(
+    ("sync_batchnorm", "sync_bn", "sync_batch_norm"),
+    Synonym("training.normalization.batch_norm", _fixed("sync")),
+)
 _SYNONYMS |= dict.fromkeys(("ema", "use_ema"), Synonym("training.averaging", _fixed({})))
 _SYNONYMS |= dict.fromkeys(
     ("fp16", "amp", "use_amp", "half"), Synonym("training.precision", _fixed("fp16"))
@@ -243,7 +250,13 @@ _NOT_NEEDED = {
     "ckpt_path restore resume_training",
     "every run is recorded in MLflow": "logger report_to tracking verbose callbacks "
     "progress_bar enable_progress_bar wandb tensorboard disable_tqdm",
-    "a profile deploys schedules: `perennial schedule --help`": "cron interval_seconds",
+    "a profile deploys schedules: `perennial schedule --help`": "cron interval_seconds schedule",
+    "the task's `training_losses` has it": "label_smoothing class_weight class_weights "
+    "sample_weight pos_weight focal_gamma mixup",
+    "training.steps alone sets the length": "steps_per_epoch initial_epoch limit_train_batches "
+    "max_time min_epochs min_steps",
+    "threads load the data: training.loading.workers": "use_multiprocessing persistent_workers",
+    '[skeleton.severities] switches checks off: NAME = "off"': "skip skip_checks disable",
     "the task's `scoring_rows` is the batch of an evaluation": "eval_batch_size "
     "per_device_eval_batch_size val_batch_size test_batch_size",
 }

@@ -110,17 +110,13 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
         draft = Draft(kind, document, text, path.resolve().parent)
         details = error.errors()[:SHOWN]
         problems = [_problem(path, draft, detail) for detail in details]
-        # One line may cure two: an option that is missing, and its value under another name.
+        # One line may cure several: an option that is missing, and its value under another name.
         unknown = {
-            problem.write
-            for problem, detail in zip(problems, details, strict=True)
-            if detail["type"] == "extra_forbidden"
+            problem.write: problem
+            for problem, detail in zip(problems[::-1], details[::-1], strict=True)
+            if detail["type"] == "extra_forbidden" and not problem.write.startswith(REMOVE)
         }
-        kept = [
-            problem
-            for problem, detail in zip(problems, details, strict=True)
-            if detail["type"] != "missing" or problem.write not in unknown
-        ]
+        kept = [each for each in problems if unknown.get(each.write, each) is each]
         raise ContractError(path, kept) from error
 
 

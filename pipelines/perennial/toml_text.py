@@ -112,6 +112,7 @@ def _readable_like(line: str) -> Iterator[str]:
     value = value.rstrip(";,") if not value.startswith(("[", "{")) else value
     straight = re.sub("[“”„]", '"', value)
     values = [value, straight, value.replace("'", '"')]
+    values += [value.partition("//")[0].strip(), value.lstrip("= ")]
     values += [value.lower()] if value.lower() in ("true", "false") else []
     values += [f"0{value}"] if value.startswith(".") else []
     values += [f"{value}0"] if value.endswith(".") else []
@@ -120,11 +121,13 @@ def _readable_like(line: str) -> Iterator[str]:
     values += [f"{value}{end}" for end in ('"', "'", "]", '"]', "}")]
     bare = value.strip("\"'“”[](){}")
     values += [json.dumps(bare)] if bare and "=" not in bare else []
-    if sign and key:
+    if value.lower() in ("none", "null", "nil"):
+        yield f"# {key} is not set"
+    if sign and key and value:
         yield from (f"{key.strip(chr(34))} = {each}" for each in values if each)
         yield f'"{key}" = {value}'
     stripped = line.strip()
     if stripped.startswith("["):
         yield f"[{stripped.strip('[] ')}]"
-    elif not sign:
+    elif not value:
         yield f"[{stripped.strip('[]: ')}]"

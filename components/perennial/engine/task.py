@@ -489,7 +489,7 @@ def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, s
     known = [*dict.fromkeys([*getattr(task_type, "metrics", {}), *more]), "loss"]
     for place, name in named.items():
         if len(known) > 1 and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
             section, _, key = place.removesuffix(f".{name}").rpartition(".")
             line = f'{key} = "{near[0]}"' if near and place == f"{section}.{key}" else ""
             if near and not line:

@@ -95,6 +95,22 @@ MISTAKES = {
         training('optimizer = { name = "sgd", momentum = 0.0 }'),
         'optimizer = { name = "sgd", momentum = 0.0, nesterov = false }',
     ),
+    "type for a table's kind": (
+        training('optimizer = { type = "SGD", lr = "0.1" }'), 'optimizer = { name = "sgd", learning_rate = 0.1 }',
+    ),
+    "numbers in one text": (training('optimizer = { betas = "0.9, 0.99" }'), "optimizer = { betas = [0.9, 0.99] }"),
+    "sync_batchnorm": (training("sync_batchnorm = true"), 'normalization = { batch_norm = "sync" }'),
+    "memory with its unit": (
+        section("resources.cluster", 'memory = "8Gi"'), "memory_gib_per_process = 8",
+    ),
+    "label smoothing": (training("label_smoothing = 0.1"), f"{REMOVE}: the task's `training_losses` has it"),
+    "what nobody knows": (training("frobnicate = 3"), f"{REMOVE}: there is no such option"),
+    "an optimizer that there is not": (
+        training('optimizer = { name = "lion" }'), 'optimizer = { name = "adamw" }  # the default',
+    ),
+    "a severity": (section("skeleton", 'severities = { few_rows = "ignore" }'), 'severities = { few_rows = "off" }'),
+    "Python's None": (training("seed = None"), "# seed is not set"),
+    "a comment of C": (training("steps = 600 // all"), "steps = 600"),
     "YAML's colon": (training("steps: 600"), "steps = 600"),
     "Python's True": (training("compile = True"), "compile = true"),
     "a table of JSON": (training('optimizer = { "name": "adamw" }'), 'optimizer = { name = "adamw" }'),
