@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import webbrowser
@@ -47,7 +48,7 @@ from perennial.registry_commands import verbs as registry
 
 if TYPE_CHECKING:
     from perennial.contract import Contract
-    from perennial.runs import RunRecord
+    from perennial.runs import Home, RunRecord
     from perennial.supervisor import Launch
 
 Verb: TypeAlias = Callable[..., int]
@@ -395,17 +396,25 @@ def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool =
 
     home, contract, code = launch.home, launch.contract, launch.code_digest
 
+    chosen: list[RunRecord] = []
+
     def choose() -> "RunRecord":
         if start_at:
-            chosen = home.latest_run(contract, pipeline, code)
-            home.forget_from(chosen, start_at)
-            return chosen
-        unfinished = None if new else home.unfinished_run(contract, pipeline, code)
-        return unfinished or home.new_run(contract, pipeline, code)
+            chosen.append(home.latest_run(contract, pipeline, code))
+            home.forget_from(chosen[0], start_at)
+        else:
+            unfinished = None if new else home.unfinished_run(contract, pipeline, code)
+            chosen.append(unfinished or home.new_run(contract, pipeline, code))
+        return chosen[0]
 
-    ended = execute(launch, choose, Console())
+    try:
+        ended = execute(launch, choose, Console())
+    except KeyboardInterrupt:
+        _end_tracking_run(home, chosen, "KILLED")
+        raise
     folder = home.folder(ended.run_id)
     if ended.status != "succeeded":
+        _end_tracking_run(home, chosen, "FAILED")
         driver_log = f"the driver failed\n\nlog: {folder / 'driver.log'}"
         print(failed_step(folder) or driver_log, file=sys.stderr)
         print(f"report: {folder / 'report.html'}", file=sys.stderr)
@@ -413,6 +422,38 @@ def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool =
         return FAILED
     print(f"  report: {folder / 'report.html'}")
     return 0
+
+
+def _end_tracking_run(
+    home: "Home", runs: "Sequence[RunRecord]", status: Literal["FAILED", "KILLED"]
+) -> None:
+    """Give the MLflow run of a run that was started its status, if a step has opened one."""
+    from perennial.clients.tracking import end_run
+    from perennial.registry_commands.catalogue import Catalogue
+
+    for run in runs:
+        environment = replace(Catalogue(home).environment, run_id=run.run_id)
+        end_run(environment, run.model, status)
+
+
+def ui(
+    home: HomeFolder = None,
+    port: Annotated[int, count("port of the page on this machine", "--port")] = 5000,
+) -> int:
+    """Open MLflow's page of runs and models on the home's store; Ctrl-C ends it."""
+    place = open_home(home)
+    database = place.path / "mlflow.db"
+    if place.tracking_uri.startswith("sqlite") and not database.exists():
+        raise PerennialError(
+            f"there is nothing to show in {place.path}",
+            evidence="no run has opened its MLflow database",
+            action="run a contract first, or name another home with --home FOLDER",
+        )
+    if place.tracking_uri.startswith("http"):
+        return print_lines([f"MLflow is a server: {place.tracking_uri}"])
+    print(f"http://127.0.0.1:{port} shows {place.tracking_uri}", flush=True)
+    server = [sys.executable, "-m", "mlflow", "ui", "--port", str(port), "--workers", "1"]
+    return subprocess.call([*server, "--backend-store-uri", place.tracking_uri])
 
 
 def _replay(launch: "Launch", first: int, until: int | None) -> int:
@@ -449,7 +490,7 @@ AFTER_STOP = {
 VERBS: dict[str, tuple[Verb, ...]] = {
     "First steps": (init, doctor),
     "Contract": (check, options_, schema, compile_),
-    "On this machine": (sanity, probe, run, monitor, status, runs, report),
+    "On this machine": (sanity, probe, run, monitor, status, runs, report, ui),
     "Registered models": (
         registry.models,
         registry.compare,

@@ -1,13 +1,18 @@
 """Tracking: the record of one pipeline run that all its steps write to, in MLflow."""
 
+import getpass
+import json
 import logging
+import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Literal, TypeVar
 
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -25,6 +30,7 @@ from perennial.contracts.errors import PerennialError
 
 RUN_TAG = "perennial.run_id"
 NAMESPACE_TAG = "perennial.namespace"
+NOTE_TAG = "mlflow.note.content"
 ARTIFACT_PREFIX = "mlflow-artifacts"
 # The scheme of places that can be reached through an MLflow server only.
 PASSED_ON = "mlflow-artifacts:"
@@ -32,6 +38,9 @@ PASSED_ON = "mlflow-artifacts:"
 BATCH_METRICS = 1000
 BATCH_PARAMS = 100
 PARAM_CHARACTERS = 6000
+DATASET_DIGEST_CHARACTERS = 36
+# Experiments of this kind open on their runs in MLflow's UI.
+EXPERIMENT_TAGS = MappingProxyType({"mlflow.experimentKind": "custom_model_development"})
 ENDED_TAG = "perennial.ended"
 MOST_CLOSED = 1000  # the next call finds more
 logger = logging.getLogger(__name__)
@@ -77,6 +86,36 @@ class Tracking:
         for part in _parts(new, BATCH_PARAMS):
             self._client.log_batch(self.run_id, params=part)
 
+    def log_dataset(
+        self, name: str, digest: str, *, uri: str, profile: Mapping[str, object], context: str
+    ) -> None:
+        """Record the data that the run reads, as MLflow's own datasets do; idempotent.
+
+        Args:
+            name: Of the dataset.
+            digest: Of its content; MLflow keeps the first 36 characters.
+            uri: Where it is stored.
+            profile: What MLflow shows of it, such as the number of rows.
+            context: What it is used for.
+        """
+        scheme = uri.partition("://")[0] if "://" in uri else "local"
+        dataset = Dataset(
+            name=name,
+            digest=digest[:DATASET_DIGEST_CHARACTERS],
+            source_type=scheme,
+            source=json.dumps({"uri": uri}),
+            profile=json.dumps(profile),
+        )
+        tags = [InputTag("mlflow.data.context", context)]
+        self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset, tags)])
+
+    def log_text(self, text: str, path: str) -> None:
+        """Upload a text as a file of the run, over what an earlier attempt left."""
+        folder, _, name = path.rpartition("/")
+        with tempfile.TemporaryDirectory() as scratch:
+            (Path(scratch) / name).write_text(text)
+            self.log_artifacts(Path(scratch), folder)
+
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Record scalars; after a retry the latest values count."""
         now = int(time.time() * 1000)
@@ -100,12 +139,12 @@ class Tracking:
         again.
         """
         if self._files is None:
-            self._client.log_artifacts(self.run_id, str(folder), path)
+            self._client.log_artifacts(self.run_id, str(folder), path or None)
             return
         store = self._files.store
         for file in sorted(found for found in folder.rglob("*") if found.is_file()):
             name = file.relative_to(folder).as_posix()
-            key = f"{self._files.prefix}/{path}/{name}"
+            key = "/".join(filter(None, (self._files.prefix, path, name)))
             present = store.list(key) if name in settled else []
             if StoredObject(key, file.stat().st_size) not in present:
                 store.upload(key, file)
@@ -183,12 +222,13 @@ def _claimed(
 ) -> str:
     """The one tracking run of a pipeline run; MLflow itself cannot create a run only once."""
     store = open_store(environment.store_uri)
-    key = f"tracking/{experiment}/{environment.run_id}"
+    key = _claim_key(environment, experiment)
     claimed = store.read(key)
     if claimed is not None:
         return claimed.decode()
-    name = environment.run_id
-    created = client.create_run(experiment_id, tags=_tags(environment), run_name=name)
+    name = short_name(environment.run_id, experiment)
+    tags = _tags(environment, experiment)
+    created = client.create_run(experiment_id, tags=tags, run_name=name)
     run_id = str(created.info.run_id)
     try:
         store.replace(key, run_id.encode(), previous=None)
@@ -199,6 +239,10 @@ def _claimed(
             client.delete_run(run_id)
         return winner
     return run_id
+
+
+def _claim_key(environment: Environment, experiment: str) -> str:
+    return f"tracking/{experiment}/{environment.run_id}"
 
 
 def _joined(client: MlflowClient, run_id: str) -> Run:
@@ -217,7 +261,8 @@ def _experiment(client: MlflowClient, environment: Environment, name: str) -> st
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            return client.create_experiment(name, _artifact_location(environment, name))
+            location = _artifact_location(environment, name)
+            return client.create_experiment(name, location, tags=dict(EXPERIMENT_TAGS))
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -241,8 +286,20 @@ def _address(store: ObjectStore) -> str:
     return store.root.absolute().as_uri() if isinstance(store, LocalObjectStore) else store.uri
 
 
-def _tags(environment: Environment) -> dict[str, str]:
-    tags = {RUN_TAG: environment.run_id, "perennial.code_digest": environment.code_digest}
+def short_name(run_id: str, experiment: str) -> str:
+    """Return a run's name in MLflow: its experiment has the model's name, ids of KFP are long."""
+    own = run_id.removeprefix(f"{experiment}-")
+    return own[:8] if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", own) else own
+
+
+def _tags(environment: Environment, experiment: str) -> dict[str, str]:
+    tags = {
+        RUN_TAG: environment.run_id,
+        "mlflow.user": _user(),
+        "mlflow.source.name": "perennial continuous_training",
+        "mlflow.source.type": "JOB",
+        NOTE_TAG: f"Training of {experiment}, pipeline run {environment.run_id}.",
+    }
     address = ClusterAddress.read()
     if address is not None and address.pod:
         tags[NAMESPACE_TAG] = address.namespace
@@ -251,24 +308,55 @@ def _tags(environment: Environment) -> dict[str, str]:
     return tags
 
 
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user needs no name
+        return "unknown"
+
+
 def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
 
 
+def end_run(environment: Environment, experiment: str, status: Literal["FAILED", "KILLED"]) -> None:
+    """End the MLflow run of a pipeline run that ended early; opening it again takes that back.
+
+    An MLflow that does not answer does not fail the caller's own work.
+    """
+    try:
+        claimed = open_store(environment.store_uri).read(_claim_key(environment, experiment))
+        if claimed is None:
+            return  # no step has opened one
+        with single_attempts():
+            client = open_mlflow(environment)
+            if client.get_run(claimed.decode()).info.status == "RUNNING":
+                client.set_terminated(claimed.decode(), status=status)
+    except Exception as error:  # whatever MLflow's client raises
+        logger.warning("the MLflow run of %s is left open: %s", environment.run_id, error)
+
+
 def close_abandoned_runs(
-    environment: Environment, is_over: Callable[[Mapping[str, str]], bool], reason: str
+    environment: Environment,
+    is_over: Callable[[Mapping[str, str]], bool],
+    reason: str,
+    experiment: str = "",
 ) -> list[str]:
     """Mark as killed each open MLflow run of a pipeline run that is over.
 
     A step that is cancelled or killed has no time to close its own. Opening a run again, as a
     resumed pipeline run does, takes the mark back.
 
-    `is_over` decides by an MLflow run's tags; the reason is kept as a tag. Returns the ids of the
-    MLflow runs that were closed.
+    `is_over` decides by an MLflow run's tags; the reason is kept as a tag. All experiments are
+    searched unless one is named. Returns the ids of the MLflow runs that were closed.
     """
     client = open_mlflow(environment)
-    experiments = [found.experiment_id for found in client.search_experiments()]
+    experiments = [
+        found.experiment_id
+        for found in client.search_experiments()
+        if experiment in ("", found.name)
+    ]
     if not experiments:
         return []
     query = f"attributes.status = 'RUNNING' and tags.`{RUN_TAG}` LIKE '%'"
@@ -283,12 +371,15 @@ def close_abandoned_runs(
 
 
 def try_to_close_abandoned_runs(
-    environment: Environment, is_over: Callable[[Mapping[str, str]], bool], reason: str
+    environment: Environment,
+    is_over: Callable[[Mapping[str, str]], bool],
+    reason: str,
+    experiment: str = "",
 ) -> list[str]:
     """Close them, where an MLflow that does not answer must not fail the caller's own work."""
     try:
         with single_attempts():
-            return close_abandoned_runs(environment, is_over, reason)
+            return close_abandoned_runs(environment, is_over, reason, experiment)
     except Exception as error:  # whatever MLflow's client raises
         logger.warning("open MLflow runs of ended runs are not closed: %s", error)
         return []

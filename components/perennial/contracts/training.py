@@ -54,6 +54,14 @@ class StepPoint(Section):
     """Share of the devices' peak (MFU); None for devices whose peak is not known."""
 
 
+class MachinePoint(Section):
+    """The load of the first rank's machine at the end of a logging interval."""
+
+    step: int
+    metrics: dict[str, float]
+    """Under the names of MLflow's system metrics, whose units they end with."""
+
+
 class Bottleneck(Section):
     """Bottleneck of a step, from a trace of a few."""
 

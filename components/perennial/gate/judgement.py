@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perennial.clients.object_store import open_store
-from perennial.clients.tracking import open_tracking
+from perennial.clients.tracking import NOTE_TAG, open_tracking
 from perennial.contracts.data import Split
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
@@ -273,7 +273,7 @@ def judge_challenger(
         unit=test.blocks.unit,
         scored={name: model.scored for name, model in models.items() if model is not None},
     )
-    _record(environment, section.model.name, verdict)
+    _record(environment, section.model.name, verdict, page)
     return verdict
 
 
@@ -339,9 +339,17 @@ def _claimed(
     return claim_test(store, section.model.name, record, 1.0 - section.gate.confidence)
 
 
-def _record(environment: Environment, name: str, verdict: Verdict) -> None:
+def _record(environment: Environment, name: str, verdict: Verdict, page: Path) -> None:
     tracking = open_tracking(environment, name)
     tracking.log_metrics(scalars_of(verdict))
-    tracking.set_tags({"perennial.verdict": verdict.summary})
+    tracking.log_text(page.read_text(), "reports/evaluate_model.html")
+    outcome = "Promoted" if verdict.promote else "Champion kept"
+    tracking.set_tags(
+        {
+            "perennial.outcome": outcome,
+            "perennial.verdict": verdict.summary,
+            NOTE_TAG: f"**{outcome}.** {verdict.summary}",
+        }
+    )
     if not verdict.promote:
         tracking.finish()

@@ -39,6 +39,8 @@ from perennial.steps.stored_steps import StoredRun
 Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
 CARD_FILE = "model_card.md"
+# In tags that people read; the lineage holds the whole.
+DIGEST_CHARACTERS = 12
 # Packages that compute or read the numbers; another version may give another model.
 PACKAGES = ("torch", "numpy", "polars", "pyarrow", "scikit-learn", "scipy", "safetensors", "kfp")
 
@@ -166,9 +168,9 @@ def write_package(
     write_atomically(folder / LINEAGE_FILE, lineage.to_json().encode())
     write_atomically(folder / CARD_FILE, model_card(content).encode())
     found_by = {
-        "perennial.snapshot": lineage.snapshot_digest,
+        "perennial.snapshot": lineage.snapshot_digest[:DIGEST_CHARACTERS],
         "perennial.contract": lineage.contract_digest,
-        "perennial.code": lineage.code_digest,
+        "perennial.code": lineage.code_digest.removeprefix("sha256:")[:DIGEST_CHARACTERS],
         "perennial.commit": lineage.commit,
         "perennial.run_id": lineage.run_id,
         "perennial.trigger": trigger_name(lineage),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.clients.tracking import Tracking
-from perennial.contracts.training import EvaluationPoint, StepPoint
+from perennial.contracts.training import EvaluationPoint, MachinePoint, StepPoint
 
 POLL_SECONDS = 2.0
 STEP_CURVES = tuple(name for name in StepPoint.model_fields if name != "step")
@@ -33,12 +33,20 @@ def log_evaluations(tracking: Tracking, points: Sequence[EvaluationPoint]) -> No
         )
 
 
+def log_machine(tracking: Tracking, points: Sequence[MachinePoint]) -> None:
+    """Log the machine's load as `system/…`, which MLflow shows as system metrics."""
+    for name in dict.fromkeys(name for point in points for name in point.metrics):
+        tracking.log_curve(
+            f"system/{name}", [(p.step, p.metrics[name]) for p in points if name in p.metrics]
+        )
+
+
 @contextmanager
 def live_curves(file: Path, tracking: Future[Tracking]) -> Iterator[None]:
     """Follow the file of JSON lines to which a training writes its points, while the block runs.
 
-    All points are sent again at the end; the server drops duplicates. If the server fails in
-    between, only the live view is lost, not the training.
+    The training's points are sent again at the end; the server drops duplicates. If the server
+    fails in between, only the live view and the machine's load are lost, not the training.
     """
     # The points of earlier attempts have been sent.
     offset = file.stat().st_size if file.exists() else 0
@@ -55,9 +63,11 @@ def live_curves(file: Path, tracking: Future[Tracking]) -> Iterator[None]:
 
 
 def _follow(file: Path, offset: int, tracking: Future[Tracking], ended: threading.Event) -> None:
-    while not ended.wait(POLL_SECONDS):
+    is_last = False
+    while not is_last:
+        is_last = ended.wait(POLL_SECONDS)
         lines = _read_lines(file, offset)
-        if not lines or not tracking.done():
+        if not lines or not (is_last or tracking.done()):
             continue
         try:
             _send(tracking.result(), lines)
@@ -77,12 +87,10 @@ def _read_lines(file: Path, offset: int) -> list[bytes]:
 
 
 def _send(tracking: Tracking, lines: list[bytes]) -> None:
-    steps, evaluations = [], []
+    kinds: dict[str, list[dict[str, object]]] = {"step": [], "evaluation": [], "machine": []}
     for line in lines:
         point = json.loads(line)
-        if point.pop("kind") == "step":
-            steps.append(StepPoint.model_validate(point))
-        else:
-            evaluations.append(EvaluationPoint.model_validate(point))
-    log_steps(tracking, steps)
-    log_evaluations(tracking, evaluations)
+        kinds[point.pop("kind")].append(point)
+    log_steps(tracking, [StepPoint.model_validate(each) for each in kinds["step"]])
+    log_evaluations(tracking, [EvaluationPoint.model_validate(e) for e in kinds["evaluation"]])
+    log_machine(tracking, [MachinePoint.model_validate(each) for each in kinds["machine"]])

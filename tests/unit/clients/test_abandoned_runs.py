@@ -6,9 +6,15 @@ import pytest
 
 from perennial.clean_up.step import close_tracking_runs
 from perennial.clients.mlflow_client import open_mlflow
-from perennial.clients.tracking import ENDED_TAG, RUN_TAG, close_abandoned_runs, open_tracking
+from perennial.clients.tracking import (
+    ENDED_TAG,
+    RUN_TAG,
+    close_abandoned_runs,
+    end_run,
+    open_tracking,
+)
 from perennial.contracts import environment as names
-from perennial.train_model.step import join_tracking
+from perennial.train_model.record import join_tracking
 
 
 def opened(environment, run_id, model="prices"):
@@ -40,6 +46,26 @@ def test_the_next_run_on_one_machine_closes_what_a_killed_one_left(environment, 
     here = replace(environment, run_id="next", run_folder=tmp_path, tracking_run_id="")
     assert status_of(environment, join_tracking(here, "prices").run_id)[0] == "RUNNING"
     assert status_of(environment, killed) == ("KILLED", "run next was started after it")
+
+
+def test_a_run_of_another_model_in_the_same_home_goes_on(environment, tmp_path):
+    other = opened(environment, "other", model="clicks")
+    join_tracking(replace(environment, run_id="next", run_folder=tmp_path), "prices")
+    assert status_of(environment, other)[0] == "RUNNING"
+
+
+@pytest.mark.parametrize("status", ["FAILED", "KILLED"])
+def test_a_run_that_ended_early_has_its_status_until_it_is_continued(environment, status):
+    here = replace(environment, run_id="early", tracking_run_id="")
+    end_run(here, "prices", status)  # no step has opened one
+    early = opened(environment, "early")
+    end_run(here, "prices", status)
+    assert status_of(environment, early)[0] == status
+    opened(environment, "early")
+    assert status_of(environment, early)[0] == "RUNNING"
+    open_mlflow(environment).set_terminated(early, status="FINISHED")
+    end_run(here, "prices", status)
+    assert status_of(environment, early)[0] == "FINISHED"
 
 
 def test_on_a_cluster_another_run_may_go_on(environment):

@@ -1,5 +1,7 @@
 """One MLflow run per pipeline run, however often its steps are tried."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -7,7 +9,7 @@ from threading import Thread
 import pytest
 
 from perennial.clients.object_store import ConflictError, LocalObjectStore
-from perennial.clients.tracking import BATCH_METRICS, open_mlflow, open_tracking
+from perennial.clients.tracking import BATCH_METRICS, open_mlflow, open_tracking, short_name
 from perennial.contracts.errors import PerennialError
 
 
@@ -147,3 +149,47 @@ def test_nothing_is_printed(environment, capfd):
     tracking.log_metrics({"auc": 0.9})
     tracking.finish()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_follows_mlflows_conventions(environment):
+    experiment = "prices"
+    run_id = "prices-20261101-101500-ab12"
+    tracking = open_tracking(replace(environment, run_id=run_id, code_digest="c" * 64), experiment)
+    run = run_of(environment, tracking)
+    assert run.info.run_name == "20261101-101500-ab12"
+    tags = run.data.tags
+    assert {"mlflow.user", "mlflow.source.name", "mlflow.source.type"} <= {*tags}
+    assert run_id in tags["mlflow.note.content"]
+    assert not [name for name, value in tags.items() if re.search(r"[0-9a-f]{64}", value)]
+    client = open_mlflow(environment)
+    kind = client.get_experiment_by_name(experiment).tags["mlflow.experimentKind"]
+    assert kind == "custom_model_development"
+
+
+def test_a_run_of_a_cluster_is_named_by_the_beginning_of_its_id():
+    assert short_name("9f2c1a2b-1111-2222-3333-444455556666", "prices") == "9f2c1a2b"
+
+
+def test_data_of_a_run_is_a_dataset_of_mlflow_once(environment):
+    tracking = open_tracking(environment, "prices")
+    for _ in range(2):
+        tracking.log_dataset(
+            "prices", "d" * 64, uri="s3://streams/prices", profile={"rows": 7}, context="training"
+        )
+    (found,) = run_of(environment, tracking).inputs.dataset_inputs
+    assert (found.dataset.name, found.dataset.digest) == ("prices", "d" * 36)
+    assert found.dataset.source_type == "s3"
+    assert json.loads(found.dataset.source) == {"uri": "s3://streams/prices"}
+    assert json.loads(found.dataset.profile) == {"rows": 7}
+    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": "training"}
+
+
+def test_a_text_is_a_file_of_the_run(environment):
+    tracking = open_tracking(environment, "prices")
+    for text in ("first", "second"):
+        tracking.log_text(text, "contract.json")
+        tracking.log_text(text, "reports/page.html")
+    client = open_mlflow(environment)
+    found = {item.path for item in client.list_artifacts(tracking.run_id)}
+    assert {"contract.json", "reports"} <= found
+    assert Path(client.download_artifacts(tracking.run_id, "contract.json")).read_text() == "second"

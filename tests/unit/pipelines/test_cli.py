@@ -1,10 +1,15 @@
 """Help and suggestions; options that would be ignored, unknown names, missing packages."""
 
+import contextlib
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import tomllib
+import urllib.request
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
@@ -12,7 +17,9 @@ import pytest
 import typer
 
 from perennial.cli import EXTRAS, VERBS, app, explain_error, main
+from perennial.clients.tracking import open_tracking
 from ports import get_free_port
+from small_models import environment_at
 
 ROOT = Path(__file__).resolve().parents[3]
 KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
@@ -195,3 +202,27 @@ def test_every_extra_brings_the_module_that_it_is_named_for():
     for module, extra in EXTRAS.items():
         names = {name.lower().replace("_", "-") for name in made.get(module, [module])}
         assert names & set(brought(extra)), (module, extra)
+
+
+def test_the_page_of_mlflow_needs_a_home_with_runs(tmp_path, capsys):
+    assert main(["ui", "--home", str(tmp_path)]) == 2
+    assert f"there is nothing to show in {tmp_path}" in capsys.readouterr().err
+
+
+@pytest.mark.full  # MLflow's server takes half a minute to start
+def test_the_page_of_mlflow_shows_the_homes_runs(tmp_path):
+    open_tracking(environment_at(tmp_path / "mlflow.db", tmp_path), "prices")
+    port = get_free_port()
+    command = [sys.executable, "-m", "perennial.cli", "ui", "--home", str(tmp_path)]
+    server = subprocess.Popen([*command, "--port", str(port)], start_new_session=True)
+    url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=prices"
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), urllib.request.urlopen(url) as answer:
+                assert json.load(answer)["experiment"]["name"] == "prices"
+                return
+            time.sleep(0.2)
+        pytest.fail("MLflow's page did not open")
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()

@@ -9,7 +9,7 @@ from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.contracts.training import EvaluationPoint, StepPoint, TrainingResult
+from perennial.contracts.training import EvaluationPoint, MachinePoint, StepPoint, TrainingResult
 from perennial.train_model import curves
 from perennial.train_model.curves import live_curves, log_evaluations, log_steps
 from perennial.train_model.report import training_page
@@ -98,3 +98,14 @@ def test_captions_state_what_the_charts_show(clipped, words):
     page = training_page(result, "done").html()
     assert words in page
     assert "about a tenth is healthy" not in page
+
+
+def test_the_load_of_the_machine_is_a_system_metric_of_mlflow_to_the_last_line(
+    environment, tmp_path
+):
+    file, opened = tmp_path / "metrics.jsonl", Future()
+    tracking = open_tracking(environment, "curves")
+    opened.set_result(tracking)
+    with live_curves(file, opened):  # ends before it has looked once
+        write(file, "machine", MachinePoint(step=3, metrics={"cpu_utilization_percentage": 97.0}))
+    assert history(environment, tracking, "system/cpu_utilization_percentage") == [(3, 97.0)]

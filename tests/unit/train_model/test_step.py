@@ -62,6 +62,15 @@ def test_trains_reports_records_and_is_reused_by_an_equal_training(environment, 
     tracking = open_tracking(Environment.read(), "tiny")
     history = tracking._client.get_metric_history(tracking.run_id, "validation/rmse")
     assert [point.step for point in history] == [8, 16, 20]
+    run = tracking._client.get_run(tracking.run_id)
+    assert run.data.params["training.steps"] == "20"
+    assert run.data.params["model.task"] == MODEL.task
+    assert float(run.data.metrics["system/system_memory_usage_percentage"]) > 0
+    assert "contract.json" in {
+        item.path for item in tracking._client.list_artifacts(run.info.run_id)
+    }
+    (data,) = run.inputs.dataset_inputs
+    assert json.loads(data.dataset.profile)["rows"] > 0
     monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
     monkeypatch.setenv(RUN_FOLDER, "")
     (left_by_a_killed_run,) = (environment / "store" / "training").iterdir()

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 
 from perennial.contracts.section import Section, canonical_json
-from perennial.contracts.training import EvaluationPoint, StepPoint
+from perennial.contracts.training import EvaluationPoint, MachinePoint, StepPoint
 from perennial.engine.checkpoints.folder import Progress, RunningSums
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.clip_rate import constant_clipping
@@ -122,6 +123,7 @@ class Telemetry:
                 logger.warning("step=%d %s", step, warning)
             logger.info(_line(point))
             self._write("step", point)
+            self._write("machine", MachinePoint(step=step, metrics=machine_load(self._device)))
             self._tell(point)
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
@@ -208,6 +210,27 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
+
+
+def machine_load(device: torch.device) -> dict[str, float]:
+    """Return the load of this machine: processors since the last call, and memory now.
+
+    The names are those of MLflow's system metrics; a megabyte has 1,000,000 bytes there.
+    """
+    memory = psutil.virtual_memory()
+    load = {
+        "cpu_utilization_percentage": psutil.cpu_percent(),
+        "system_memory_usage_megabytes": memory.used / 1e6,
+        "system_memory_usage_percentage": memory.percent,
+    }
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        name = f"gpu_{device.index or 0}_memory_usage"
+        load |= {
+            f"{name}_megabytes": (total - free) / 1e6,
+            f"{name}_percentage": 100.0 * (total - free) / total,
+        }
+    return load
 
 
 def peak_flops_of(training: TrainingSection, world: World) -> float | None:
