@@ -82,6 +82,8 @@ def test_a_killed_rank_is_restarted_and_the_weights_are_the_same(
         dropout=0.2, fault="kill", fault_rank=1, fault_call=12, once=str(tmp_path / "struck")
     )
     job = tiny_job(root, options=killing)
+    committed = job.root / "checkpoints" / "step-00000008" / "COMMITTED"
+    job = with_options(job, killing.model_copy(update={"after": str(committed)}))
     with caplog.at_level(logging.WARNING):
         run_to_end(job, LocalLauncher(1), max_restarts=1)
     assert "restart=1 of 1" in caplog.text

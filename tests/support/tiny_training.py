@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -59,6 +60,8 @@ class TinyOptions(Section):
     """The training forward pass at which the fault strikes, counted from 0."""
     once: str = ""
     """A file that is made when the fault strikes, after which it does not strike again."""
+    after: str = ""
+    """A file for which the fault waits."""
 
 
 class TinyTask(Task):
@@ -107,6 +110,8 @@ class TinyTask(Task):
         is_due = dist.get_rank() == options.fault_rank
         if not is_due or (options.once and Path(options.once).exists()):
             return losses
+        while options.after and not Path(options.after).exists():
+            time.sleep(0.02)
         if options.once:
             Path(options.once).touch()
         if options.fault == "raise":
