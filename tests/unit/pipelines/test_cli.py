@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from perennial.cli import EXTRAS, VERBS, app, explain_error, main
+from perennial.cli import VERBS, app, main
 from perennial.clients.tracking import open_tracking
+from perennial.known_errors import EXTRAS, explain_error
 from ports import get_free_port
 from small_models import environment_at
 
