@@ -247,7 +247,7 @@ def _baselines(page: Page, verdict: Verdict) -> None:
     page.table(
         ("model", *metrics),
         [
-            (name, *(f"{values[m]:.5g}" if m in values else NONE for m in metrics))
+            (name, *(f"{values[m]:.5g}" if m in values else "not measured" for m in metrics))
             for name, values in rows.items()
         ],
         caption="Measured by check_skeleton on the same test split.",

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from perennial.contracts.gate import Registration
+from perennial.registry_commands.comparison import differences
 from perennial.runs import Home
 from perennial.steps.journal import Journal
 from registered_versions import contract_of
@@ -122,3 +123,21 @@ def test_reports_link_the_previous_run_and_an_index_of_all_runs(perennial, home,
     index = (home / "runs" / "index.html").read_text()
     assert index.index(runs[1]) < index.index(runs[0]), "the newest comes first"
     assert index.count("train_model failed: reason") == 2
+
+
+def test_long_values_are_told_in_words_and_changes_of_lists_by_what_came_and_went():
+    windows = [
+        {"column": f"c{number}", "z_score": 3.8935607, "alarmed": True} for number in range(90)
+    ]
+    before = {"windows": [], "features": ["a", "b"], "rate": 0.1, "note": None}
+    after = {"windows": windows, "features": ["b", "c"], "rate": 0.25, "note": "x" * 5_000}
+    lines = dict(line.split(": ", 1) for line in differences(before, after))
+    assert lines["features"] == "added c; removed a"
+    assert lines["rate"] == "0.1 → 0.25"
+    assert lines["windows"].startswith("added column c0, z score 3.894, alarmed yes; column c1")
+    assert max(map(len, lines.values())) < 300
+    assert not set('{}[]"') & set("".join(lines.values()))
+    (line,) = differences({"text": "a" * 400 + "1"}, {"text": "a" * 400 + "2"})
+    assert "→" in line, "their ends differ, and ends are shown"
+    middles = [{"text": "a" * 300 + number + "a" * 300} for number in "12"]
+    assert "--json prints both" in differences(*middles)[0]
