@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)
 FLIGHTS := examples/flights
+API := $(addprefix perennial.,notebook engine.task engine.metrics.catalogue contract contracts.data \
+  engine.config.training gate.config contracts.errors)
 CONTAINERS ?= podman
 TORCH ?= cpu
 # Files of tests, not single tests, are shared out: what a file's tests share is made once. One more
@@ -11,10 +13,14 @@ TORCH ?= cpu
 WORKERS ?= -n 3 --dist loadfile --no-loadscope-reorder
 # Where the time goes: the slowest tests on the screen, all of them in a file.
 TIMES ?= --durations=20 --durations-min=1 --junitxml=.pytest_cache/junit.xml
+# One line for each package and a bar for each download: silence looks like a hang.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+SIZE := about 2.5 GB with PyTorch for CPUs, several GB more with CUDA
+READY := Ready. To have `perennial` on the PATH: source $(abspath $(BIN))/activate
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-data test full serving lint format types bench replay golden picture images clean
+.PHONY: help setup demo demo-data test full serving lint format types bench replay golden picture docs images clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,14 +28,18 @@ help: ## list the targets
 setup: $(VENV)/.dev ## virtual environment with everything a developer needs
 
 $(VENV)/.demo: pyproject.toml constraints.txt
+	@echo 'Set-up, once: $(SIZE) in $(VENV), measured at 330 s on two cores.'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]'
-	touch $@
+	$(INSTALL) --editable '.[demo]'
+	@touch $@
+	@echo '$(READY)'
 
 $(VENV)/.dev: pyproject.toml constraints.txt
+	@echo 'Set-up, once: $(SIZE) in $(VENV), measured at 330 s on two cores.'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $@ $(VENV)/.demo
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+	@echo '$(READY)'
 
 demo-data: $(VENV)/.demo
 	$(BIN)/python $(FLIGHTS)/prepare.py $(FLIGHTS)/data --months 1-12
@@ -38,6 +48,11 @@ demo: demo-data ## set up, then let five months of real flights arrive: train, m
 	$(RUN)/perennial run $(FLIGHTS)/contract.toml --replay --first 3 --until 5
 	$(RUN)/perennial status
 	$(RUN)/perennial runs
+	@printf '%s\n' '' 'What next:' \
+	  '  source $(BIN)/activate                        puts `perennial` on the PATH' \
+	  '  perennial report                                why the newest run promoted or not; --all lists every run' \
+	  '  perennial explain flights-late@champion         data, training and verdict of the model in production' \
+	  '  perennial init table YOUR.csv --label COLUMN    your own data: a contract, then check, sanity, run'
 
 test: setup ## set up and pass the tests
 	$(RUN)/python -m pytest $(WORKERS) $(TIMES)
@@ -73,6 +88,9 @@ golden: setup ## rewrite the golden pipelines and show what changed
 picture: $(VENV)/.demo ## the README's picture of a report, from the newest promotion
 	$(BIN)/python -m benchmarks.report_picture images/report.png
 
+docs: setup ## API reference from docstrings, in docs/api
+	$(BIN)/python -m pdoc --docformat google --output-directory docs/api $(API)
+
 images: ## build the images: BASE=python@sha256:..., TORCH=cpu|cuda, CONTAINERS=podman|docker, BUILD_OPTIONS=
 	for name in data trainer control; do \
 	  $(CONTAINERS) build --file images/Dockerfile --target $$name --tag perennial-$$name \
@@ -82,4 +100,4 @@ images: ## build the images: BASE=python@sha256:..., TORCH=cpu|cuda, CONTAINERS=
 	$(CONTAINERS) image ls --format '{{.Repository}} {{.Size}}' --filter reference='*perennial-*'
 
 clean: ## remove the virtual environment and everything a demo left
-	rm -rf $(VENV) .perennial $(FLIGHTS)/data
+	rm -rf $(VENV) .perennial docs/api $(FLIGHTS)/data

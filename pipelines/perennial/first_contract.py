@@ -22,7 +22,9 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
+from perennial.gate.config import GateSection
 from perennial.toml_text import toml_line
+from perennial.validate_data.config import ExpectationsSection
 
 Kind: TypeAlias = Literal["table", "image", "text", "custom"]
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
@@ -534,14 +536,21 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
     if draft.kind == "image":
         lines += ["", "[selection] # evaluations of small splits often share one accuracy"]
         lines += [toml_line("metric", "log_loss")]
-    test_rows = int(draft.rows * TEST_SHARE * 0.8)  # a share by hash or by days is not exact
-    if (
-        test_rows
-        < Contract.model_fields["gate"].get_default(call_default_factory=True).min_test_rows
-    ):
-        few = "few rows: intervals are wide; remove this when there are 1,000"
+    return "\n".join([*lines, *_lines_for_few_rows(draft.rows)]) + "\n"
+
+
+def _lines_for_few_rows(rows: int) -> list[str]:
+    """Return lower limits for data that the defaults would refuse; each says what it costs."""
+    lines = []
+    gate, expectations = GateSection(), ExpectationsSection()
+    if rows < expectations.min_rows:
+        few = f"fewer than the usual {expectations.min_rows}"
+        lines += ["", "[expectations]", f"min_rows = {rows}  # {few}"]
+    test_rows = int(rows * TEST_SHARE * 0.8)  # a share by hash or by days is not exact
+    if test_rows < gate.min_test_rows:
+        few = f"intervals are wide below the usual {gate.min_test_rows}"
         lines += ["", "[gate]", f"min_test_rows = {test_rows}  # {few}"]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _training_lines(draft: Draft) -> list[str]:

@@ -49,7 +49,7 @@ $fit_label
             inputs += [np.where(is_missing, 0.0, (values - mean) / scale), is_missing]
         for name, known in sorted(self.fitted["categories"].items()):
             texts = rows[name].cast(pl.String)
-            inputs += [texts.eq_missing(pl.lit(value)).to_numpy() for value in known]
+            inputs += [(texts == value).fill_null(value=False).to_numpy() for value in known]
             inputs += [texts.is_null().to_numpy()]
         batch = {"inputs": torch.from_numpy(np.stack(inputs, axis=1).astype(np.float32))}
         if self.columns.label in rows.columns:  # not when serving

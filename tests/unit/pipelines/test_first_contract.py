@@ -195,6 +195,14 @@ def test_a_picture_that_is_missing_is_named(init):
     assert "no/1.png" in error
 
 
+def test_limits_are_lowered_for_few_rows_and_say_so(init, tmp_path):
+    contract, _ = init(table(), "--label", "late")
+    assert contract["expectations"] == {"min_rows": ROWS}
+    assert contract["gate"] == {"min_test_rows": 80}
+    written = (tmp_path / "own" / "contract.toml").read_text()
+    assert "# intervals are wide below the usual 200" in written
+
+
 def test_text_is_the_longest_column(init):
     contract, _ = init(table(story=[f"once {row} upon" for row in range(ROWS)]), kind="text")
     assert contract["data"]["features"] == contract["data"]["text"] == ["story"]

@@ -1,7 +1,10 @@
 """Python and notebooks: what is loaded is shown inline, and importing a name is cheap."""
 
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +56,20 @@ def test_every_name_of_the_api_exists_and_unknown_ones_are_refused():
     assert dir(api) == sorted(api.__all__)
     with pytest.raises(AttributeError, match="it has LABEL"):
         api.lode  # noqa: B018
+
+
+def test_the_reference_is_made_of_docstrings_and_its_modules_exist(tmp_path):
+    makefile = (Path(__file__).resolve().parents[3] / "Makefile").read_text().replace("\\\n", "")
+    names = re.search(r"^API := \$\(addprefix perennial\.,(.*)\)$", makefile, re.M)[1].split()
+    assert [name for name in names if find_spec(f"perennial.{name}") is None] == []
+    subprocess.run(
+        [sys.executable, "-m", "pdoc", "--docformat", "google", "--output-directory", str(tmp_path),
+         "perennial.notebook", "perennial.contracts.data"],
+        check=True,
+    )  # fmt: skip
+    page = (tmp_path / "perennial" / "notebook.html").read_text()
+    assert "Load a contract and check its task" in page
+    assert "The column to predict." in (tmp_path / "perennial/contracts/data.html").read_text()
 
 
 def test_a_task_can_be_imported_without_kubeflow():
