@@ -3,7 +3,6 @@
 from functools import partial
 from pathlib import Path
 
-from perennial.clients.tracking import open_tracking
 from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
 from perennial.contracts.gate import Registration, Verdict
@@ -20,6 +19,7 @@ from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.registry.promotion import (
     nothing_registered,
+    open_run,
     register_or_keep,
     trace_lineage,
     uncommitted,
@@ -46,7 +46,7 @@ def register_model_step(
     section = RegisterModelConfig.from_json(cut_sections(contract, RegisterModelConfig))
     decided = Verdict.read(Path(verdict))
     environment = Environment.read()
-    tracking = open_tracking(environment, section.model.name)
+    tracking = open_run(environment, section.model.name, trigger)
     if not decided.promote:
         tracking.finish()
         left = Challenger.read(Path(challenger)).weights_sha256, tracking.run_id

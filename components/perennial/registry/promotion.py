@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from perennial.clients.object_store import copy_tree
-from perennial.clients.tracking import Tracking
+from perennial.clients.tracking import Tracking, open_tracking
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
@@ -39,6 +39,7 @@ from perennial.steps.stored_steps import StoredRun
 Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
 CARD_FILE = "model_card.md"
+TRIGGER_TAG = "perennial.trigger"
 # In tags that people read; the lineage holds the whole.
 DIGEST_CHARACTERS = 12
 # Packages that compute or read the numbers; another version may give another model.
@@ -85,6 +86,23 @@ class Candidate:
     champion: str
 
 
+def open_run(environment: Environment, name: str, trigger: str) -> Tracking:
+    """Open the MLflow run of this pipeline run, and tag it with what started it.
+
+    Raises:
+        PerennialError: the trigger is not a JSON object.
+    """
+    tracking = open_tracking(environment, name)
+    started_by = _read_trigger(environment, trigger).get("trigger", "unknown")
+    tracking.set_tags({TRIGGER_TAG: str(started_by)})
+    return tracking
+
+
+def _read_trigger(environment: Environment, trigger: str) -> dict[str, JsonValue]:
+    stored = StoredRun(environment.store_uri, environment.run_id)
+    return _object("trigger", stored.claim_trigger(trigger))
+
+
 def trace_lineage(
     environment: Environment,
     *,
@@ -108,7 +126,6 @@ def trace_lineage(
             action="start the run through `perennial run`, which passes the resolved contract",
         )
     diff = uncommitted(environment)
-    stored = StoredRun(environment.store_uri, environment.run_id)
     return Lineage(
         contract_digest=hashlib.sha256(contract.encode()).hexdigest(),
         snapshot_digest=snapshot_digest,
@@ -123,7 +140,7 @@ def trace_lineage(
         seed=seed,
         run_id=environment.run_id,
         tracking_run_id=tracking_run_id,
-        trigger=_object("trigger", stored.claim_trigger(trigger)),
+        trigger=_read_trigger(environment, trigger),
         parent_version=parent_version,
     )
 
@@ -173,7 +190,7 @@ def write_package(
         "perennial.code": lineage.code_digest.removeprefix("sha256:")[:DIGEST_CHARACTERS],
         "perennial.commit": lineage.commit,
         "perennial.run_id": lineage.run_id,
-        "perennial.trigger": trigger_name(lineage),
+        TRIGGER_TAG: trigger_name(lineage),
         "perennial.parent_version": lineage.parent_version,
     }
     return Candidate(

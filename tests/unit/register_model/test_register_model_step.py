@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from perennial.clients.tracking import open_mlflow
+from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Registration, Verdict
@@ -212,6 +212,8 @@ def test_a_rejected_challenger_is_left_where_it_is_and_the_page_says_so(
     registration = register(promote=False, champion="7")
     assert (registration.version, registration.aliases) == ("", ())
     assert open_registry(environment).versions(NAME) == []
+    run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
+    assert run.data.tags["perennial.trigger"] == "drift"
     page = (tmp_path / "report.html").read_text()
     assert "Nothing was registered: version 7 stays champion." in page
 
