@@ -324,7 +324,7 @@ def report(
     found = find_run(place, run)
     if all_:
         path = write_index(place)
-    elif found.report and found.findings.status != "running":
+    elif found.report and found.run.status != "running":
         path = Path(found.report)
     else:
         path = write_run_report(place, found.run)

@@ -36,6 +36,16 @@ probe nothing c.toml
 report nothing --no-open --home HOME
 report ../x --no-open --home HOME
 report --no-open --home FILE
+status nobody --home HOME
+status nobody@2 --json --home HOME
+status m@2 --profile c.toml
+runs nobody@champion --home HOME
+runs @1 --home HOME
+report nobody@2 --no-open --home HOME
+report x --all --home HOME
+promote nobody --reason x --home HOME
+rollback nobody@ --reason x --home HOME
+trigger m@2 --profile c.toml --reason x
 models nobody --home HOME
 models nobody@7 --home HOME
 models a/b --home HOME
