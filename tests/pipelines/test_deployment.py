@@ -328,10 +328,9 @@ def test_without_access_to_the_store_a_short_contract_travels_as_itself(served):
 def test_a_version_of_an_earlier_deployment_gets_the_parameters_that_it_has(served):
     server, url = served
     deploy(url)
-    for version in server.versions.values():
-        inputs = version["pipeline_spec"]["pipeline_spec"]["root"]["inputDefinitions"]
-        for name in ("model", "data", "reason"):
-            del inputs["parameters"][name]
+    (schedule,) = server.schedules.values()
+    for name in ("model", "data", "reason"):
+        del schedule["runtime_config"]["parameters"][name]
     run = start_deployed(target_of(url), "flights-late", RunRequest("training", "a test"))
     assert set(server.runs[run]["runtime_config"]["parameters"]) == {"contract", "trigger"}
 

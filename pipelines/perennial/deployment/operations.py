@@ -39,6 +39,7 @@ from perennial.steps.stored_steps import StoredRun
 POLL_SECONDS = 5.0
 LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
 SHOWN_RUNS = 10
+COMPARED = ("model", "data", "reason")  # parameters for people alone
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> st
             action="deploy the contract again",
         )
     parameters = parameters_of(request.kind, carried, contract, request.trigger)
+    if "model" not in newest.parameters:  # deployed before pipelines had these
+        parameters = {name: parameters[name] for name in parameters if name not in COMPARED}
     return _start(target, model, version, parameters, request)
 
 
@@ -303,21 +306,12 @@ def _start(
     new = NewRun(
         name=f"{model} {request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
         version=version,
-        parameters=_known(target, version, parameters),
+        parameters=parameters,
         description=request.trigger,  # monitoring finds a trigger of its own, and takes none
         service_account=target.profile.pods.service_account,
         pipeline_root=target.profile.stores.pipeline_root,
     )
     return target.api.start_run(experiment, new)
-
-
-def _known(
-    target: TargetCluster, version: PipelineVersion, parameters: dict[str, str]
-) -> dict[str, str]:
-    """Leave out parameters that the version of an earlier deployment does not have."""
-    spec = next(iter(target.api.version_documents(version)), {})
-    names = spec.get("root", {}).get("inputDefinitions", {}).get("parameters", {})
-    return {name: value for name, value in parameters.items() if name in names}
 
 
 def _terminate(target: TargetCluster, run: PipelineRun) -> bool:
