@@ -119,7 +119,7 @@ def test_a_table_becomes_a_registered_model(folder):
         (orders, ("table", "orders.csv", "--label", "days_kept")),
         (pictures, ("image", "squares")),
         (stories, ("text", "stories.csv")),
-        (orders, ("custom", "orders.csv", "--label", "returned")),
+        (orders, ("custom", "orders.csv", "--label", "returned", "--time", "none")),
         (orders, ("custom", "orders.csv", "--label", "days_kept", "--time", "none")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -1,13 +1,20 @@
 """The README's own example works as written, and its commands exist."""
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from command_line import parse
+from perennial.api import Task
+from perennial.contract import Contract
+from perennial.engine.task import load_task_type
 from perennial.runs import Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,10 +25,27 @@ FILES = re.findall(
 
 
 def test_readme_is_short_and_its_links_lead_somewhere():
-    assert len(README.splitlines()) <= 200
+    assert len(README.splitlines()) <= 240
     for link in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / link).exists(), link
     assert (ROOT / "images" / "report.png").stat().st_size <= 300_000
+
+
+def test_the_contract_without_code_has_five_options_and_is_whole():
+    text = re.search(r"needs? no code\..*?```toml\n(.*?)```", README, re.S)[1]
+    contract = Contract.model_validate_json(json.dumps(tomllib.loads(text)))
+    assert len(re.findall(r"^\w+ = ", text, re.M)) == 5
+    assert issubclass(load_task_type(contract.model.task), Task)
+    assert README.index(text) < README.index("(Task):"), "it stands before the class"
+
+
+def test_verbs_of_the_readme_exist_with_their_options():
+    lines = [line.partition("#")[0].strip() for line in README.splitlines()]
+    lines += re.findall(r"`(perennial [^`]+)`", README)
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("perennial ")]
+    assert len(commands) > 15
+    for words in commands:
+        parse(words)
 
 
 def test_make_targets_of_the_readme_exist():
