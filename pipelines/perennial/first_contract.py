@@ -32,6 +32,7 @@ PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".tsv")
 PICTURES = (".png", ".jpg", ".jpeg")
 LABELS = ("label", "target", "y", "class", "outcome")
 ROW_ID = "row_id"
+MODEL_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")  # as `ModelSection.name`
 FEWEST_ROWS = 150  # of which 15% choose the checkpoint; 16 are needed
 # With more values than this, a column of integers is an amount; with a tenth of it, a code.
 MOST_CLASSES = 20
@@ -78,13 +79,13 @@ class Column:
     @property
     def is_text(self) -> bool:
         """Whether its values are texts."""
-        return self.dtype in (pl.String, pl.Categorical, pl.Enum)
+        return self.dtype in (pl.String, pl.Categorical)
 
     @property
     def is_class(self) -> bool:
         """Whether its values are classes rather than amounts."""
-        few = self.dtype.is_integer() and self.distinct <= MOST_CLASSES
-        return self.is_text or self.dtype == pl.Boolean or few
+        most = MOST_CLASSES if self.dtype.is_integer() else 2 if self.dtype.is_float() else 0
+        return self.is_text or self.dtype == pl.Boolean or self.distinct <= most
 
     @property
     def is_identifier(self) -> bool:
@@ -147,7 +148,13 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
         BadDataError: the data cannot be read or learned from.
     """
     name = wishes.name or _model_name(data)
-    module = name.replace("-", "_")
+    if not MODEL_NAME.fullmatch(name):
+        near = _model_name(Path(name))
+        raise PerennialError(
+            f"{name!r} is not a model's name: lower-case letters, digits and inner hyphens",
+            action=f"write --name {near}",
+        )
+    module = f"{name.replace('-', '_')}_task"  # `calendar.py` would hide Python's own module
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
@@ -380,8 +387,10 @@ def _choose_time(draft: Draft, wish: str) -> None:
         if draft.time is None and not wish and column.span >= FEWEST_DAYS and not column.nulls:
             draft.time = column.name
         else:
-            few = column.span < FEWEST_DAYS and not wish
-            why = f"its {column.span:.0f} days are too few to split by" if few else "another time"
+            why = "another time"
+            if draft.time is None and not wish:
+                few = f"its {column.span:.0f} days are too few to split by"
+                why = f"{column.nulls:,} of {draft.rows:,} rows lack it" if column.nulls else few
             draft.leave_out(column.name, why)
     if draft.time:
         days = draft.columns[draft.time].span

@@ -138,6 +138,7 @@ def test_nothing_is_overwritten(init, tmp_path, capsys):
     ("frame", "arguments", "message"),
     [
         (table(), (), "which column is to be predicted"),
+        (table(), ("--label", "late", "--name", "My Orders"), "write --name my-orders"),
         (table(), ("--label", "lat"), "there is no column 'lat'"),
         (table(), ("--label", "when"), "cannot be predicted"),
         (table(label=["a"] * ROWS), (), "1 different values"),
@@ -201,6 +202,32 @@ def test_limits_are_lowered_for_few_rows_and_say_so(init, tmp_path):
     assert contract["gate"] == {"min_test_rows": 80}
     written = (tmp_path / "own" / "contract.toml").read_text()
     assert "# intervals are wide below the usual 200" in written
+
+
+def test_a_label_of_two_floats_is_a_class(init):
+    contract, _ = init(table(label=[float(row % 2) for row in range(ROWS)]))
+    assert contract["model"]["task"].endswith("TabularClassification")
+
+
+def test_an_incomplete_time_does_not_split(init):
+    when = table()["when"].to_list()
+    contract, printed = init(table(when=[None, *when[1:]]), "--label", "late")
+    assert "time" not in contract["data"]
+    assert "meta: 'when', 1 of 400 rows lack it" in printed
+
+
+def test_the_file_of_a_task_hides_no_module_of_python(init, tmp_path):
+    contract, _ = init(table(), "--label", "late", kind="custom", file="calendar.csv")
+    assert contract["model"] == {"name": "calendar", "task": "calendar_task:FirstTask"}
+    assert (tmp_path / "own" / "calendar_task.py").exists()
+
+
+def test_a_person_at_a_terminal_is_asked_for_the_label(tmp_path, monkeypatch, capsys):
+    table().write_csv(tmp_path / "x.csv")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.prompt", lambda question, default: default)
+    assert main(["init", "table", str(tmp_path / "x.csv"), "--out", str(tmp_path / "o")]) == 0
+    assert "label: 'late'" in capsys.readouterr().out
 
 
 def test_text_is_the_longest_column(init):
