@@ -172,6 +172,7 @@ def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str
         "TMPDIR": str(home.folder(run.run_id) / SCRATCH),
         "PYTHONPATH": os.pathsep.join(search),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONNODEBUGRANGES": "1",  # tracebacks without lines of carets
         "GX_ANALYTICS_ENABLED": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
