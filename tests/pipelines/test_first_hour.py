@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from perennial.runs import Home
 
@@ -53,16 +54,12 @@ def orders(folder, *, rows=1000):
     ).write_csv(folder / "orders.csv")
 
 
-def pictures(folder, *, rows=1000):
-    """A folder for each class: bright squares, on the left or on the right."""
-    generator = np.random.default_rng(0)
-    for row in range(rows):
-        pixels = generator.integers(0, 120, (16, 16), dtype=np.uint8)
-        side = row % 2
-        pixels[4:12, 8 * side : 8 * side + 8] += 60
-        target = folder / "squares" / ("left", "right")[side] / f"{row}.png"
+def pictures(folder):
+    """A folder for each class, as pictures are often kept."""
+    for row, (pixels, digit) in enumerate(zip(*load_digits(return_X_y=True), strict=True)):
+        target = folder / "digits" / str(digit) / f"{row}.png"
         target.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(target)
+        Image.fromarray((pixels.reshape(8, 8) * 15).astype(np.uint8)).save(target)
 
 
 def stories(folder, *, rows=1500):
@@ -117,7 +114,7 @@ def test_a_table_becomes_a_registered_model(folder):
     ("make", "arguments"),
     [
         (orders, ("table", "orders.csv", "--label", "days_kept")),
-        (pictures, ("image", "squares")),
+        (pictures, ("image", "digits")),
         (stories, ("text", "stories.csv")),
         (orders, ("custom", "orders.csv", "--label", "returned", "--time", "none")),
         (orders, ("custom", "orders.csv", "--label", "days_kept", "--time", "none")),
