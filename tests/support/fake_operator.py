@@ -240,8 +240,8 @@ class Operator(ABC):
 
     # -- scripts ---------------------------------------------------------------------------------
 
-    def _success(self, job):
-        pods = self._run(job)
+    def _success(self, job, lines=3):
+        pods = self._run(job, lines)
         self._say_ended(job, is_finished=True)
         for pod in pods:
             self._exit(pod, 0)
@@ -331,7 +331,7 @@ class Operator(ABC):
         self.store.put("workloads", workload(job, ADMITTED))
         self._pause(10)
         self._resume(job)
-        self._success(job)
+        self._success(job, lines=30)  # long enough to be seen while it runs
 
     def _suspended_while_it_runs(self, job):
         """Kueue takes the quota back, and gives it again: the job stays, its pods go."""

@@ -18,7 +18,6 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue, ValidationError
-from pydantic_core import ErrorDetails
 from torch import Tensor, nn
 
 from perennial.contracts.data import TaskColumns
@@ -453,21 +452,21 @@ def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Se
         raise BadTaskError(
             f"{where}: {first['msg']}",
             evidence=f"got {first['input']!r}",
-            action=_correct_option(task_type, first),
+            action=_correct_option(task_type, first["type"], first["loc"], first["input"]),
         ) from error
     if isinstance(checked, MeasuredOptions):
         _require_catalogued(task_type, directions_of(*checked.metrics))
     return checked
 
 
-def _correct_option(task_type: type[Task], mistake: ErrorDetails) -> str:
+def _correct_option(
+    task_type: type[Task], mistake: str, place: tuple[int | str, ...], value: object
+) -> str:
     """Return the line with the nearest option, or all options of a task."""
     known = list(task_type.Options.model_fields)
-    name = str(mistake["loc"][0]) if mistake["loc"] else ""
-    near = difflib.get_close_matches(name, known, n=1)
-    if mistake["type"] == "extra_forbidden" and near and len(mistake["loc"]) == 1:
-        value = json.dumps(mistake["input"], default=str)
-        return f"write {near[0]} = {value}  # in [model.options]"
+    near = difflib.get_close_matches(str(place[0]) if place else "", known, n=1)
+    if mistake == "extra_forbidden" and near and len(place) == 1:
+        return f"write {near[0]} = {json.dumps(value, default=str)}  # in [model.options]"
     return f"{task_type.__name__} takes: {', '.join(known) or 'no options'}"
 
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perennial.contracts.errors import PerennialError
+
 # It imports the worker, too. A string, because this module is imported without PyTorch.
 PRELOADED = "perennial.check_skeleton.trials.rank"
 # One for each process, which its functions of the same names use.
@@ -66,7 +68,11 @@ def share_fork_server() -> None:
 def start_processes(
     target: Callable[..., None], arguments: Sequence[tuple[object, ...]]
 ) -> list[ForkServerProcess]:
-    """Start a process of the fork server for each tuple of arguments; all of them, or none."""
+    """Start a process of the fork server for each tuple of arguments; all of them, or none.
+
+    Raises:
+        PerennialError: the fork server that this process shares was killed.
+    """
     start_fork_server()
     context = multiprocessing.get_context("forkserver")
     processes = [context.Process(target=target, args=each) for each in arguments]
@@ -75,9 +81,15 @@ def start_processes(
     try:
         for process in processes:
             process.start()
-    except BaseException:
+    except BaseException as error:
         for process in processes:
             kill_process(process)
+        if isinstance(error, ConnectionError | EOFError):
+            raise PerennialError(
+                "no process can be started: the fork server was killed",
+                evidence=str(error),
+                action="run the command again, which starts another one",
+            ) from error
         raise
     finally:
         sys.modules["__main__"] = main
@@ -149,7 +161,8 @@ def send_signal(processes: Sequence[ForkServerProcess], number: signal.Signals) 
     """Send a signal to those of the processes that have not ended."""
     for process in processes:
         if process.pid is not None and process.is_alive():
-            os.kill(process.pid, number)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(process.pid, number)
 
 
 @contextmanager

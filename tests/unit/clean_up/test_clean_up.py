@@ -7,6 +7,7 @@ import pytest
 from fake_operator import step_pod
 from launching import launcher_for
 from perennial.clean_up.step import clean_up_step
+from perennial.contracts.environment import STORE_URI
 from perennial.contracts.errors import PerennialError
 from perennial.steps.stored_steps import StoredRun, StoredStep
 from perennial.training_jobs.leftovers import NODE_ANNOTATION, still_goes_on
@@ -46,6 +47,15 @@ def test_the_jobs_of_the_run_are_deleted_and_those_of_others_are_not(
     assert clean_up_step() == [ours["metadata"]["name"]]
     assert cluster.store.deleted == [ours["metadata"]["name"]]
     assert clean_up_step() == []
+
+
+def test_without_a_store_and_mlflow_the_jobs_are_still_deleted(
+    cluster, launched, monkeypatch, caplog
+):
+    launcher_for().start(launched("forever"))
+    monkeypatch.delenv(STORE_URI, raising=False)
+    assert len(clean_up_step()) == 1
+    assert "open MLflow runs and the run's page are left as they are" in caplog.text
 
 
 def test_a_pod_outside_a_run_is_refused(cluster):

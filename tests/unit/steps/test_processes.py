@@ -25,17 +25,26 @@ def main():
     return 3 if how == "fails" else 0
 """
 SHARING = """
-import os
+import os, signal, sys
+from perennial.contracts.errors import PerennialError
 from perennial.steps.processes import _SERVER, running_processes, share_fork_server
 from perennial.steps.processes import start_fork_server, wait_for_processes
 import fork_target
 
 if __name__ == "__main__":
     start_fork_server()
+    server = _SERVER._forkserver_pid
+    if sys.argv[1] == "killed":
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
     if (child := os.fork()) == 0:
         share_fork_server()
-        with running_processes(fork_target.exit_with_parent_matching, [(_SERVER._forkserver_pid,)]) as found:
-            os._exit(wait_for_processes(found, 1.0)[0])
+        try:
+            with running_processes(fork_target.exit_with_parent_matching, [(server,)]) as found:
+                os._exit(wait_for_processes(found, 1.0)[0])
+        except PerennialError as error:
+            print(error, flush=True)
+            os._exit(7)
     _, status = os.waitpid(child, 0)
     raise SystemExit(os.waitstatus_to_exitcode(status))
 """
@@ -80,12 +89,14 @@ def test_leaving_the_block_kills_what_still_runs(arguments, tmp_path):
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_a_fork_uses_the_server_that_its_parent_started(tmp_path):
+@pytest.mark.parametrize(("server", "code"), [("alive", 0), ("killed", 7)])
+def test_a_fork_uses_the_server_that_its_parent_started(tmp_path, server, code):
     (tmp_path / "fork_target.py").write_text(TARGET)
     (tmp_path / "sharing.py").write_text(SHARING)
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
-        [sys.executable, tmp_path / "sharing.py"], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, tmp_path / "sharing.py", server], capture_output=True, text=True,
+        check=False, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
+    assert ("the fork server was killed" in done.stdout) == (server == "killed")
