@@ -31,6 +31,7 @@ def long_contract(uri, places=PLACES):
     )
 
 
+@pytest.mark.full  # test_hostile_texts.py runs a laptop's steps with awkward texts
 def test_on_a_laptop_contract_and_section_reach_their_steps_whole(project):
     # Linux takes no argument of a program that is longer than 128 KiB.
     allowed = ", ".join(f'"{place}"' for place in ["home", "search", *PLACES])
