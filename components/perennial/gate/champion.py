@@ -28,9 +28,9 @@ from perennial.gate.serving import model_megabytes
 from perennial.registry.model_registry import ModelRegistry
 from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
 
-# A model timed against its own copy: the bound was below 1.00 in 40 of 40 measurements on a busy
-# machine. 5% is added because so small a difference does not carry over to another machine.
-ALIKE = 0.05
+# A model timed against its own copy: the bound was 0.90 to 1.05 in 10 pairs of processes on an idle
+# machine, and below 1.00 in 40 of 40 on a busy one: two processes of one model differ themselves.
+ALIKE = 0.1
 
 
 @dataclass(frozen=True)

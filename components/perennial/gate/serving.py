@@ -7,6 +7,7 @@ champion is timed in a process of its own, since it contains the code of its own
 
 import atexit
 import json
+import logging
 import os
 import select
 import signal
@@ -34,11 +35,14 @@ from perennial.engine.evaluation.resampling import Floats
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.task import Task
 
+logger = logging.getLogger(__name__)
 INPUT_ROWS = 64
 # Other batch sizes sum in another order; float32 then differs by a few units in the last place.
 ABSOLUTE, RELATIVE = 1e-5, 1e-4
 WARM_UPS, REPEATS = 3, 20
 TURNS = 60  # against a rival: the bound of a median then lies five ranks from it
+# Two processes of one model differ in speed by up to a tenth, as long as they live.
+PAIRS = 3
 SECONDS = 600
 CONFIDENCE = 0.95
 LAST_LINES = 3
@@ -58,11 +62,16 @@ def serve_in_clean_process(
     together = task.scored_together
     rows = next(dataset.batches(Split.TEST, max(INPUT_ROWS // together, 1) * together))
     try:
-        with _served(artifact, rows, together) as model:
-            turns = timed([model], REPEATS)
-            if rival is not None:
-                turns = _against(model, rival, rows, together) or turns
-            found, seconds = model.predictions, model.loading_seconds
+        try:
+            found, seconds, turns = _measure(artifact, rows, together, rival)
+        except _KilledError as error:
+            # From outside, which says nothing of the model; too little memory would recur.
+            logger.warning("the model is served again: %s", error)
+            found, seconds, turns = _measure(artifact, rows, together, rival)
+        bounds = [lower_bound(turns[1] / turns[0])] if len(turns) > 1 else []
+        while bounds and len(bounds) < PAIRS:
+            *_, again = _measure(artifact, rows, together, rival)
+            bounds.append(lower_bound(again[1] / again[0]) if len(again) > 1 else 0.0)
     except _NotServedError as error:
         return Serving(megabytes=size, model_megabytes=model_size, failure=str(error))
     return Serving(
@@ -73,7 +82,7 @@ def serve_in_clean_process(
         loading_seconds=seconds,
         failure=_difference(found, predictions[: len(found)].reshape(len(found), -1)),
         champion_milliseconds=1e3 * float(np.median(turns[1])) if len(turns) > 1 else None,
-        times_as_fast=lower_bound(turns[1] / turns[0]) if len(turns) > 1 else None,
+        times_as_fast=min(bounds, default=None),
     )
 
 
@@ -96,6 +105,21 @@ class _NotServedError(Exception):
     """Why a model does not answer."""
 
 
+class _KilledError(_NotServedError):
+    """The model's process was killed, and not because it timed out."""
+
+
+def _measure(
+    artifact: Path, rows: pl.DataFrame, together: int, rival: Path | None
+) -> tuple[Floats, float, list[Floats]]:
+    """Return the predictions, the seconds of loading, and each model's seconds of a prediction."""
+    with _served(artifact, rows, together) as model:
+        turns = timed([model], REPEATS)
+        if rival is not None:
+            turns = _against(model, rival, rows, together) or turns
+        return model.predictions, model.loading_seconds, turns
+
+
 def timed(models: list["_CleanProcess"], repeats: int) -> list[Floats]:
     """Return the seconds of each model's predictions, taken in alternating order."""
     seconds = np.empty((len(models), WARM_UPS + repeats))
@@ -115,7 +139,7 @@ def _against(
             return timed([model, champion], TURNS)
     except _NotServedError as error:
         if model.has_ended():
-            raise _NotServedError(model.failure()) from error
+            raise model.failure() from error
         return []
 
 
@@ -194,7 +218,8 @@ class _CleanProcess:
             )
         self._id = int(self._states.readline() or 0)
         self._exit_code: int | None = None
-        self._watchdog = Timer(SECONDS, self._kill)
+        self._has_timed_out = False
+        self._watchdog = Timer(SECONDS, self._time_out)
         self._watchdog.start()
 
     def __enter__(self) -> "_CleanProcess":
@@ -219,7 +244,7 @@ class _CleanProcess:
             self._input.write("\n")
             self._input.flush()
         except BrokenPipeError as error:
-            raise _NotServedError(self.failure()) from error
+            raise self.failure() from error
         return float(self._line())
 
     def _line(self) -> str:
@@ -227,28 +252,36 @@ class _CleanProcess:
         for line in self._answers:
             if line.startswith(MARK):
                 return line.removeprefix(MARK).strip()
-        raise _NotServedError(self.failure())
+        raise self.failure()
 
     def has_ended(self) -> bool:
         """Return whether the process has ended, without waiting."""
         return bool(select.select([self._states], [], [], 0.0)[0])
 
-    def failure(self) -> str:
+    def failure(self) -> _NotServedError:
         """Wait for the process's end and return its cause."""
         self._wait()
         last = shorten_trace(self._errors.read_text(errors="replace"), LAST_LINES)
+        if self._exit_code == -signal.SIGKILL and not self._has_timed_out:
+            reason = "its process was killed, often because memory ran out"
+            return _KilledError(" / ".join(filter(None, (reason, last))))
+        reason = ""
         if self._exit_code == -signal.SIGKILL:
-            reason = f"it was killed: it timed out after {SECONDS} s, or memory ran out"
-            return " / ".join(filter(None, (reason, last)))
-        if self._exit_code == 0:
+            reason = f"it timed out after {SECONDS} s"
+        elif self._exit_code == 0:
             reason = "the model's code ended the process before it answered"
-            return " / ".join(filter(None, (reason, last)))
-        return last or f"the process ended with exit code {self._exit_code}"
+        elif not last:
+            reason = f"the process ended with exit code {self._exit_code}"
+        return _NotServedError(" / ".join(filter(None, (reason, last))))
 
     def _wait(self) -> None:
         if self._exit_code is None:
             # Without a line, the process that would have written it was killed as well.
             self._exit_code = int(self._states.readline() or -signal.SIGKILL)
+
+    def _time_out(self) -> None:
+        self._has_timed_out = True
+        self._kill()
 
     def _kill(self) -> None:
         if self._id and not self.has_ended():

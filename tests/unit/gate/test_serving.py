@@ -1,5 +1,7 @@
 """An exported model is served in a clean process, and failures are reported."""
 
+import os
+import signal
 from shutil import copytree
 
 import numpy as np
@@ -10,6 +12,7 @@ from perennial.contracts.gate import Serving
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
+from perennial.gate import serving
 from perennial.gate.champion import Champion
 from perennial.gate.serving import INPUT_ROWS, lower_bound, serve_in_clean_process
 from small_models import GOOD, stream, write_challenger, write_snapshot
@@ -57,6 +60,25 @@ def test_damaged_weights_and_code_that_is_gone_are_failures(served):
     broken = served(lambda artifact: (artifact / "model.safetensors").write_bytes(b"x"))
     assert broken.failure
     assert broken.milliseconds is None
+
+
+@pytest.mark.parametrize(
+    ("kills", "failure"), [(1, ""), (2, "its process was killed, often because memory ran out")]
+)
+def test_a_model_whose_process_is_killed_from_outside_is_served_again(
+    served, monkeypatch, kills, failure
+):
+    load_answer, killed = serving._CleanProcess.load_answer, []
+
+    def load_after_a_kill(process, file):
+        if len(killed) < kills:
+            killed.append(process._id)
+            os.kill(process._id, signal.SIGKILL)
+        load_answer(process, file)
+
+    monkeypatch.setattr(serving._CleanProcess, "load_answer", load_after_a_kill)
+    assert served().failure == failure
+    assert len(killed) == kills
 
 
 def test_the_champion_is_timed_in_turns_and_a_model_is_no_faster_than_its_copy(served, tmp_path):
