@@ -60,7 +60,7 @@ def open_home(folder: Path | None, contract: Path | None = None) -> "Home":
     It is looked for as git looks for a repository: in the contract's folder (without a contract, in
     the current one), then above it. A new one is made in the current folder if the contract lies
     there or below, so that verbs without a contract find it, else beside the contract. Where it is
-    not the current folder's, it is said first.
+    not the current folder's, it is named first.
     """
     from perennial.runs import Home
 

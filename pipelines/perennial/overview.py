@@ -34,16 +34,22 @@ class ListedRun:
         return verdict_card(self.findings)
 
 
+def _find_runs(home: Home, place: str) -> tuple[str, str, list[RunRecord]]:
+    """Return the model and the version that a place names, and the runs of the home."""
+    name, _, wanted = place.partition("@")
+    runs = home.runs()
+    if name:
+        refuse_unknown_model(home, name, runs)
+    return name, wanted, runs
+
+
 def list_runs(home: Home, place: str = "") -> list[ListedRun]:
     """Return runs, oldest first: all, those of a model, or that which registered `MODEL@2`.
 
     Raises:
         PerennialError: the model or version is unknown.
     """
-    name, _, wanted = place.partition("@")
-    runs = home.runs()
-    if name:
-        refuse_unknown_model(home, name, runs)
+    name, wanted, runs = _find_runs(home, place)
     version = Catalogue(home).find(place).version if wanted else ""
     listed = [_listed(home, run) for run in runs if name in ("", run.model)]
     if not wanted:
@@ -247,10 +253,7 @@ def model_states(home: Home, place: str) -> list[ModelStatus]:
     Raises:
         PerennialError: the model or version is unknown.
     """
-    name, _, wanted = place.partition("@")
-    runs = home.runs()
-    if name:
-        refuse_unknown_model(home, name, runs)
+    name, wanted, runs = _find_runs(home, place)
     names = [name] if name else sorted(known_models(home, runs))
     if not names:  # asking does not create a database
         return []

@@ -114,7 +114,7 @@ def test_checks_that_do_not_apply_are_one_line(capsys):
     shown = list(result_lines(late))
     assert re.match(r"  ! resume_trial +0\.00s  not measured: 6 updates timed out", shown[0])
     asked = Sanity(None, None, ("attention",), Path("nowhere"))
-    assert not asked.folds(results[0]), "who asks for a check is told why it was skipped"
+    assert not asked.folds(results[0]), "who asks for a check learns why it was skipped"
 
 
 @pytest.mark.parametrize("change", ["task", "contract", "data", "checks", "--new"])

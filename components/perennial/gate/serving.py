@@ -62,12 +62,7 @@ def serve_in_clean_process(
     together = task.scored_together
     rows = next(dataset.batches(Split.TEST, max(INPUT_ROWS // together, 1) * together))
     try:
-        try:
-            found, seconds, turns = _measure(artifact, rows, together, rival)
-        except _KilledError as error:
-            # From outside, which says nothing of the model; too little memory would recur.
-            logger.warning("the model is served again: %s", error)
-            found, seconds, turns = _measure(artifact, rows, together, rival)
+        found, seconds, turns = _measure(artifact, rows, together, rival)
         bounds = [lower_bound(turns[1] / turns[0])] if len(turns) > 1 else []
         while bounds and len(bounds) < PAIRS:
             *_, again = _measure(artifact, rows, together, rival)
@@ -112,11 +107,24 @@ class _KilledError(_NotServedError):
 def _measure(
     artifact: Path, rows: pl.DataFrame, together: int, rival: Path | None
 ) -> tuple[Floats, float, list[Floats]]:
-    """Return the predictions, the seconds of loading, and each model's seconds of a prediction."""
+    """Return the predictions, the seconds of loading, and each model's seconds of a prediction.
+
+    A process that was killed is started a second time: that says nothing of the model, unless it is
+    too little memory, which recurs.
+    """
+    try:
+        return _measure_once(artifact, rows, together, rival)
+    except _KilledError as error:
+        logger.warning("the model is served again: %s", error)
+        return _measure_once(artifact, rows, together, rival)
+
+
+def _measure_once(
+    artifact: Path, rows: pl.DataFrame, together: int, rival: Path | None
+) -> tuple[Floats, float, list[Floats]]:
     with _served(artifact, rows, together) as model:
-        turns = timed([model], REPEATS)
-        if rival is not None:
-            turns = _against(model, rival, rows, together) or turns
+        raced = _against(model, rival, rows, together) if rival is not None else []
+        turns = raced or timed([model], REPEATS)
         return model.predictions, model.loading_seconds, turns
 
 

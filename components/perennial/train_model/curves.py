@@ -27,18 +27,20 @@ def log_steps(tracking: Tracking, points: Sequence[StepPoint]) -> None:
 
 def log_evaluations(tracking: Tracking, points: Sequence[EvaluationPoint]) -> None:
     """Log every metric of the evaluations as `validation/…`."""
-    for name in dict.fromkeys(name for point in points for name in point.metrics):
-        tracking.log_curve(
-            f"validation/{name}", [(p.step, p.metrics[name]) for p in points if name in p.metrics]
-        )
+    _log_by_name(tracking, "validation", points)
 
 
 def log_machine(tracking: Tracking, points: Sequence[MachinePoint]) -> None:
     """Log the machine's load as `system/…`, which MLflow shows as system metrics."""
+    _log_by_name(tracking, "system", points)
+
+
+def _log_by_name(
+    tracking: Tracking, prefix: str, points: Sequence[EvaluationPoint | MachinePoint]
+) -> None:
     for name in dict.fromkeys(name for point in points for name in point.metrics):
-        tracking.log_curve(
-            f"system/{name}", [(p.step, p.metrics[name]) for p in points if name in p.metrics]
-        )
+        known = [(p.step, p.metrics[name]) for p in points if name in p.metrics]
+        tracking.log_curve(f"{prefix}/{name}", known)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class RunRequest:
     force: bool = False
     """Also while another run of the model is under way."""
     request: str = field(default_factory=lambda: secrets.token_hex(8))
-    """By which a run that is cloned in the dashboard is told from the first one."""
+    """By which a run that is cloned in the dashboard is distinguished from the first one."""
 
     @property
     def trigger(self) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from minimal_contract import MINIMAL
 from perennial.cli import main
 from perennial.contract import load_contract
 from perennial.contracts.validation import ValidationReport
@@ -13,14 +14,7 @@ from perennial.runs import Home
 from perennial.snapshot_data.manifest import take_snapshot
 
 ROOT = Path(__file__).resolve().parents[3]
-CONTRACT = """[model]
-name = "clicks"
-task = "perennial.tasks.tabular:TabularClassification"
-[data]
-uri = "data"
-label = "clicked"
-ids = ["click_id"]
-[split]
+CONTRACT = f"""{MINIMAL}[split]
 [training]
 [expectations]
 [gate]

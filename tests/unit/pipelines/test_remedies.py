@@ -5,17 +5,10 @@ import re
 import polars as pl
 import pytest
 
+from minimal_contract import MINIMAL
 from perennial.contract import load_contract
 from perennial.toml_sections import ContractError
 
-MINIMAL = """[model]
-name = "clicks"
-task = "perennial.tasks.tabular:TabularClassification"
-[data]
-uri = "data"
-label = "clicked"
-ids = ["click_id"]
-"""
 REMOVE = "remove this line"
 
 

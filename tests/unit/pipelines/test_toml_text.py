@@ -5,20 +5,13 @@ import re
 
 import pytest
 
+from minimal_contract import MINIMAL
 from perennial.contract import Contract, load_contract
 from perennial.contracts.errors import PerennialError
 from perennial.likely_values import sections_in
 from perennial.toml_sections import ContractError
 
 pytestmark = pytest.mark.hostile
-MINIMAL = """[model]
-name = "clicks"
-task = "perennial.tasks.tabular:TabularClassification"
-[data]
-uri = "data"
-label = "clicked"
-ids = ["click_id"]
-"""
 
 
 def write(folder, content):

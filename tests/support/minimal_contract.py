@@ -1,0 +1,10 @@
+"""The smallest contract that is valid."""
+
+MINIMAL = """[model]
+name = "clicks"
+task = "perennial.tasks.tabular:TabularClassification"
+[data]
+uri = "data"
+label = "clicked"
+ids = ["click_id"]
+"""
