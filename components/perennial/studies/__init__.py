@@ -1,0 +1,1 @@
+"""Hyperparameter studies: search space, trials, analysis and verdict."""
