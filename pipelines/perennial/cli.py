@@ -40,7 +40,7 @@ from perennial.contracts.user_code import (
     user_code,
 )
 from perennial.deployment import verbs as cluster
-from perennial.first_verbs import doctor, init, schema
+from perennial.first_steps.verbs import doctor, init, schema
 from perennial.known_errors import explain_error
 from perennial.registry_commands import verbs as registry
 
@@ -104,7 +104,7 @@ def check(contract: ContractFile, home: HomeFolder = None) -> int:
     The exit code is 1 if it is valid, but no training can be promoted.
     """
     from perennial.contract import to_toml
-    from perennial.obstacles import look_ahead
+    from perennial.contract_help.obstacles import look_ahead
 
     checked = _checked(contract)
     lines, is_possible = look_ahead(open_home(home, contract), checked)
@@ -120,7 +120,7 @@ def options_(
     all_: Annotated[bool, typer.Option("--all", "--advanced", help="also advanced ones")] = False,
 ) -> int:
     """Explain the contract's options: meaning, type, default, when to change them."""
-    from perennial.options import explain, overview
+    from perennial.contract_help.options import explain, overview
 
     return print_lines(explain(path, with_advanced=all_) if path or all_ else overview())
 

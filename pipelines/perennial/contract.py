@@ -8,6 +8,8 @@ from pathlib import Path
 from pydantic import Field, JsonValue
 
 from perennial.check_skeleton.config import SkeletonSection
+from perennial.contract_file.sections import ContractError, Problem, read_document
+from perennial.contract_file.toml_text import toml_line, where_in
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
@@ -16,8 +18,6 @@ from perennial.engine.config.training import TrainingSection
 from perennial.gate.config import GateSection
 from perennial.register_model.config import RegistrySection
 from perennial.select_checkpoint.config import SelectionSection
-from perennial.toml_sections import ContractError, Problem, read_document
-from perennial.toml_text import toml_line, where_in
 from perennial.training_jobs.config import ResourcesSection
 from perennial.validate_data.config import ExpectationsSection
 

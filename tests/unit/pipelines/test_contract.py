@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from declaring_tasks import WithOwn
 from perennial.contract import Contract, check_task, load_contract, to_toml
+from perennial.contract_file.sections import ContractError
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.section import CONTRACT_SECTIONS, REMOVED_OPTIONS
-from perennial.toml_sections import ContractError
 
 MINIMAL = """
 [model]

@@ -84,7 +84,7 @@ def test_what_a_task_raises_is_told_with_its_place(project, capsys, verb):
 
 
 def test_a_defect_of_our_own_is_stored_and_not_printed(monkeypatch, capsys):
-    monkeypatch.setattr("perennial.options.overview", partial(int, "no number"))
+    monkeypatch.setattr("perennial.contract_help.options.overview", partial(int, "no number"))
     assert main(["options"]) == 1
     printed = capsys.readouterr().err
     assert printed.startswith("perennial: an unexpected error: ValueError: invalid literal")

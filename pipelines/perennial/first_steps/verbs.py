@@ -32,7 +32,7 @@ def init(  # noqa: PLR0917 - typer orders options by it
     out: Annotated[Path, file("folder of the contract", metavar="FOLDER")] = Path(),
 ) -> int:
     """Write a first contract for your own data, and say what to run next; overwrites nothing."""
-    from perennial.first_contract import (
+    from perennial.first_steps.first_contract import (
         CONTRACT_FILE,
         Wishes,
         columns_of_data,
@@ -61,7 +61,7 @@ def init(  # noqa: PLR0917 - typer orders options by it
 def schema(out: Annotated[Path | None, file("write it here")] = None) -> int:
     """Print the contract's JSON schema, with which an editor completes and checks it."""
     from perennial.contracts.artifact import write_atomically
-    from perennial.first_contract import schema_text
+    from perennial.first_steps.first_contract import schema_text
 
     if out is None:
         print(schema_text(), end="")
@@ -77,7 +77,7 @@ def doctor(
     ] = None,
 ) -> int:
     """Check whether this machine has what Perennial needs; exit code 1 if something is missing."""
-    from perennial.doctor import examine
+    from perennial.first_steps.doctor import examine
 
     failed = 0
     for finding in examine(open_home(home), profile):

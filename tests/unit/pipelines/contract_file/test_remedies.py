@@ -7,7 +7,7 @@ import pytest
 
 from minimal_contract import MINIMAL
 from perennial.contract import load_contract
-from perennial.toml_sections import ContractError
+from perennial.contract_file.sections import ContractError
 
 REMOVE = "remove this line"
 

@@ -7,9 +7,9 @@ import pytest
 
 from minimal_contract import MINIMAL
 from perennial.contract import Contract, load_contract
+from perennial.contract_file.likely_values import sections_in
+from perennial.contract_file.sections import ContractError
 from perennial.contracts.errors import PerennialError
-from perennial.likely_values import sections_in
-from perennial.toml_sections import ContractError
 
 pytestmark = pytest.mark.hostile
 

@@ -13,7 +13,7 @@ from perennial.contracts.validation import ValidationReport
 from perennial.runs import Home
 from perennial.snapshot_data.manifest import take_snapshot
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 CONTRACT = f"""{MINIMAL}[split]
 [training]
 [expectations]

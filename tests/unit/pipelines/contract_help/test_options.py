@@ -7,8 +7,8 @@ from pydantic import Field
 
 from perennial.cli import main
 from perennial.contract import Contract
+from perennial.contract_help.options import options_in
 from perennial.contracts.section import Section
-from perennial.options import options_in
 
 
 def shown(capsys, *arguments):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import perennial.doctor
+import perennial.first_steps.doctor
 from perennial.cli import main
-from perennial.doctor import Finding, examine
+from perennial.first_steps.doctor import Finding, examine
 from perennial.runs import Home
 from ports import get_free_port
 
-KIND = Path(__file__).resolve().parents[3] / "k8s" / "overlays" / "kind" / "profile.toml"
+KIND = Path(__file__).resolve().parents[4] / "k8s" / "overlays" / "kind" / "profile.toml"
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_a_cluster_that_does_not_answer_is_found(doctor, tmp_path):
 
 
 def test_a_full_disk_and_a_missing_package_are_found(monkeypatch, tmp_path):
-    monkeypatch.setattr(perennial.doctor, "LEAST_FREE", 1e18)
-    monkeypatch.setattr(perennial.doctor, "import_module", refuse_torch)
+    monkeypatch.setattr(perennial.first_steps.doctor, "LEAST_FREE", 1e18)
+    monkeypatch.setattr(perennial.first_steps.doctor, "import_module", refuse_torch)
     found = {each.name: each for each in examine(Home(tmp_path), None)}
     assert found["disk"].is_good is False
     assert "pip install" in found["torch"].action

@@ -22,16 +22,22 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, to_jsonable_python
 
-from perennial.contracts.section import Section
-from perennial.likely_values import likely_values, sections_in, tag_of_kind
-from perennial.synonyms import (
+from perennial.contract_file.likely_values import likely_values, sections_in, tag_of_kind
+from perennial.contract_file.synonyms import (
     EPOCHS,
     NOT_NEEDED,
     TASK_OPTIONS,
     find_synonym,
     normal,
 )
-from perennial.toml_text import Location, find_headers, header_of, toml_line, toml_value
+from perennial.contract_file.toml_text import (
+    Location,
+    find_headers,
+    header_of,
+    toml_line,
+    toml_value,
+)
+from perennial.contracts.section import Section
 
 REMOVE = "remove this line"
 _NAMED_VALUE = re.compile(r"([a-z_][\w.]*) = (\"[^\"]*\"|'[^']*'|true|false|-?\d[\d.e+-]*)")

@@ -11,11 +11,11 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from perennial.contract import Contract
+from perennial.contract_help.power_estimate import count_test_blocks, power_estimate_lines
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
-from perennial.registry_commands.power_estimate import count_test_blocks, power_estimate_lines
 from perennial.runs import Home
 from perennial.snapshot_data.manifest import take_snapshot
 

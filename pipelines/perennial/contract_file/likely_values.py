@@ -9,7 +9,7 @@ from contextlib import suppress
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
-from perennial.synonyms import WORDS, find_synonym, normal, plain
+from perennial.contract_file.synonyms import WORDS, find_synonym, normal, plain
 
 TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
 PERCENT = 100.0

@@ -13,9 +13,9 @@ from PIL import Image
 
 from perennial.cli import main
 from perennial.contract import load_contract
-from perennial.first_contract import schema_text
+from perennial.first_steps.first_contract import schema_text
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 ROWS = 400
 
 

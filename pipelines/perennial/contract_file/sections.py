@@ -18,10 +18,8 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import REMOVED_OPTIONS, Section
-from perennial.likely_values import sections_in
-from perennial.remedies import (
+from perennial.contract_file.likely_values import sections_in
+from perennial.contract_file.remedies import (
     REMOVE,
     Draft,
     field_at,
@@ -29,7 +27,9 @@ from perennial.remedies import (
     place_of,
     value_at,
 )
-from perennial.toml_text import Location, fix_line, where_in
+from perennial.contract_file.toml_text import Location, fix_line, where_in
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import REMOVED_OPTIONS, Section
 
 SHOWN = 20  # mistakes listed at once; a generated file may have thousands
 MAX_BYTES = 1 << 20  # of the longest real contract, 273 kB, nearly four times

@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 
 from perennial.contract import Contract
+from perennial.contract_help.power_estimate import power_estimate_lines
 from perennial.contracts.gate import Comparison, Interval, Verdict
 from perennial.gate.config import GateSection
-from perennial.registry_commands.power_estimate import power_estimate_lines
 from perennial.runs import Home
 from perennial.steps.journal import Journal
 from small_models import ROWS_PER_DAY, TASK, stream, write_snapshot

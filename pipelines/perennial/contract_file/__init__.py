@@ -1,0 +1,1 @@
+"""Contract files: TOML is read as sections, and each mistake answered with the line to write."""
