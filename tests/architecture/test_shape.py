@@ -15,7 +15,7 @@ COMPONENTS = ROOT / "components" / "perennial"
 SOURCES = sorted([*(ROOT / "components").rglob("*.py"), *(ROOT / "pipelines").rglob("*.py")])
 STEPS = sorted(path.parent for path in COMPONENTS.glob("*/component.py"))
 FOUNDATIONS = {
-    "contracts", "clients", "data", "steps", "engine", "reports", "tasks", "registry", "training_jobs", "gate",
+    "contracts", "clients", "data", "steps", "engine", "reports", "tasks", "registry", "training_jobs", "gate", "studies",
 }  # fmt: skip
 
 # Outside package → the only places that may import it.
