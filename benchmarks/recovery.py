@@ -35,7 +35,7 @@ from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.folder import MARKER, committed
 from perennial.engine.job import TrainingJob
 from perennial.steps.lease import RunLease
-from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.launcher import JobState, LocalLauncher, worker_environment
 from tiny_training import TinyOptions, largest_difference, tiny_job, weights, write_snapshot
 

@@ -32,7 +32,7 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.environment import CACHE, ClusterAddress
 from perennial.contracts.errors import TrainingFailedError
 from perennial.reap import reap
-from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.launcher import JobState
 from perennial.training_jobs.leftovers import PYTORCHJOBS
 from real_cluster import LAUNCHER, REAPER, RealCluster

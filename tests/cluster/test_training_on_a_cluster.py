@@ -14,9 +14,8 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.data import ModelSection
 from perennial.contracts.environment import CACHE, RUN_FOLDER
 from perennial.contracts.training import TrainingResult
-from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.step import train_model_step
-from perennial.training_jobs.config import ClusterSection, ResourcesSection
+from perennial.training_jobs.config import ClusterSection, ResourcesSection, TrainModelConfig
 from ports import get_free_port
 from process_pods import ProcessOperator
 from real_cluster import RealCluster

@@ -5,7 +5,7 @@ import pytest
 from faulty_training import FaultyOptions, faulty_job
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import JobFailure, RankFailure
-from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.launcher import LocalLauncher
 from tiny_training import finished, run_ranks
 

@@ -14,7 +14,7 @@ from perennial.contracts.environment import CACHE
 from perennial.contracts.training import TrainingResult
 from perennial.engine.handover import folder_for, hand_over, read_end
 from perennial.engine.job import RankFailure
-from perennial.train_model.attempts import decide_restart, run_to_end
+from perennial.training_jobs.attempts import decide_restart, run_to_end
 from perennial.training_jobs.launcher import JobState, LocalLauncher
 from tiny_training import finished, largest_difference, run_ranks_at, weights
 

@@ -16,7 +16,7 @@ from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import DamagedCheckpointError, committed
 from perennial.engine.job import JobFailure, RankFailure
 from perennial.steps.lease import RunLease
-from perennial.train_model.attempts import run_to_end, training_failed
+from perennial.training_jobs.attempts import run_to_end, training_failed
 from perennial.training_jobs.launcher import LocalLauncher
 from tiny_training import (
     TinyOptions,
@@ -197,7 +197,7 @@ def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "from perennial.engine.job import read_job\n"
-        "from perennial.train_model.attempts import run_to_end\n"
+        "from perennial.training_jobs.attempts import run_to_end\n"
         "from perennial.training_jobs.launcher import LocalLauncher\n"
         "run_to_end(read_job(Path(sys.argv[1])), LocalLauncher(1), 3)\n"
     )

@@ -37,7 +37,7 @@ assert {"roc_auc", "log_loss"} <= set(scores)
 TRAINING = """
 import sys
 from pathlib import Path
-from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.on_cluster import open_launcher
 from perennial.training_jobs.config import ResourcesSection
 from tiny_training import tiny_job, write_snapshot

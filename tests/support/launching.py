@@ -34,7 +34,7 @@ STEP = """
 import sys
 from pathlib import Path
 import launching
-from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempts import run_to_end
 
 folder, store_uri, launcher, kind = sys.argv[1:]
 job = launching.training_job(Path(folder), store_uri)

@@ -21,9 +21,8 @@ from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.folder import MARKER
 from perennial.engine.job import TrainingJob
 from perennial.snapshot_data.manifest import take_snapshot
-from perennial.train_model.config import TrainModelConfig
-from perennial.train_model.identity import training_job
-from perennial.training_jobs.config import ResourcesSection
+from perennial.training_jobs.config import ResourcesSection, TrainModelConfig
+from perennial.training_jobs.identity import training_job
 from perennial.training_jobs.launcher import MALLOC
 
 JOB = "clicks-training"

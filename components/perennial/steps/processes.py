@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,8 @@ from perennial.contracts.errors import PerennialError
 PRELOADED = "perennial.check_skeleton.trials.rank"
 # One for each process, which its functions of the same names use.
 _SERVER: Any = forkserver._forkserver
+_CHILDREN: set[Any] = multiprocessing.process._children  # type: ignore[attr-defined]
+_starting = threading.Lock()  # held while the variables and the main module are others
 MAX_SOCKET_FOLDER, SHORT_TEMPORARY_FOLDER = 75, "/tmp"
 # Keeps glibc from returning every large tensor to the system and faulting it in again: 5 to 16 %
 # of a step on a CPU. It is read when an interpreter starts.
@@ -46,14 +49,17 @@ def start_fork_server() -> None:
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) > MAX_SOCKET_FOLDER:
         tempfile.tempdir = SHORT_TEMPORARY_FOLDER
-    before = dict(os.environ)
+    before = {name: os.environ.get(name) for name in MALLOC}
     os.environ.update(MALLOC)
     try:
         _SERVER.ensure_running()
     finally:
         tempfile.tempdir = usual
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def share_fork_server() -> None:
@@ -70,9 +76,18 @@ def start_processes(
 ) -> list[ForkServerProcess]:
     """Start a process of the fork server for each tuple of arguments; all of them, or none.
 
+    Several threads may start processes; each thread waits for its own.
+
     Raises:
         PerennialError: the fork server that this process shares was killed.
     """
+    with _starting:
+        return _start(target, arguments)
+
+
+def _start(
+    target: Callable[..., None], arguments: Sequence[tuple[object, ...]]
+) -> list[ForkServerProcess]:
     start_fork_server()
     context = multiprocessing.get_context("forkserver")
     processes = [context.Process(target=target, args=each) for each in arguments]
@@ -81,6 +96,9 @@ def start_processes(
     try:
         for process in processes:
             process.start()
+            # The next start would ask after it, in its own thread, and take its exit code from the
+            # thread that waits for it.
+            _CHILDREN.discard(process)
     except BaseException as error:
         for process in processes:
             kill_process(process)

@@ -10,8 +10,8 @@ from perennial.clients.tracking import RUN_TAG, Tracking, open_tracking, try_to_
 from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.curves import log_evaluations, log_steps
+from perennial.training_jobs.config import TrainModelConfig, flatten_options
 
 logger = logging.getLogger(__name__)
 
@@ -62,26 +62,6 @@ def failure_on_record(tracking: Future[Tracking]) -> Iterator[None]:
         except Exception:
             logger.exception("the tracking run cannot be marked as failed")
         raise
-
-
-def flatten_options(settings: TrainModelConfig) -> dict[str, object]:
-    """Return each option of the model, training and resources by its dotted name; unset ones not.
-
-    Of the resources, those of a cluster do not enter the numbers.
-    """
-    sections = settings.model_dump(mode="json", include={"model", "training", "resources"})
-    sections["resources"].pop("cluster", None)
-    found: dict[str, object] = {}
-
-    def visit(name: str, value: object) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                visit(f"{name}.{key}" if name else key, inner)
-        elif value not in (None, "", []):
-            found[name] = value
-
-    visit("", sections)
-    return found
 
 
 def record(tracking: Tracking, result: TrainingResult) -> None:

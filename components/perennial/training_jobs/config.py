@@ -1,4 +1,4 @@
-"""The `[resources]` section: where a training runs, and what it may use."""
+"""The `[resources]` section, and the sections of a contract that determine a training."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -6,7 +6,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Advanced, Section
+from perennial.engine.config.training import TrainingSection
 
 Name = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9A-Z./_-]*$")]
 IMAGE_BY_DIGEST = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
@@ -147,3 +149,47 @@ class ResourcesSection(Section):
                 f"resources.cluster.machines = {self.cluster.machines}"
             )
         return self
+
+
+class TrainModelConfig(Section):
+    """The sections that `train_model` reads."""
+
+    model: ModelSection
+    training: TrainingSection = TrainingSection()
+    resources: ResourcesSection = ResourcesSection()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        processes = self.resources.num_processes
+        if self.training.strategy == "single" and processes != 1:
+            raise ValueError(
+                f"training.strategy = 'single' is one process, but resources.num_processes = "
+                f"{processes}; set it to 1, or strategy to 'fsdp' or 'ddp'"
+            )
+        parts = self.training.parallelism.data_size(processes)
+        if self.training.global_batch_size < parts:
+            raise ValueError(
+                f"training.global_batch_size = {self.training.global_batch_size} is less than the "
+                f"{parts} groups of processes that share the rows; raise it"
+            )
+        return self
+
+
+def flatten_options(settings: TrainModelConfig) -> dict[str, object]:
+    """Return each option of the model, training and resources by its dotted name; unset ones not.
+
+    Of the resources, those of a cluster do not enter the numbers.
+    """
+    sections = settings.model_dump(mode="json", include={"model", "training", "resources"})
+    sections["resources"].pop("cluster", None)
+    found: dict[str, object] = {}
+
+    def visit(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                visit(f"{name}.{key}" if name else key, inner)
+        elif value not in (None, "", []):
+            found[name] = value
+
+    visit("", sections)
+    return found

@@ -22,9 +22,9 @@ from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import differences
 from perennial.runs import Home, code_digest
 from perennial.select_checkpoint.candidates import select_challenger
-from perennial.train_model.attempts import run_to_end
-from perennial.train_model.config import TrainModelConfig
-from perennial.train_model.identity import training_job
+from perennial.training_jobs.attempts import run_to_end
+from perennial.training_jobs.config import TrainModelConfig
+from perennial.training_jobs.identity import training_job
 from perennial.training_jobs.on_cluster import open_launcher
 
 

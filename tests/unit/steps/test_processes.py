@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -100,3 +101,20 @@ def test_a_fork_uses_the_server_that_its_parent_started(tmp_path, server, code):
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert ("the fork server was killed" in done.stdout) == (server == "killed")
+
+
+def test_threads_start_processes_at_once_and_each_waits_for_its_own(arguments):
+    before, main = dict(os.environ), sys.modules["__main__"]
+
+    def run_several(code):
+        return [_exit_code(code) for _ in range(8)]
+
+    def _exit_code(code):
+        with running_processes(sys.exit, [(code,)]) as found:
+            return wait_for_processes(found, 5.0)[0]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(run_several, range(1, 5)))
+    assert found == [[code] * 8 for code in range(1, 5)]
+    assert dict(os.environ) == before
+    assert sys.modules["__main__"] is main

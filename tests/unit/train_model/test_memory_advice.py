@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from perennial.clean_up.killed_steps import MORE_MEMORY as MORE_MEMORY_OF_A_STEP
-from perennial.train_model.attempts import MORE_MEMORY, training_failed
+from perennial.training_jobs.attempts import MORE_MEMORY, training_failed
 
 RUNBOOK = Path(__file__).resolve().parents[3] / "k8s" / "runbook.md"
 

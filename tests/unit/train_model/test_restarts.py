@@ -4,7 +4,7 @@ from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure, TrainingJob
-from perennial.train_model.attempts import decide_restart, run_to_end, training_failed
+from perennial.training_jobs.attempts import decide_restart, run_to_end, training_failed
 from perennial.training_jobs.launcher import JobResult, JobState, Launcher
 
 

@@ -15,9 +15,8 @@ from perennial.contracts.training import TrainingResult
 from perennial.engine.job import training_contract, training_fingerprint
 from perennial.steps.journal import Journal
 from perennial.steps.lease import RunLease
-from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.step import train_model_step
-from perennial.training_jobs.config import ResourcesSection
+from perennial.training_jobs.config import ResourcesSection, TrainModelConfig
 from perennial.training_jobs.launcher import LocalLauncher, worker_environment
 from tiny_training import TinyOptions, tiny_job, tiny_section
 

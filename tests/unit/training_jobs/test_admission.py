@@ -5,7 +5,7 @@ import pytest
 from fake_kueue import ADMITTED, WAITING, workload
 from launching import HOUR, MINUTE, each_kind, launcher_for
 from perennial.contracts.errors import TrainingFailedError
-from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.config import Budgets
 from perennial.training_jobs.status import admission_of
 

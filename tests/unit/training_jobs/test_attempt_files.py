@@ -8,8 +8,8 @@ from launching import INTERVALS, eventually, launcher_for, training_job
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import announce_end, announce_rendezvous
-from perennial.train_model.attempts import run_to_end
 from perennial.training_jobs.attempt_watch import AttemptFiles
+from perennial.training_jobs.attempts import run_to_end
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from launching import (
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import read_heartbeat, receive_job
-from perennial.train_model.attempts import run_to_end
 from perennial.training_jobs.attempt_watch import AttemptFiles
+from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.launcher import JobState
 
 NAME = "prices-ffffffffffff"

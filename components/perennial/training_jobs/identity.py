@@ -11,7 +11,7 @@ from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
 from perennial.engine.handover import fetch_result, folder_for
 from perennial.engine.job import TrainingJob, training_contract, training_fingerprint
-from perennial.train_model.config import TrainModelConfig
+from perennial.training_jobs.config import TrainModelConfig
 
 logger = logging.getLogger(__name__)
 
