@@ -31,13 +31,13 @@ from perennial.contracts.data import TaskColumns
 from perennial.contracts.training import CheckpointRecord, EvaluationPoint
 from perennial.engine.checkpoints.retention import Retention
 from perennial.engine.config.training import Checkpoints
+from perennial.engine.evaluation.diagnosis import is_still_improving
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import Task, load_task
 from perennial.reports.charts import line_chart
 from perennial.reports.page import TEMPLATES, checked_svg
 from perennial.select_checkpoint.config import SelectionSection
-from perennial.select_checkpoint.diagnosis import is_still_improving
 from perennial.select_checkpoint.selection import Candidate, early_stop, select
 
 Floats = NDArray[np.float64]

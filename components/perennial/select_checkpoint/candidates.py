@@ -10,13 +10,13 @@ from perennial.contracts.training import Challenger, CheckpointRecord, Direction
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.evaluation.diagnosis import diagnose, is_still_improving
 from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import Task, load_task
 from perennial.select_checkpoint.averaging import choose_members, normalizations
 from perennial.select_checkpoint.config import SelectionSection
-from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
 from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
 from perennial.select_checkpoint.selection import Candidate, alternatives, is_finite, select

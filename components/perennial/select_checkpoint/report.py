@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perennial.contracts.training import Advice, ScoredCandidate, TrainingResult
+from perennial.engine.evaluation.diagnosis import Diagnosis
 from perennial.reports.charts import interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
-from perennial.select_checkpoint.diagnosis import Diagnosis
 from perennial.select_checkpoint.selection import Alternative, Selection
 
 ADVICE: dict[Advice, str] = {

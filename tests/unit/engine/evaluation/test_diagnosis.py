@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perennial.contracts.training import EvaluationPoint
-from perennial.select_checkpoint.diagnosis import Diagnosis, diagnose, is_still_improving
+from perennial.engine.evaluation.diagnosis import Diagnosis, diagnose, is_still_improving
 
 STEPS = np.arange(1, 41)
 

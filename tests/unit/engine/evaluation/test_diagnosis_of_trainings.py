@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from perennial.contracts.training import EvaluationPoint
-from perennial.select_checkpoint.diagnosis import diagnose
+from perennial.engine.evaluation.diagnosis import diagnose
 
 EVALUATIONS = 40
 
