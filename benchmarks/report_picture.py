@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from perennial.run_page import find_results, write_run_report
+from perennial.run_page import find_run_results, write_run_report
 from perennial.runs import Home, RunRecord
 
 WIDTH, HEIGHT = 1280, 1140
@@ -19,7 +19,7 @@ LARGEST_BYTES = 300_000
 
 def has_replaced_a_champion(home: Home, run: RunRecord) -> bool:
     """Whether a challenger of the run beat a champion."""
-    found = find_results(home, run)
+    found = find_run_results(home, run)
     return (
         found.word == "Promoted"
         and found.verdict is not None

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
@@ -386,11 +386,12 @@ def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool =
     try:
         ended = execute(launch, choose, Console())
     except KeyboardInterrupt:
-        _end_tracking_run(home, chosen, "KILLED")
+        for run in chosen:
+            _end_tracking_run(home, run, "KILLED")
         raise
     folder = home.folder(ended.run_id)
     if ended.status != "succeeded":
-        _end_tracking_run(home, chosen, "FAILED")
+        _end_tracking_run(home, ended, "FAILED")
         driver_log = f"the driver failed\n\nlog: {folder / 'driver.log'}"
         print(failed_step(folder) or driver_log, file=sys.stderr)
         print(f"report: {folder / 'report.html'}", file=sys.stderr)
@@ -400,16 +401,18 @@ def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool =
     return 0
 
 
-def _end_tracking_run(
-    home: "Home", runs: "Sequence[RunRecord]", status: Literal["FAILED", "KILLED"]
-) -> None:
-    """Give the MLflow run of a run that was started its status, if a step has opened one."""
-    from perennial.clients.tracking import end_run
+def _end_tracking_run(home: "Home", run: "RunRecord", status: Literal["FAILED", "KILLED"]) -> None:
+    """Give the MLflow run of a run that ended early its status, if a step has opened one."""
+    from perennial.clients.tracking import RUN_TAG, close_abandoned_runs
     from perennial.registry_commands.catalogue import Catalogue
 
-    for run in runs:
-        environment = replace(Catalogue(home).environment, run_id=run.run_id)
-        end_run(environment, run.model, status)
+    def is_own(tags: Mapping[str, str]) -> bool:
+        return tags[RUN_TAG] == run.run_id
+
+    catalogue = Catalogue(home)
+    if catalogue.has_database():
+        why = "its pipeline run ended early"
+        close_abandoned_runs(catalogue.environment, is_own, why, run.model, status)
 
 
 def ui(

@@ -82,7 +82,7 @@ def continuous_training(
         data: The dataset's address.
         reason: Why this training was started, in words.
     """
-    ending = clean_up(model=model, reason=reason, trigger=trigger)
+    ending = clean_up(model=model, reason=reason, trigger=trigger, pipeline="continuous_training")
     ending.set_caching_options(enable_caching=False)
     with dsl.ExitHandler(ending, name="training"):
         train_challenger(contract, trigger, validate_snapshot(contract))

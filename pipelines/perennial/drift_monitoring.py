@@ -26,7 +26,7 @@ def drift_monitoring(contract: str, model: str = "", data: str = "", reason: str
         data: The dataset's address.
         reason: Why the run was started, in words.
     """
-    ending = clean_up(model=model, reason=reason)
+    ending = clean_up(model=model, reason=reason, pipeline="drift_monitoring")
     ending.set_caching_options(enable_caching=False)
     with dsl.ExitHandler(ending, name="monitoring"):
         compared = detect_drift(contract=contract, validation=validate_snapshot(contract))

@@ -23,10 +23,11 @@ from kfp import components, local
 from kfp.local import subprocess_task_handler
 
 from perennial.contracts.errors import PerennialError
-from perennial.runs import FLOW, RunRecord, step_records
+from perennial.runs import RunRecord, step_records
 from perennial.steps.journal import Journal
 from perennial.steps.lease import follow_lease, join_lease
 from perennial.steps.processes import name_process, share_fork_server, start_fork_server
+from perennial.steps.stored_steps import FLOW
 
 EXECUTOR = "kfp.dsl.executor_main"
 DECISION, TRIALS = "decide_retraining", "check_skeleton"

@@ -1,7 +1,7 @@
 """Overview: the model in production, and the runs of this machine, as text and as JSON."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from pydantic import JsonValue
@@ -13,34 +13,9 @@ from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.registry_commands.listing import decision_lines, decision_records
 from perennial.reports.text import duration
-from perennial.reports.verdict_card import Card, RunFindings, verdict_card
-from perennial.run_page import REPORT_FILE, find_results
-from perennial.runs import Home, RunRecord, age, run_seconds, step_records
-
-
-@dataclass(frozen=True)
-class ListedRun:
-    """A run with what became of it."""
-
-    run: RunRecord
-    findings: RunFindings
-    seconds: float
-    report: str
-    """Path of its report; empty without one."""
-
-    @property
-    def card(self) -> Card:
-        """The verdict on the run."""
-        return verdict_card(self.findings)
-
-
-def _find_runs(home: Home, place: str) -> tuple[str, str, list[RunRecord]]:
-    """Return the model and the version that a place names, and the runs of the home."""
-    name, _, wanted = place.partition("@")
-    runs = home.runs()
-    if name:
-        refuse_unknown_model(home, name, runs)
-    return name, wanted, runs
+from perennial.reports.verdict_card import RunFindings
+from perennial.run_page import ListedRun
+from perennial.runs import Home, RunRecord, age, step_records
 
 
 def list_runs(home: Home, place: str = "") -> list[ListedRun]:
@@ -49,16 +24,16 @@ def list_runs(home: Home, place: str = "") -> list[ListedRun]:
     Raises:
         PerennialError: the model or version is unknown.
     """
-    name, wanted, runs = _find_runs(home, place)
+    name, _, wanted = place.partition("@")
+    runs = home.runs()
+    if name:
+        _require_known("model", name, known_models(home, runs), home)
     version = Catalogue(home).find(place).version if wanted else ""
-    listed = [_listed(home, run) for run in runs if name in ("", run.model)]
-    if not wanted:
-        return listed
-    made = [each.findings.registration for each in listed]
+    listed = [ListedRun.of(home, run) for run in runs if name in ("", run.model)]
     return [
         each
-        for each, registration in zip(listed, made, strict=True)
-        if registration is not None and registration.version == version
+        for each in listed
+        if not wanted or ((made := each.findings.registration) and made.version == version)
     ]
 
 
@@ -68,18 +43,12 @@ def find_run(home: Home, wanted: str) -> ListedRun:
     Raises:
         PerennialError: there is none.
     """
-    runs = home.runs()
-    named = [run for run in runs if run.run_id == wanted]
-    if named:
-        return _listed(home, named[0])
-    known = {run.run_id for run in runs} | known_models(home, runs)
-    if wanted and "@" not in wanted and wanted not in known:
-        near = difflib.get_close_matches(wanted, known, n=1)
-        raise PerennialError(
-            f"there is no run and no model {wanted!r}",
-            evidence=f"the nearest is {near[0]}" if near else f"looked in {home.path}",
-            action="`perennial runs` lists them",
-        )
+    runs = {run.run_id: run for run in home.runs()}
+    if wanted in runs:
+        return ListedRun.of(home, runs[wanted])
+    if wanted and "@" not in wanted:
+        known = {*runs, *known_models(home, list(runs.values()))}
+        _require_known("run and no model", wanted, known, home)
     found = list_runs(home, wanted)
     if not found:
         raise PerennialError(
@@ -95,19 +64,18 @@ def known_models(home: Home, runs: Sequence[RunRecord]) -> set[str]:
     return {run.model for run in runs} | set(Catalogue(home).names())
 
 
-def refuse_unknown_model(home: Home, name: str, runs: Sequence[RunRecord]) -> None:
-    """Refuse a model that neither ran here nor is registered.
+def _require_known(what: str, name: str, known: Collection[str], home: Home) -> None:
+    """Refuse a name that nothing here has.
 
     Raises:
         PerennialError: it is unknown; the nearest name is the evidence.
     """
-    known = known_models(home, runs)
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=1)
     names = f"there are: {', '.join(sorted(known))}" if known else f"no runs in {home.path}"
     raise PerennialError(
-        f"there is no model {name!r} in {home.path}",
+        f"there is no {what} {name!r} in {home.path}",
         evidence=f"the nearest is {near[0]}" if near else names,
         action="`perennial models` and `perennial runs` list them; --home names another place",
     )
@@ -253,14 +221,20 @@ def model_states(home: Home, place: str) -> list[ModelStatus]:
     Raises:
         PerennialError: the model or version is unknown.
     """
-    name, wanted, runs = _find_runs(home, place)
-    names = [name] if name else sorted(known_models(home, runs))
-    if not names:  # asking does not create a database
+    name, _, wanted = place.partition("@")
+    runs = home.runs()
+    known = known_models(home, runs)
+    if name:
+        _require_known("model", name, known, home)
+    if not known:  # asking does not create a database
         return []
     catalogue = Catalogue(home)
     version = catalogue.find(place) if wanted else None
     registry = catalogue.registry
-    return [_state(home, registry.champion_records(each), runs, version) for each in names]
+    return [
+        _state(home, registry.champion_records(each), runs, version)
+        for each in ([name] if name else sorted(known))
+    ]
 
 
 def _state(
@@ -270,18 +244,11 @@ def _state(
     return ModelStatus(
         name=records.name,
         records=records,
-        last=_listed(home, own[-1]) if own else None,
+        last=ListedRun.of(home, own[-1]) if own else None,
         trigger=_last_summary(home, own, "decide_retraining"),
         gate=_last_summary(home, own, "evaluate_model"),
         version=version,
     )
-
-
-def _listed(home: Home, run: RunRecord) -> ListedRun:
-    folder = home.folder(run.run_id)
-    report = folder / REPORT_FILE
-    place = str(report) if report.exists() else ""
-    return ListedRun(run, find_results(home, run), run_seconds(folder), place)
 
 
 def _described(decision: VersionDecision) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from perennial.clients.cluster import WORKFLOWS, Cluster, label_selector
-from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG, try_to_close_abandoned_runs
+from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG, close_abandoned_runs
 from perennial.contracts.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
@@ -54,4 +54,4 @@ def close_tracking_runs(cluster: Cluster) -> list[str]:
         return phases <= TERMINAL
 
     environment = Environment("", os.environ[TRACKING_URI], NO_RUN, None, "", "", "")
-    return try_to_close_abandoned_runs(environment, is_over, "its pipeline run is over or gone")
+    return close_abandoned_runs(environment, is_over, "its pipeline run is over or gone")

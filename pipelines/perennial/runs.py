@@ -2,52 +2,31 @@
 
 import hashlib
 import importlib.util
+import json
 import os
 import secrets
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 from perennial import contracts
 from perennial.contract import Contract
-from perennial.contracts.artifact import Artifact
+from perennial.contracts.artifact import Artifact, documents_in
 from perennial.contracts.environment import STORE_URI, TRACKING_URI
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.steps.journal import Journal
 from perennial.steps.lease import is_held
 from perennial.steps.parameters import LargeParameter, resolve
+from perennial.steps.stored_steps import FLOW, SHOWN, StoredStep
 
 RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
-
-# In flow order; a nested training repeats the first two with equal inputs and reuses them.
-FLOW: dict[str, tuple[str, ...]] = {
-    "continuous_training": (
-        "snapshot_data",
-        "validate_data",
-        "check_skeleton",
-        "train_model",
-        "select_checkpoint",
-        "evaluate_model",
-        "register_model",
-    ),
-    "drift_monitoring": (
-        "snapshot_data",
-        "validate_data",
-        "detect_drift",
-        "decide_retraining",
-        "check_skeleton",
-        "train_model",
-        "select_checkpoint",
-        "evaluate_model",
-        "register_model",
-    ),
-}
 
 # What enters the numbers besides our own sources.
 NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")
@@ -186,53 +165,44 @@ class Home:
         ]
 
 
-StepStatus = Literal["running", "finished", "reused", "failed", "stopped"]
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """Events of one step in the latest attempt at a run."""
-
-    step: str
-    key: str
-    """Its folder under `steps/`."""
-    status: StepStatus
-    """`reused` means finished in an earlier attempt."""
-    started: float
-    """Seconds since 1970."""
-    seconds: float = 0.0
-    """Of its own work, without process start and imports; 0 while it runs."""
-    summary: str = ""
-    """Its result in a line."""
-    error: str = ""
-    """Why it failed, for people."""
-    log: str = ""
-
-
-def step_records(folder: Path) -> list[StepRecord]:
+def step_records(folder: Path) -> list[StoredStep]:
     """The steps of the latest attempt, in the order they started."""
-    records: dict[str, StepRecord] = {}
+    records: dict[str, StoredStep] = {}
     for event, _ in Journal(folder).events():
-        key, moment = str(event.get("key", "")), float(str(event["time"]))
-        texts = {name: str(event.get(name, "")) for name in ("step", "log", "summary", "error")}
-        match event["kind"]:
+        step, key, log, summary, error = (
+            str(event.get(name, "")) for name in ("step", "key", "log", "summary", "error")
+        )
+        moment, kind = float(str(event["time"])), str(event["kind"]).removeprefix("step_")
+        match kind:
             case "run":
                 records = {}
-            case "step_started":
-                records[key] = StepRecord(texts["step"], key, "running", moment, log=texts["log"])
-            case "step_finished" | "step_failed" | "step_stopped" as kind if key in records:
-                record = records[key]
-                records[key] = replace(
-                    record,
-                    status=cast("StepStatus", str(kind).removeprefix("step_")),
-                    seconds=moment - record.started,
-                    summary=texts["summary"],
-                    error=texts["error"],
+            case "started":
+                records[key] = StoredStep(
+                    step=step, status="running", began=moment, key=key, log=log
                 )
-            case "step_reused" if key not in records:
-                summary = texts["summary"]
-                records[key] = StepRecord(texts["step"], key, "reused", moment, summary=summary)
-    return list(records.values())
+            case "finished" | "failed" | "stopped" if key in records:
+                end = {"status": kind, "ended": moment, "summary": summary, "problem": error}
+                records[key] = records[key].model_copy(update=end)
+            case "reused" if key not in records:
+                records[key] = StoredStep(
+                    step=step, status="reused", began=moment, key=key, summary=summary
+                )
+    return [
+        record.model_copy(update={"results": _results(folder / "steps" / record.key)})
+        for record in records.values()
+    ]
+
+
+def _results(step: Path) -> dict[str, str]:
+    """Return what the run's verdict is made of, among a step's outputs; damaged ones are empty."""
+    found = {}
+    for name in SHOWN:
+        with suppress(FileNotFoundError):
+            try:
+                found[name] = json.dumps(documents_in(step / name)[name])
+            except (ValueError, KeyError):
+                found[name] = ""
+    return found
 
 
 def run_seconds(folder: Path) -> float:

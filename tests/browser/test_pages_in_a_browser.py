@@ -14,7 +14,7 @@ from perennial.reports.charts import (
 )
 from perennial.reports.heat_map import heat_map
 from perennial.reports.page import Page
-from perennial.reports.run_report import RunRow, StepPage, index_of_runs, stitch
+from perennial.reports.run_report import StepPage, index_of_runs, stitch
 from perennial.reports.verdict_card import RunFindings, verdict_card
 
 SCREENS = [
@@ -114,10 +114,13 @@ CARD = verdict_card(
 
 
 def full_index():
+    names = ("run", "model", "pipeline", "report")
     rows = [
-        RunRow("flights-20260101-120000-ab12", "flights", "drift_monitoring", CARD, "2026", 63.0, "a.html"),
-        RunRow("m" * 90, "m" * 60, "continuous_training", CARD, "2026", 3.0, ""),
-    ]  # fmt: skip
+        ("flights-20260101-120000-ab12", "flights", "drift_monitoring", "a.html"),
+        ("m" * 90, "m" * 60, "continuous_training", ""),
+    ]
+    more = {"card": CARD, "started": "2026", "duration": "1 min 3 s"}
+    rows = [dict(zip(names, row, strict=True)) | more for row in rows]
     return index_of_runs(rows, total=500, place="/a/home/of/runs" * 9)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from perennial.clean_up.killed_steps import complete_records, was_cancelled
 from perennial.clean_up.page import run_page, started_by
 from perennial.clients.cluster import PODS, Cluster
-from perennial.clients.tracking import RUN_TAG, try_to_close_abandoned_runs
+from perennial.clients.tracking import RUN_TAG, close_abandoned_runs
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
@@ -27,13 +27,14 @@ logger = logging.getLogger(__name__)
 
 
 def clean_up_step(
-    *, model: str = "", reason: str = "", trigger: str = "", report: str = ""
+    *, model: str = "", reason: str = "", pipeline: str = "", trigger: str = "", report: str = ""
 ) -> list[str]:
     """Delete the jobs; return their names. A local run has none, not even in a notebook's pod.
 
     Args:
         model: The model's name, for the page.
         reason: Why the run was started, in words.
+        pipeline: Which one this is; the page lists those of its steps that did not run.
         trigger: The same as JSON; a cloned run is known by it.
         report: Where to write the run's page; empty for none.
 
@@ -71,7 +72,8 @@ def clean_up_step(
     close_tracking_runs(environment, run_id)
     stored = StoredRun(environment.store_uri, run_id)
     complete_records(stored, pods, is_cancelled=is_cancelled)
-    page = run_page(stored, model, run_id, started_by(stored, shown_text(reason), trigger))
+    cause = started_by(stored, shown_text(reason), trigger)
+    page = run_page(stored, model, run_id, cause, pipeline)
     stored.write_page("run", page.encode())
     if report:
         write_atomically(Path(report), page.encode())
@@ -80,7 +82,7 @@ def clean_up_step(
 
 def close_tracking_runs(environment: Environment, run_id: str) -> None:
     """Close MLflow runs that the run's steps left open; if that fails, the reaper does it."""
-    try_to_close_abandoned_runs(
+    close_abandoned_runs(
         environment,
         lambda tags: tags[RUN_TAG] == run_id,
         f"pipeline run {run_id} ended while this run was open",

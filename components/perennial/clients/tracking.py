@@ -320,66 +320,42 @@ def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield entries[start : start + size]
 
 
-def end_run(environment: Environment, experiment: str, status: Literal["FAILED", "KILLED"]) -> None:
-    """End the MLflow run of a pipeline run that ended early; opening it again takes that back.
-
-    An MLflow that does not answer does not fail the caller's own work.
-    """
-    try:
-        claimed = open_store(environment.store_uri).read(_claim_key(environment, experiment))
-        if claimed is None:
-            return  # no step has opened one
-        with single_attempts():
-            client = open_mlflow(environment)
-            if client.get_run(claimed.decode()).info.status == "RUNNING":
-                client.set_terminated(claimed.decode(), status=status)
-    except Exception as error:  # whatever MLflow's client raises
-        logger.warning("the MLflow run of %s is left open: %s", environment.run_id, error)
-
-
 def close_abandoned_runs(
     environment: Environment,
     is_over: Callable[[Mapping[str, str]], bool],
     reason: str,
     experiment: str = "",
+    status: Literal["FAILED", "KILLED"] = "KILLED",
 ) -> list[str]:
-    """Mark as killed each open MLflow run of a pipeline run that is over.
+    """End each open MLflow run of a pipeline run that is over; return the ids of those that were.
 
     A step that is cancelled or killed has no time to close its own. Opening a run again, as a
-    resumed pipeline run does, takes the mark back.
+    resumed pipeline run does, takes the mark back. An MLflow that does not answer does not fail the
+    caller's own work.
 
-    `is_over` decides by an MLflow run's tags; the reason is kept as a tag. All experiments are
-    searched unless one is named. Returns the ids of the MLflow runs that were closed.
+    Args:
+        environment: The addresses.
+        is_over: Decides by an MLflow run's tags.
+        reason: Kept as a tag.
+        experiment: The one to search; empty for all.
+        status: What the runs end with.
     """
-    client = open_mlflow(environment)
-    experiments = [
-        found.experiment_id
-        for found in client.search_experiments()
-        if experiment in ("", found.name)
-    ]
-    if not experiments:
-        return []
-    query = f"attributes.status = 'RUNNING' and tags.`{RUN_TAG}` LIKE '%'"
     closed: list[str] = []
-    for run in client.search_runs(experiments, query, max_results=MOST_CLOSED):
-        if is_over(run.data.tags):
-            client.set_tag(run.info.run_id, ENDED_TAG, reason)
-            client.set_terminated(run.info.run_id, status="KILLED")
-            logger.warning("closed MLflow run %s as KILLED: %s", run.info.run_id, reason)
-            closed.append(run.info.run_id)
-    return closed
-
-
-def try_to_close_abandoned_runs(
-    environment: Environment,
-    is_over: Callable[[Mapping[str, str]], bool],
-    reason: str,
-    experiment: str = "",
-) -> list[str]:
-    """Close them, where an MLflow that does not answer must not fail the caller's own work."""
     try:
         with single_attempts():
-            return close_abandoned_runs(environment, is_over, reason, experiment)
+            client = open_mlflow(environment)
+            experiments = [
+                found.experiment_id
+                for found in client.search_experiments()
+                if experiment in ("", found.name)
+            ]
+            query = f"attributes.status = 'RUNNING' and tags.`{RUN_TAG}` LIKE '%'"
+            found = client.search_runs(experiments, query, max_results=MOST_CLOSED)
+            for run_id in [run.info.run_id for run in found if is_over(run.data.tags)]:
+                client.set_tag(run_id, ENDED_TAG, reason)
+                client.set_terminated(run_id, status=status)
+                logger.warning("closed MLflow run %s as %s: %s", run_id, status, reason)
+                closed.append(run_id)
     except Exception as error:  # whatever MLflow's client raises
         logger.warning("open MLflow runs of ended runs are not closed: %s", error)
-        return []
+    return closed

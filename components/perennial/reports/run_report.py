@@ -1,16 +1,26 @@
 """Run report: the verdict of a run, then the pages of its steps, folded; an index of all runs."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from perennial.reports.page import WORDS, Outcome, render
 from perennial.reports.text import duration
 from perennial.reports.verdict_card import Card
+from perennial.steps.stored_steps import StoredStep
 
 _HEAD = re.compile(r'<meta name="perennial-(outcome|badge|height)" content="([\w ]{1,24})">')
 _HIGHEST, _UNKNOWN = 60, 40  # rem; a frame cannot grow with its content without a script
+OUTCOMES: Mapping[str, Outcome] = {
+    "running": "warned",
+    "finished": "passed",
+    "reused": "passed",
+    "failed": "failed",
+    "stopped": "warned",
+    "cancelled": "warned",
+}
+"""Status of a step → its outcome."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +38,39 @@ class StepPage:
     html: str | None
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """A run in the index of all runs; the newest comes first.
+def step_pages(
+    records: Sequence[StoredStep],
+    page_of: Callable[[StoredStep], str | None],
+    flow: Sequence[str] = (),
+) -> list[StepPage]:
+    """Return the pages of the steps that ran, then of those in the flow that did not."""
+    ran = [
+        StepPage(each.step, OUTCOMES[each.status], _summary(each), each.seconds, page_of(each))
+        for each in records
+    ]
+    names = {each.step for each in records}
+    return [
+        *ran,
+        *(
+            StepPage(step, "neutral", "did not run", 0.0, None)
+            for step in flow
+            if step not in names
+        ),
+    ]
 
-    Attributes:
-        report: Address of its report, relative to the index; empty without one.
-    """
 
-    run: str
-    model: str
-    pipeline: str
-    card: Card
-    started: str
-    seconds: float
-    report: str
+def _summary(record: StoredStep) -> str:
+    match record.status:
+        case "failed":
+            return str(record.error)
+        case "stopped":
+            return "stopped; checkpoint saved"
+        case "cancelled":
+            return "cancelled"
+        case "reused":
+            return f"{record.summary} (finished in an earlier attempt)"
+        case _:
+            return record.summary
 
 
 def stitch(
@@ -80,8 +108,15 @@ def stitch(
     )
 
 
-def index_of_runs(rows: Sequence[RunRow], *, total: int, place: str) -> str:
-    """One HTML file that lists runs with their verdicts and links their reports."""
+def index_of_runs(rows: Sequence[Mapping[str, Any]], *, total: int, place: str) -> str:
+    """One HTML file that lists runs with their verdicts and links their reports.
+
+    Args:
+        rows: Run, model, pipeline, card, start, duration, and report: its address relative to the
+            index, empty without one. The newest comes first.
+        total: How many runs there are.
+        place: The home.
+    """
     count = f"{total:,} run{'s' if total != 1 else ''} in {place}; the newest comes first."
     left = f" {total - len(rows):,} earlier ones are not listed." if total > len(rows) else ""
     return render(
@@ -91,7 +126,7 @@ def index_of_runs(rows: Sequence[RunRow], *, total: int, place: str) -> str:
         outcome="neutral",
         badge="",
         height=_HIGHEST,
-        rows=[{"row": row, "duration": duration(row.seconds)} for row in rows],
+        rows=rows,
     )
 
 

@@ -13,7 +13,9 @@ from perennial.reports.charts import bar_chart, interval_chart, line_chart
 from perennial.reports.drawing import seconds_at
 from perennial.reports.page import Outcome, checked_svg
 from perennial.reports.text import number
+from perennial.steps.stored_steps import Result, StoredStep
 
+RunStatus = Literal["running", "succeeded", "failed", "cancelled"]
 RunVerdict = Literal[
     "Promoted",
     "Champion kept",
@@ -53,7 +55,7 @@ class RunFindings:
     """
 
     model: str
-    status: Literal["running", "succeeded", "failed", "cancelled"]
+    status: RunStatus
     trigger: str
     step: str = ""
     error: str = ""
@@ -79,6 +81,30 @@ class RunFindings:
         if self.decision is not None and not self.decision.retrain:
             return "Not retrained"
         return "Finished"
+
+
+def find_results(
+    records: Sequence[StoredStep], model: str, status: RunStatus, trigger: str = ""
+) -> RunFindings:
+    """Return what the steps of a run found so far."""
+    failed = [record for record in records if record.status == "failed"]
+    cancelled = [record for record in records if record.status == "cancelled"]
+    last = next(iter(failed or cancelled or records[-1:]), None)
+
+    def result(kind: type[Result]) -> Result | None:
+        return next((found for each in records if (found := each.result(kind))), None)
+
+    return RunFindings(
+        model=model,
+        status=status,
+        trigger=trigger,
+        step=last.step if last is not None else "",
+        error=str(failed[0].error) if failed else "",
+        decision=result(RetrainingDecision),
+        drift=result(DriftReport),
+        verdict=result(Verdict),
+        registration=result(Registration),
+    )
 
 
 def gate_word(verdict: Verdict, registration: Registration | None = None) -> RunVerdict:

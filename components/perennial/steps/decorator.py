@@ -154,7 +154,7 @@ class _Attempt:
             return
         before = self.stored.step(self.name)
         if before is not None and before.inputs and before.inputs == self._inputs_digest():
-            error = before.error()
+            error = before.error
             error.add_note("  not tried again: an earlier attempt on the same inputs ended so")
             raise error
 

@@ -1,8 +1,8 @@
-"""Stored steps: what each step of a run on a cluster did, in the object store beside its report.
+"""Stored steps: what each step of a run did; on a cluster in the object store beside its report.
 
 Kubeflow keeps neither a failed step's message nor its report. From these records the run's page is
 made, `perennial status` and `--wait` print the reasons, and a retry finds the error that it would
-only repeat.
+only repeat. Of a local run they are read from its journal (`runs.step_records`).
 """
 
 import json
@@ -10,16 +10,41 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from perennial.clients.object_store import ConflictError, open_store
 from perennial.clients.outages import is_outage, single_attempts
+from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json
 
+# In flow order; a nested training repeats the first two with equal inputs and reuses them.
+FLOW: dict[str, tuple[str, ...]] = {
+    "continuous_training": (
+        "snapshot_data",
+        "validate_data",
+        "check_skeleton",
+        "train_model",
+        "select_checkpoint",
+        "evaluate_model",
+        "register_model",
+    ),
+    "drift_monitoring": (
+        "snapshot_data",
+        "validate_data",
+        "detect_drift",
+        "decide_retraining",
+        "check_skeleton",
+        "train_model",
+        "select_checkpoint",
+        "evaluate_model",
+        "register_model",
+    ),
+}
 SHOWN = ("decision", "drift", "verdict", "registration")
+Result = TypeVar("Result", bound=Artifact)
 logger = logging.getLogger(__name__)
 
 
@@ -27,10 +52,15 @@ class StoredStep(Section):
     """A step of a run."""
 
     step: str
-    status: Literal["running", "finished", "failed", "cancelled"]
+    status: Literal["running", "finished", "reused", "failed", "stopped", "cancelled"]
+    """On one machine, `reused` is finished in an earlier attempt, and `stopped` may go on."""
     began: float
     """Unix time, as `ended`."""
     ended: float = 0.0
+    key: str = ""
+    """Its folder below `steps/` of a local run."""
+    log: str = ""
+    """The file with the log of a local run's step."""
     pod: str = ""
     """The step's pod, by which its end is found when it was killed."""
     summary: str = ""
@@ -43,9 +73,23 @@ class StoredStep(Section):
     """Digest of a failed step's inputs and code where a repetition would fail in the same way; else
     empty."""
 
+    @property
     def error(self) -> PerennialError:
-        """Return the error that the step ended with."""
+        """The error that the step ended with."""
         return PerennialError(self.problem, evidence=self.evidence, action=self.action)
+
+    @property
+    def seconds(self) -> float:
+        """How long it worked; 0 while it runs."""
+        return max(0.0, self.ended - self.began)
+
+    def result(self, kind: type[Result]) -> Result | None:
+        """Return a result of the step; None without one that this code can read."""
+        document = self.results.get(kind.document_name())
+        try:
+            return kind.from_json(document) if document else None
+        except ValueError:  # of another version of Perennial: it must not hide the others
+            return None
 
     def failed_with(self, error: BaseException, ended: float, inputs: str = "") -> "StoredStep":
         """Return the record of a step that ended with an error."""

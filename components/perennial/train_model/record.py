@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from perennial.clients.tracking import RUN_TAG, Tracking, open_tracking, try_to_close_abandoned_runs
+from perennial.clients.tracking import RUN_TAG, Tracking, close_abandoned_runs, open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
@@ -42,7 +42,7 @@ def join_tracking(environment: Environment, model: str) -> Tracking:
     tracking = open_tracking(environment, model)
     if environment.run_folder is not None:
         own = environment.run_id
-        try_to_close_abandoned_runs(
+        close_abandoned_runs(
             environment,
             lambda tags: tags[RUN_TAG] != own,
             f"run {own} was started after it",

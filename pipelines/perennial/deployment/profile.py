@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 from perennial.contract_file.sections import read_document
 from perennial.contracts import environment
 from perennial.contracts.section import Section
-from perennial.runs import FLOW
 from perennial.steps.parameters import REPLACED
+from perennial.steps.stored_steps import FLOW
 from perennial.training_jobs.config import Digest, Toleration
 
 Image = Annotated[Digest, StringConstraints(min_length=1)]

@@ -6,14 +6,13 @@ Kubeflow's API holds none of this: the records that steps write to the object st
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from perennial.clean_up.page import find_results
+from perennial.clean_up.page import find_run_results
 from perennial.clients.cluster import PODS, Cluster
 from perennial.clients.outages import Persistence, single_attempts
 from perennial.clients.pipeline_api import PipelineRun
 from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
-from perennial.runs import FLOW
-from perennial.steps.stored_steps import StoredRun, StoredStep
+from perennial.steps.stored_steps import FLOW, StoredRun, StoredStep
 from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, step_of_pod
 from perennial.training_jobs.status import PodView
 
@@ -38,7 +37,7 @@ def reason_lines(store_uri: str, run: PipelineRun) -> Iterator[str]:
         return
     if not records and run.is_over and not run.was_canceled and run.state != "SUCCEEDED":
         yield f"reasons: no step has written any below {store_uri}/reports/{run.run_id}"
-    found = find_results(records, run.name)
+    found = find_run_results(records, run.name)
     if run.is_over and records and found.word != "Finished":
         yield f"verdict: {found.word}"
     for record in records:
@@ -47,7 +46,7 @@ def reason_lines(store_uri: str, run: PipelineRun) -> Iterator[str]:
 
 def _lines_of(record: StoredStep) -> Iterator[str]:
     if record.status == "failed":
-        first, *rest = str(record.error()).splitlines()
+        first, *rest = str(record.error).splitlines()
         yield f"{record.step} failed: {first}"
         yield from rest
     elif record.status == "finished" and record.step in DECIDING and record.summary:

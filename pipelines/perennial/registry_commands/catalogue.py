@@ -89,7 +89,7 @@ class Catalogue:
 
     def names(self) -> list[str]:
         """Every registered model; asking does not create a database."""
-        return self.registry.names() if self._has_database() else []
+        return self.registry.names() if self.has_database() else []
 
     def versions(self, name: str) -> list[ModelVersion]:
         """Every version of a model, the oldest first.
@@ -119,7 +119,7 @@ class Catalogue:
         Raises:
             UnclearChampionError: the records of the champion contradict each other.
         """
-        if not self._has_database():
+        if not self.has_database():
             refuse_recorded_champion(open_store(self.home.store_uri), name)
             return None
         return self.registry.version_by_alias(name, CHAMPION)
@@ -168,7 +168,8 @@ class Catalogue:
             diff=files.get(DIFF_FILE, b""),
         )
 
-    def _has_database(self) -> bool:
+    def has_database(self) -> bool:
+        """Whether there is a place to look; MLflow would make a missing database, in seconds."""
         uri = self.home.tracking_uri
         return not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).exists()
 

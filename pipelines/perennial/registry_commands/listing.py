@@ -176,15 +176,6 @@ def find_rejected_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdi
 def find_judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
     """The runs of a model on this machine that came to a verdict; None where it is unreadable."""
     for run in home.runs():
-        if run.model != name:
-            continue
-        folder = home.folder(run.run_id)
-        for record in step_records(folder):
-            place = folder / "steps" / record.key / "verdict"
-            if record.step != "evaluate_model" or not place.exists():
-                continue
-            try:
-                verdict = Verdict.read(place)
-            except PerennialError:  # of another version of Perennial: it must not hide the others
-                verdict = None
-            yield run, verdict
+        for record in step_records(home.folder(run.run_id)) if run.model == name else ():
+            if Verdict.document_name() in record.results:
+                yield run, record.result(Verdict)

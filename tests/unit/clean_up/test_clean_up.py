@@ -1,6 +1,7 @@
 """When a run has ended, however it did, none of its jobs goes on."""
 
 import json
+import re
 
 import pytest
 
@@ -158,3 +159,16 @@ def test_the_page_of_a_clone_names_the_run_that_it_was_made_of(cluster, stored, 
     stored.write(StoredStep(step="train_model", status="finished", began=3.0))
     clean_up_step(reason="odd", trigger=trigger, report=str(tmp_path / "run.html"))
     assert "a clone of the run run-0, whose reason was: odd" in (tmp_path / "run.html").read_text()
+
+
+def test_steps_that_did_not_run_are_listed_on_the_page(cluster, stored, tmp_path):
+    stored.write(StoredStep(step="snapshot_data", status="finished", began=1.0, ended=2.0))
+    stored.write(StoredStep(step="decide_retraining", status="finished", began=3.0, ended=4.0))
+    clean_up_step(pipeline="drift_monitoring", report=str(tmp_path / "run.html"))
+    page = (tmp_path / "run.html").read_text()
+    absent = re.findall(r'<li class="absent">.*?<strong>(.*?)</strong>', page)
+    names = [name.replace("<wbr>", "") for name in absent[: len(absent) // 2]]  # listed twice
+    assert names == [
+        "validate_data", "detect_drift", "check_skeleton", "train_model", "select_checkpoint",
+        "evaluate_model", "register_model",
+    ]  # fmt: skip

@@ -10,7 +10,6 @@ from perennial.clients.tracking import (
     ENDED_TAG,
     RUN_TAG,
     close_abandoned_runs,
-    end_run,
     open_tracking,
 )
 from perennial.contracts import environment as names
@@ -56,15 +55,20 @@ def test_a_run_of_another_model_in_the_same_home_goes_on(environment, tmp_path):
 
 @pytest.mark.parametrize("status", ["FAILED", "KILLED"])
 def test_a_run_that_ended_early_has_its_status_until_it_is_continued(environment, status):
-    here = replace(environment, run_id="early", tracking_run_id="")
-    end_run(here, "prices", status)  # no step has opened one
+    def end():
+        here = replace(environment, tracking_run_id="")
+        close_abandoned_runs(
+            here, lambda tags: tags[RUN_TAG] == "early", "stopped", "prices", status
+        )
+
+    end()  # no step has opened one
     early = opened(environment, "early")
-    end_run(here, "prices", status)
+    end()
     assert status_of(environment, early)[0] == status
     opened(environment, "early")
     assert status_of(environment, early)[0] == "RUNNING"
     open_mlflow(environment).set_terminated(early, status="FINISHED")
-    end_run(here, "prices", status)
+    end()
     assert status_of(environment, early)[0] == "FINISHED"
 
 

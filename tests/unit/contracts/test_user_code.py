@@ -155,7 +155,7 @@ def test_a_step_whose_process_ended_without_a_word_is_recorded_as_failed(tmp_pat
     first, second = step_records(tmp_path)
     assert first.status == "finished"
     assert second.status == "failed"
-    assert "ended before it wrote its result" in second.error
+    assert "ended before it wrote its result" in second.problem
 
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS)
