@@ -133,21 +133,28 @@ def compile_(out: Annotated[Path, file("target folder", metavar="FOLDER")] = Pat
 
 
 def probe(
-    option: Annotated[Literal["batch-size", "lr"], typer.Argument(help="which option to measure")],
+    option: Annotated[
+        Literal["batch-size", "lr", "settings"], typer.Argument(help="what to measure")
+    ],
     contract: ContractFile,
     largest: Annotated[int | None, count("largest batch-size; default: 8192", "--max")] = None,
     out: Annotated[Path | None, file("lr: the picture (default: probe-lr.html)")] = None,
 ) -> int:
-    """Measure on this machine a good micro-batch size or learning rate."""
-    from perennial.probe import probe_batch_size, probe_lr
+    """Measure on this machine a good micro-batch size or learning rate, or the fastest settings.
 
-    if option == "lr" and largest is not None:
+    `settings` measures precision, compilation, loading and micro-batch at equal quality.
+    """
+    from perennial.probe import probe_batch_size, probe_lr, probe_settings_of
+
+    if option != "batch-size" and largest is not None:
         raise PerennialError("--max belongs to `probe batch-size`", action="remove it")
-    if option == "batch-size" and out is not None:
+    if option != "lr" and out is not None:
         raise PerennialError("--out belongs to `probe lr`", action="remove it")
     checked = _checked(contract)
     if option == "lr":
         return print_lines(probe_lr(checked, out or Path("probe-lr.html")))
+    if option == "settings":
+        return print_lines(probe_settings_of(checked))
     return print_lines(probe_batch_size(checked, largest or 8192))
 
 

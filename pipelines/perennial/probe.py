@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.contract import Contract
+from perennial.contract_file.toml_text import toml_line
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.data.dataset import Dataset
@@ -21,6 +22,11 @@ from perennial.engine.profiling.probe import (
     probe_batch_sizes,
     probe_learning_rates,
     suggested_rate,
+)
+from perennial.engine.profiling.settings import (
+    SettingPoint,
+    is_better,
+    probe_settings,
 )
 from perennial.engine.task import load_task
 from perennial.reports.charts import line_chart
@@ -167,3 +173,38 @@ def probe_lr(contract: Contract, picture: Path) -> Iterator[str]:
         else "the loss never fell: check the task with check_skeleton first"
     )
     yield f"picture: {picture}"
+
+
+def setting_lines(points: Sequence[SettingPoint]) -> Iterator[str]:
+    """Yield the table of settings, the contract's own first, and the ones to take."""
+    own = points[0]
+    columns = "ms per update", "speed", "loss reached"
+    yield "{:<44}  {:>13}  {:>6}  {:>26}".format("changed in [training]", *columns)
+    for point in points:
+        name = " ".join(toml_line(*each) for each in point.changes.items()) or "(the contract's)"
+        if point.failure:
+            yield f"{name:<44}  impossible here: {point.failure}"
+            continue
+        low, high = min(point.losses), max(point.losses)
+        worse = "" if point.is_as_good(own) else "  worse"
+        yield (
+            f"{name:<44}  {point.seconds * 1e3:>13.2f}  {own.seconds / point.seconds:>6.2f}  "
+            f"{f'{point.loss:.4g} ({low:.4g} to {high:.4g})':>26}{worse}"
+        )
+    better = [point for point in points[1:] if is_better(point, own)]
+    fastest = min(better, key=lambda point: point.seconds, default=None)
+    if fastest is None:
+        yield "keep the contract's settings: none was faster in every round at equal quality"
+        return
+    yield (
+        f"take, in [training] ({own.seconds / fastest.seconds:.2f} times as fast; its loss "
+        "differs by less than another seed's would):"
+    )
+    yield from (f"  {toml_line(*each)}" for each in fastest.changes.items())
+
+
+def probe_settings_of(contract: Contract) -> Iterator[str]:
+    """Measure precision, compilation, loading and micro-batch; return the lines to print."""
+    with subject_of(contract) as subject:
+        points = probe_settings(subject)
+    yield from setting_lines(points)

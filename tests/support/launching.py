@@ -42,7 +42,7 @@ found = getattr(launching, launcher)(getattr(launching, kind))
 run_to_end(job, found, max_restarts=0)
 """
 HOUR, MINUTE = 3600.0, 60.0
-BUDGETS = Budgets(
+SHORT = Budgets(
     queued_hours=1.0 / HOUR, starting_minutes=1.5 / MINUTE, stuck_minutes=0.4 / MINUTE,
     running_hours=2.0 / HOUR,
 )  # fmt: skip
@@ -106,14 +106,14 @@ def matches(kind, pattern, text):
     return re.search(pattern.replace("SECOND", kind.second), text) is not None
 
 
-def small_resources(kind, budgets=BUDGETS) -> ResourcesSection:
+def small_resources(kind, budgets=PATIENT) -> ResourcesSection:
     # A TrainJob has its runtime's.
     grace = {"grace_seconds": 1} if kind is PyTorchJobs else {}
     cluster = ClusterSection(machines=2, budgets=budgets, **grace)
     return ResourcesSection(num_processes=2, cluster=cluster)
 
 
-def launcher_for(kind=PyTorchJobs, budgets=BUDGETS, persistence=PERSISTENCE) -> ClusterLauncher:
+def launcher_for(kind=PyTorchJobs, budgets=PATIENT, persistence=PERSISTENCE) -> ClusterLauncher:
     """A launcher in the pod that the environment describes."""
     cluster = Cluster.connect(ClusterAddress.read(), persistence=persistence)
     return ClusterLauncher(

@@ -3,7 +3,7 @@
 import pytest
 
 from fake_kueue import ADMITTED, WAITING, workload
-from launching import HOUR, MINUTE, each_kind, launcher_for
+from launching import HOUR, MINUTE, SHORT, each_kind, launcher_for
 from perennial.contracts.errors import TrainingFailedError
 from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.config import Budgets
@@ -117,7 +117,7 @@ def test_without_a_report_of_kueue_the_job_waits_until_its_timeout(
 ):
     prepare(cluster)
     with pytest.raises(TrainingFailedError, match="it has been queued") as caught:
-        run_to_end(launched("suspended"), launcher_for(kind), max_restarts=0)
+        run_to_end(launched("suspended"), launcher_for(kind, SHORT), max_restarts=0)
     assert reason in caught.value.evidence
 
 

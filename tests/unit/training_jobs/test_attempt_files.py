@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from launching import INTERVALS, eventually, launcher_for, training_job
+from launching import INTERVALS, SHORT, eventually, launcher_for, training_job
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import announce_end, announce_rendezvous
@@ -68,7 +68,7 @@ def test_logs_are_kept_while_they_grow_and_at_the_end(job):
 def test_why_a_job_was_given_up_is_on_record_until_the_next_attempt(cluster, launched):
     job = launched("image_pull_error", "success")
     with pytest.raises(TrainingFailedError):
-        run_to_end(job, launcher_for(), max_restarts=0)
+        run_to_end(job, launcher_for(budgets=SHORT), max_restarts=0)
     assert eventually(lambda: not cluster.active_jobs())
     assert b"a pod could not start" in open_store(job.store_uri).read("error.json")
     run_to_end(job, launcher_for(), max_restarts=0)

@@ -10,10 +10,10 @@ import pytest
 from fake_api_server import JOBS, NAMESPACE
 from fake_trainer import TrainJobs
 from launching import (
-    BUDGETS,
     ENDINGS,
     KINDS,
     PATIENT,
+    SHORT,
     TIMED_OUT,
     each_kind,
     eventually,
@@ -96,7 +96,7 @@ def test_what_takes_too_long_times_out_and_is_deleted(
     cluster, launched, *, kind, script, short, reason, evidence
 ):
     job = launched(script)
-    budgets = PATIENT.model_copy(update={short: getattr(BUDGETS, short)} if short else {})
+    budgets = PATIENT.model_copy(update={short: getattr(SHORT, short)} if short else {})
     with pytest.raises(TrainingFailedError) as caught:
         run_to_end(job, launcher_for(kind, budgets), max_restarts=3)
     assert reason in caught.value.problem
@@ -312,7 +312,7 @@ def test_a_quota_that_stays_used_up_ends_as_a_timeout_of_the_queue(cluster, laun
     job = launched("success")
     cluster.faults.quota = {"pytorchjobs": 0}
     with pytest.raises(TrainingFailedError, match="timed out before it was created") as caught:
-        run_to_end(job, launcher_for(), max_restarts=0)
+        run_to_end(job, launcher_for(budgets=SHORT), max_restarts=0)
     assert "queued_hours" in caught.value.problem
     assert "ResourceQuota" in caught.value.action
     assert "verb" not in caught.value.action

@@ -243,13 +243,21 @@ class Update:
         subject: What is trained.
         plan: How a batch is divided.
         measures_ratio: Whether the weights are compared before and after, which costs a copy.
+        loading: How batches are loaded; by default in the calling thread, when they are needed.
 
     Attributes:
         model: In training mode.
         optimizer: The contract's.
     """
 
-    def __init__(self, subject: Subject, plan: BatchPlan, *, measures_ratio: bool = False) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        plan: BatchPlan,
+        *,
+        measures_ratio: bool = False,
+        loading: Loading | None = None,
+    ) -> None:
         training = alone(subject.training)
         self._subject = subject
         self._training = training
@@ -270,13 +278,17 @@ class Update:
             plan,
             0,
             seed=training.seed,
-            loading=Loading(prefetch_batches=0, pin_memory=False),
+            loading=loading or Loading(prefetch_batches=0, pin_memory=False),
         )
+
+    def close(self) -> None:
+        """Stop the loader's threads, if it has any."""
+        self._loader.close()
 
     def __call__(self, step: int, rate: float) -> UpdatePoint:
         """Make an update; reading what it measures waits for the device."""
         self._randomness.begin(step)
-        batch, device = self._loader.gather(step), self._subject.device
+        batch, device = self._loader.batch(step), self._subject.device
         total = 0.0
         for micro_batch in batch.micro_batches:
             on_device = to_device(micro_batch, device)

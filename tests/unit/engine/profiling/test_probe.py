@@ -20,6 +20,7 @@ from perennial.engine.profiling.probe import (
     probed_model,
     suggested_rate,
 )
+from perennial.engine.profiling.settings import SEEDS, measure
 from perennial.engine.task import load_task
 from tiny_training import TinyOptions, tiny_section
 
@@ -122,3 +123,29 @@ def test_the_scale_of_float16_gradients_is_undone(subject):
 def test_a_loss_that_never_falls_gives_no_advice():
     points = [RatePoint(10.0**-power, 1.0, 1.0) for power in (5, 4, 3)]
     assert suggested_rate(points) is None
+
+
+def test_a_setting_that_this_machine_lacks_or_the_contract_refuses_is_named(subject, monkeypatch):
+    refused, planted = {"micro_batch_size": 0}, {"compile": True}
+    monkeypatch.setattr(torch.nn.Module, "compile", fail_to_compile)
+    own, first, second = measure(subject, [{}, refused, planted], seconds=0.01)
+    assert not own.failure
+    assert len(own.rounds) == ROUNDS
+    assert len(own.losses) == SEEDS
+    assert "greater than or equal to 1" in first.failure
+    assert second.failure == "RuntimeError: no compiler"
+
+
+def fail_to_compile(module):
+    raise RuntimeError("no compiler")
+
+
+def test_equal_mathematics_reach_the_same_loss_and_another_rate_does_not(subject):
+    own, ahead, slower = measure(
+        replace(subject, training=tiny_section(steps=100)),
+        [{}, {"loading.workers": 2}, {"optimizer.learning_rate": 1e-9}],
+        seconds=0.01,
+    )
+    assert ahead.losses == own.losses
+    assert ahead.is_as_good(own)
+    assert not slower.is_as_good(own)
