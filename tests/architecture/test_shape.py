@@ -28,6 +28,7 @@ DOORS = {
     "jinja2": r"components/perennial/reports/page\.py",
     "kubernetes": r"components/perennial/clients/cluster\.py",
     "torch": r"components/perennial/(engine|tasks|check_skeleton|select_checkpoint|gate|detect_drift)/.*\.py",
+    "optuna": r"components/perennial/studies/sampling\.py",
     "safetensors": r"components/perennial/engine/export\.py",
 }
 BANNED = re.compile(

@@ -3,9 +3,11 @@
 In the object store under `studies/<model>/<first 16 digits of the study's digest>/`.
 """
 
+import hashlib
+from functools import cached_property
 from typing import ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.section import Section
@@ -13,6 +15,8 @@ from perennial.contracts.training import Direction, EvaluationPoint
 from perennial.studies.config import StudySection
 
 Stage = Literal["explore", "exploit", "confirm"]
+FOLLOWING = ("tpe", "gp")
+"""Samplers whose trials depend on the results of earlier ones."""
 State = Literal["complete", "pruned", "infeasible", "failed"]
 """How a trial ended. `infeasible`: its hyperparameters made the loss diverge or memory run out,
 which is a result. `failed`: for another reason, such as a lost machine."""
@@ -22,7 +26,7 @@ Decision = Literal["adopt", "reject", "inconclusive"]
 class StudyPlan(Artifact):
     """All that determines a study's trials.
 
-    File tree: `study.json`. Its digest names the study.
+    File tree: `study.json`. The digest of all but the goal's words names the study.
     """
 
     file_name: ClassVar[str] = "study.json"
@@ -31,12 +35,77 @@ class StudyPlan(Artifact):
     study: StudySection
     contract: dict[str, JsonValue]
     """The resolved contract that the trials vary, without its `study` section."""
+    baseline: dict[str, JsonValue] = Field(default_factory=dict)
+    """Option → value in the contract, or the task's default, of each hyperparameter that varies and
+    of what one is tied to."""
     metric: str
     direction: Direction
     snapshot: str
     """Digest of the data."""
     code: str
     """Digest of the task's code."""
+
+    @cached_property
+    def study_digest(self) -> str:
+        """Return the digest that names the study."""
+        study = self.study.model_copy(update={"goal": ""})
+        return self.model_copy(update={"study": study}).digest()
+
+    @property
+    def prefix(self) -> str:
+        """Return the key of the study's folder in the object store."""
+        return f"studies/{self.model}/{self.study_digest[:16]}"
+
+    @property
+    def last_search(self) -> int:
+        """Return the number of the last trial of the search; confirmations come after it."""
+        return self.study.trials + (self.study.exploit.trials if self.study.exploit else 0)
+
+    def stage_of(self, number: int) -> Stage:
+        """Return the stage of a trial; the baseline, trial 0, belongs to the first."""
+        if number > self.last_search:
+            return "confirm"
+        return "explore" if number <= self.study.trials else "exploit"
+
+    def first_of(self, stage: Stage) -> int:
+        """Return the number of a stage's first trial."""
+        study = self.study
+        return {"explore": 0, "exploit": study.trials + 1, "confirm": self.last_search + 1}[stage]
+
+    def needed(self, number: int) -> range:
+        """Return the trials that must have ended before one of the search may begin.
+
+        All of them are known to it, and no others, whenever they ended.
+        """
+        study, stage = self.study, self.stage_of(number)
+        sampler = (
+            study.sampler if stage == "explore" or not study.exploit else study.exploit.sampler
+        )
+        if sampler in FOLLOWING or study.pruning != "off":
+            return range(max(number - study.parallel + 1, self.first_of(stage) or min(number, 1)))
+        return range(self.first_of(stage) or min(number, 1))
+
+    def rank(self, trial: "Trial") -> tuple[float, int]:
+        """Return the key that sorts usable trials from best to worst."""
+        if trial.value is None:
+            raise ValueError(f"trial {trial.number} has no value")
+        return (trial.value if self.direction == "minimize" else -trial.value), trial.number
+
+    def search_seed(self, index: int) -> int:
+        """Return the seed of a trial's training: the same for all trials.
+
+        The first is the study's own: with `seed` of the contract, the baseline is the training that
+        `perennial run` makes, and is used again.
+        """
+        return self.study.seed if index == 0 else self._seed(f"search {index}")
+
+    def confirm_seed(self, index: int) -> int:
+        """Return the seed of a confirmation: fresh, and the same for all candidates."""
+        return self._seed(f"confirm {index}")
+
+    def _seed(self, use: str) -> int:
+        text = f"{self.study.seed} {use}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % 2**31
 
 
 class TrialTraining(Section):
@@ -83,3 +152,9 @@ class Trial(Artifact):
     def is_usable(self) -> bool:
         """Whether its value can be compared with others of the same length."""
         return self.state == "complete" and self.value is not None
+
+    @property
+    def last_step(self) -> int:
+        """Return the step of the last evaluation of its first training; 0 without one."""
+        points = self.trainings[0].evaluations if self.trainings else ()
+        return points[-1].step if points else 0

@@ -1,0 +1,302 @@
+"""Search space: points of the unit cube to values of hyperparameters, and back."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import Section
+from perennial.studies.config import Dimension
+
+Checked = TypeVar("Checked", bound=Section)
+DIGITS = 4
+"""Significant digits of a searched value: finer steps are below what any training can tell apart,
+and equal values on every machine make equal trainings."""
+
+
+def canonical(value: JsonValue) -> str:
+    """Return a value's text, by which values are compared: 1, 1.0 and true differ."""
+    return json.dumps(value, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One hyperparameter that is searched."""
+
+    option: str
+    dimension: Dimension
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Return smallest and largest value of a range; None for choices."""
+        found = self.dimension
+        return found.log or found.linear or found.integer or found.log_integer
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is searched on a logarithmic scale."""
+        return self.dimension.log is not None or self.dimension.log_integer is not None
+
+    @property
+    def size(self) -> int | None:
+        """Return the number of its values; None for a range of real numbers."""
+        found = self.dimension
+        if found.choices is not None:
+            return len(found.choices)
+        if found.linear is not None:
+            return None if found.step is None else self._steps + 1
+        if found.integer is not None:
+            return self._steps + 1
+        return (
+            None if found.log_integer is None else found.log_integer[1] - found.log_integer[0] + 1
+        )
+
+    @property
+    def _steps(self) -> int:
+        low, high = self.bounds or (0, 0)
+        return math.floor((high - low) / self._step + 1e-9)
+
+    @property
+    def _step(self) -> float:
+        return self.dimension.step or 1.0
+
+    def value(self, u: float) -> JsonValue:
+        """Return the value at a place of the axis, `u` from 0 to 1; both ends are reached."""
+        found = self.dimension
+        if found.choices is not None:
+            return found.choices[min(int(u * len(found.choices)), len(found.choices) - 1)]
+        low, high = self.bounds or (0.0, 0.0)
+        if found.integer is not None or (found.linear is not None and found.step is not None):
+            place = min(int(u * (self._steps + 1)), self._steps)
+            stepped = low + place * self._step
+            return round(stepped) if found.integer is not None else float(f"{stepped:.10g}")
+        if found.log_integer is not None:
+            # Half a number beyond both ends, so that the ends are as likely as their neighbours.
+            first, last = math.log(low - 0.5), math.log(high + 0.5)
+            return int(min(max(round(math.exp(first + u * (last - first))), low), high))
+        if found.log is not None:
+            real = low * math.exp(u * math.log(high / low))
+            return min(max(float(f"{real:.{DIGITS}g}"), low), high)
+        decimals = DIGITS - math.floor(math.log10(high - low))
+        return min(max(round(low + u * (high - low), decimals), low), high)
+
+    def unit(self, value: JsonValue) -> float | None:
+        """Return the place of a value from 0 to 1; beyond them if it is outside the range.
+
+        None for a value that is not on the axis: not a number, or none of the choices. A choice
+        and a whole number have the middle of their interval.
+        """
+        if self.dimension.choices is not None:
+            known = [canonical(each) for each in self.dimension.choices]
+            found = canonical(value)
+            return (known.index(found) + 0.5) / len(known) if found in known else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or self.bounds is None:
+            return None
+        low, high = self.bounds
+        if self.dimension.log_integer is not None:
+            low, high = low - 0.5, high + 0.5
+        if self.is_log:
+            return math.log(value / low) / math.log(high / low) if value > 0 else -math.inf
+        if self.size is not None:
+            return ((value - low) / self._step + 0.5) / self.size
+        return (value - low) / (high - low)
+
+    def levels(self) -> list[JsonValue]:
+        """Return the values of a grid: all of them, or `grid_points` spread over the range."""
+        count = self.dimension.grid_points or self.size
+        if self.dimension.choices is not None or count is None or count == self.size:
+            return [self.value((i + 0.5) / (self.size or 1)) for i in range(self.size or 0)]
+        return [self.value(i / (count - 1)) for i in range(count)]
+
+
+class Space:
+    """All hyperparameters that vary: those searched, and those tied to others.
+
+    Args:
+        dimensions: Option → its space.
+        baseline: Option → value where the contract holds, of each dimension and of what one is
+            tied to.
+    """
+
+    def __init__(
+        self, dimensions: Mapping[str, Dimension], baseline: Mapping[str, JsonValue]
+    ) -> None:
+        self._dimensions = dimensions
+        self._baseline = baseline
+        self._order = in_order(dimensions)
+        self.axes = tuple(
+            Axis(name, dimensions[name]) for name in self._order if dimensions[name].same_as is None
+        )
+        """The axes of the unit cube; one that others depend on comes before them."""
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Return the options that are searched, in the order of the axes."""
+        return tuple(axis.option for axis in self.axes)
+
+    def axis(self, option: str) -> Axis:
+        """Return the axis of an option that is searched."""
+        return next(axis for axis in self.axes if axis.option == option)
+
+    def is_active(self, option: str, values: Mapping[str, JsonValue]) -> bool:
+        """Whether an option has a meaning beside the values of those that come before it."""
+        return all(
+            parent in values and canonical(values[parent]) in map(canonical, allowed)
+            for parent, allowed in self._dimensions[option].when.items()
+        )
+
+    def decode(self, point: Sequence[float]) -> dict[str, JsonValue]:
+        """Return the values at a point of the unit cube; those without a meaning are left out."""
+        places = dict(zip(self.free, point, strict=True))
+        return self.complete(
+            {option: self.axis(option).value(place) for option, place in places.items()}
+        )
+
+    def complete(self, searched: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return searched values without those that have no meaning, and with those tied to them.
+
+        Args:
+            searched: Option → value of the axes; one that has no meaning may be missing.
+        """
+        values: dict[str, JsonValue] = {}
+        for option in self._order:
+            if not self.is_active(option, values):
+                continue
+            target = self._dimensions[option].same_as
+            if target is None:
+                values[option] = searched[option]
+            else:
+                factor = self._dimensions[option].times
+                values[option] = _times(values.get(target, self._baseline[target]), factor)
+        return values
+
+    def grid(self) -> list[dict[str, JsonValue]]:
+        """Return each different combination of the axes' levels, in the order of the options."""
+        combinations = product(*(axis.levels() for axis in self.axes))
+        found = (self.complete(dict(zip(self.free, each, strict=True))) for each in combinations)
+        return list({canonical(dict(values)): values for values in found}.values())
+
+    def contains(self, values: Mapping[str, JsonValue]) -> bool:
+        """Whether all values of the axes that have a meaning are inside their ranges."""
+        return all(
+            axis.option in values
+            and (place := axis.unit(values[axis.option])) is not None
+            and -1e-9 <= place <= 1 + 1e-9
+            for axis in self.axes
+            if self.is_active(axis.option, values)
+        )
+
+
+def _times(value: JsonValue, factor: float) -> JsonValue:
+    if factor == 1.0 or isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    result = value * factor
+    return int(result) if isinstance(value, int) and result.is_integer() else result
+
+
+def in_order(dimensions: Mapping[str, Dimension]) -> list[str]:
+    """Return the options so that each comes after those that it depends on.
+
+    Raises:
+        PerennialError: they depend on each other in a circle.
+    """
+    waiting = {
+        option: {
+            other
+            for other in (*dimension.when, dimension.same_as)
+            if other in dimensions and other is not None
+        }
+        for option, dimension in dimensions.items()
+    }
+    ordered: list[str] = []
+    while waiting:
+        ready = [option for option, others in waiting.items() if others <= set(ordered)]
+        if not ready:
+            raise PerennialError(
+                "the study's hyperparameters depend on each other in a circle",
+                evidence="; ".join(
+                    f"{option} depends on {', '.join(sorted(others))}"
+                    for option, others in waiting.items()
+                ),
+                action="remove one `when` or `same_as` of the circle",
+            )
+        ordered += ready
+        waiting = {option: rest for option, rest in waiting.items() if option not in ready}
+    return ordered
+
+
+def option_value(document: Mapping[str, JsonValue], option: str) -> tuple[bool, JsonValue]:
+    """Return whether a document has an option, and its value."""
+    found: JsonValue = dict(document)
+    for part in option.split("."):
+        if not isinstance(found, dict) or part not in found:
+            return False, None
+        found = found[part]
+    return True, found
+
+
+def with_values(
+    document: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """Return a contract with other values of some options, as a new document."""
+    changed: dict[str, JsonValue] = json.loads(json.dumps(document))
+    for option in sorted(values, key=lambda name: name.count(".")):
+        *tables, name = option.split(".")
+        table = changed
+        for part in tables:
+            inner = table.get(part)
+            if not isinstance(inner, dict):
+                inner = table[part] = {}
+            table = inner
+        table[name] = values[option]
+    return changed
+
+
+def read_with(
+    kind: type[Checked], document: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
+) -> Checked:
+    """Read a contract, or some of its sections, with other values of some options.
+
+    Where a value makes a table another kind, such as an optimizer with another name, the contract's
+    other options of that table which this kind does not have, or not with that value, get their
+    defaults.
+
+    Raises:
+        pydantic.ValidationError: a value is refused.
+    """
+    changed = with_values(document, values)
+    try:
+        return kind.model_validate_json(json.dumps(changed))
+    except ValidationError as error:
+        refused = [_keys(changed, each["loc"]) for each in error.errors(include_url=False)]
+        siblings = {option.rpartition(".")[0] for option in values}
+        dropped = [
+            keys
+            for keys in refused
+            if ".".join(keys) not in values and ".".join(keys[:-1]) in siblings
+        ]
+        if not dropped:
+            raise
+    for *tables, name in dropped:
+        table = changed
+        for part in tables:
+            inner = table[part]
+            table = inner if isinstance(inner, dict) else {}
+        table.pop(name, None)
+    return kind.model_validate_json(json.dumps(changed))
+
+
+def _keys(document: Mapping[str, JsonValue], location: Sequence[str | int]) -> list[str]:
+    """Return a location's keys in the document: the tag of a union is none."""
+    keys: list[str] = []
+    found: JsonValue = dict(document)
+    for part in location:
+        if isinstance(found, dict) and part in found:
+            found = found[str(part)]
+            keys.append(str(part))
+    return keys

@@ -1,0 +1,185 @@
+"""Store of a study: its plan, the trials that ended, and who is running which.
+
+`studies/<model>/<first 16 digits of the study's digest>/` holds `study.json`, `trials/NNNN.json`
+and `claims/NNNN.json`. A trial's record is written once, when it has ended. A claim keeps others
+from running the trial too; its owner renews it, and a claim that nobody renews is taken over.
+"""
+
+import logging
+import threading
+import time
+from typing import TypeVar
+
+from perennial.clients.object_store import ConflictError, ObjectStore
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import Section
+from perennial.studies.records import Stage, StudyPlan, Trial
+
+RENEW_SECONDS = 10.0
+STALE_SECONDS = 60.0
+"""A claim that is not renewed for so long is taken over. The training's own lock, or the name of
+its job, still keeps two of the same training apart."""
+Record = TypeVar("Record", bound=Section)
+logger = logging.getLogger(__name__)
+
+
+class Claim(Section):
+    """Who runs a trial."""
+
+    owner: str
+    renewals: int
+    """Changes while the owner is alive. No clock is compared: an observer times how long it has
+    not changed."""
+
+
+class StageEnd(Section):
+    """The end of a stage that the budget cut short, the same for each worker and at each resume."""
+
+    last: int
+    """The last trial that belongs to it."""
+
+
+class StudyStore:
+    """The records of one study, for one worker, whose threads may share it.
+
+    Args:
+        store: The object store.
+        plan: The study.
+        owner: Names the worker, and its next attempt too: it takes over its own claims.
+    """
+
+    def __init__(self, store: ObjectStore, plan: StudyPlan, owner: str) -> None:
+        self.plan = plan
+        self._store = store
+        self._owner = owner
+        self._trials: dict[int, Trial] = {}
+        self._claims: dict[int, Claim] = {}
+        self._seen: dict[int, tuple[bytes, float]] = {}
+        self._lock = threading.RLock()
+
+    def begin(self) -> None:
+        """Write the plan, if no other worker has."""
+        key = f"{self.plan.prefix}/{StudyPlan.file_name}"
+        try:
+            self._store.replace(key, self.plan.to_json().encode(), previous=None)
+        except ConflictError:
+            logger.info("study=%s continues", self.plan.prefix)
+
+    def trial(self, number: int) -> Trial | None:
+        """Return the record of a trial that has ended."""
+        with self._lock:
+            if number not in self._trials:
+                found = read_record(Trial, self._store, self._key("trials", number))
+                if found is None:
+                    return None
+                self._trials[number] = found
+            return self._trials[number]
+
+    def trials(self, numbers: range) -> list[Trial]:
+        """Return the records of those of the trials that have ended, in their order."""
+        return [found for number in numbers if (found := self.trial(number)) is not None]
+
+    def finish(self, trial: Trial) -> Trial:
+        """Store a trial's record, give up the claim, and return the record that holds."""
+        key = self._key("trials", trial.number)
+        try:
+            self._store.replace(key, trial.to_json().encode(), previous=None)
+        except ConflictError:
+            logger.warning(
+                "trial=%d was ended by another worker too; its record holds", trial.number
+            )
+        self.give_up(trial.number)
+        return self.trial(trial.number) or trial
+
+    def claim(self, number: int) -> bool:
+        """Claim a trial; False if another worker runs it, or it has ended."""
+        with self._lock:
+            if number in self._claims or self.trial(number) is not None:
+                return False
+            key = self._key("claims", number)
+            content = self._store.read(key)
+            if content is not None and not self._is_free(number, content):
+                return False
+            claim = Claim(owner=self._owner, renewals=0)
+            try:
+                self._store.replace(key, claim.to_json().encode(), previous=content)
+            except ConflictError:
+                return False
+            self._claims[number] = claim
+        # It may have ended between the two looks.
+        if self.trial(number) is not None:
+            self.give_up(number)
+            return False
+        return True
+
+    def _is_free(self, number: int, content: bytes) -> bool:
+        """Whether a stored claim is this worker's own, of an earlier attempt, or stale."""
+        if Claim.from_json(content).owner == self._owner:
+            return True
+        now = time.monotonic()
+        before, since = self._seen.get(number, (b"", now))
+        if before != content:
+            self._seen[number] = (content, now)
+            return False
+        return now - since > STALE_SECONDS
+
+    def give_up(self, number: int) -> None:
+        """Give up a claim; another worker may take the trial at once."""
+        with self._lock:
+            claim = self._claims.pop(number, None)
+            key = self._key("claims", number)
+            if claim is not None and self._store.read(key) == claim.to_json().encode():
+                self._store.delete(key)
+
+    def renew(self) -> None:
+        """Renew this worker's claims."""
+        with self._lock:
+            for number, claim in list(self._claims.items()):
+                renewed = claim.model_copy(update={"renewals": claim.renewals + 1})
+                try:
+                    self._store.replace(
+                        self._key("claims", number),
+                        renewed.to_json().encode(),
+                        previous=claim.to_json().encode(),
+                    )
+                    self._claims[number] = renewed
+                except ConflictError:
+                    logger.warning("the claim of trial=%d was taken over", number)
+
+    def end_of(self, stage: Stage) -> int | None:
+        """Return the last trial of a stage that the budget cut short; None if it did not."""
+        content = self._store.read(self._end_key(stage))
+        return None if content is None else StageEnd.from_json(content).last
+
+    def cut(self, stage: Stage, last: int) -> int:
+        """Cut a stage short behind a trial; return the trial behind which it is cut."""
+
+        def change(content: bytes | None) -> tuple[bytes | None, int]:
+            if content is not None:
+                return None, StageEnd.from_json(content).last
+            return StageEnd(last=last).to_json().encode(), last
+
+        return self._store.update(self._end_key(stage), change)
+
+    def _end_key(self, stage: Stage) -> str:
+        return f"{self.plan.prefix}/{stage}.end.json"
+
+    def _key(self, kind: str, number: int) -> str:
+        return f"{self.plan.prefix}/{kind}/{number:04d}.json"
+
+
+def read_record(kind: type[Record], store: ObjectStore, key: str) -> Record | None:
+    """Return a stored record; None without one.
+
+    Raises:
+        PerennialError: it cannot be read.
+    """
+    content = store.read(key)
+    try:
+        return None if content is None else kind.from_json(content)
+    except ValueError as error:
+        raise PerennialError(
+            f"{key} cannot be read: it is damaged or of another version",
+            evidence=str(error),
+            action="delete it and run the study again: finished trainings are used again",
+        ) from error
