@@ -9,10 +9,11 @@ from pydantic import Field, JsonValue
 
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.contract_file.sections import ContractError, Problem, read_document
-from perennial.contract_file.toml_text import toml_line, where_in
+from perennial.contract_file.toml_text import where_in
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
+from perennial.contracts.toml import toml_line
 from perennial.contracts.triggers import TriggersSection
 from perennial.engine.config.training import TrainingSection
 from perennial.gate.config import GateSection

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.contract import Contract
-from perennial.contract_file.toml_text import toml_line
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.toml import toml_line
 from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.profiling.probe import (

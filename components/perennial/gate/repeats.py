@@ -90,13 +90,16 @@ def spent_level(level: float, earlier: float) -> float:
     return level / (1.0 + STEEPNESS * math.pow(earlier, POWER))
 
 
-def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> Repeats:
+def claim_test(
+    store: ObjectStore, model: str, test: PastTest, level: float, *, place: str = "gate"
+) -> Repeats:
     """Record a test before it runs; return how often its days were used before.
 
     A repeated test, of the same weights or by the same run, keeps its place. Of two concurrent
     tests, one writes first and the other counts it.
 
-    The record is `gate/<model>/tests.json`; `level` is one minus the gate's confidence.
+    The record is `<place>/<model>/tests.json`; `level` is one minus the confidence. Studies of
+    hyperparameters have a place of their own: they test other candidates against another rival.
 
     Raises:
         PerennialError: the record is damaged, or other writers keep conflicting.
@@ -111,7 +114,7 @@ def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> 
 
     return StoredRecord(
         store,
-        f"gate/{model}/tests.json",
+        f"{place}/{model}/tests.json",
         PastTests,
         f"the record of earlier tests of {model}",
         "restore it, or delete it to reset the count of tests on these days",

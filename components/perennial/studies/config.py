@@ -78,9 +78,10 @@ class StudySection(Section):
     seeds_per_trial: Annotated[int, Field(ge=1, le=20)] = 1
     """Trainings of each trial, with seeds of their own; its value is their mean. Raise it when the
     variance between seeds is as large as the effect that is looked for."""
-    confirmations: Annotated[int, Field(ge=2, le=20)] = 3
+    confirmations: Annotated[int, Field(ge=3, le=20)] = 3
     """Trainings, with fresh seeds, of the baseline and of each finalist at the end; the verdict
-    rests on them alone, scored on test rows that no trial was chosen by."""
+    rests on them alone, scored on test rows that no trial was chosen by. Two would show their own
+    variance too badly for an interval."""
     metric: str = ""
     """The metric that trials are compared by; empty means selection's."""
     min_improvement: Annotated[float, Field(ge=0.0)] = 0.0

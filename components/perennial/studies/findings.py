@@ -169,11 +169,12 @@ class Confirmed(Section):
     test: float
     """Mean of the metric over its confirmations, on the test rows."""
     test_against: float
-    improvement: Interval
-    """Simultaneous over all comparisons of its kind; positive means that `trial` is better."""
-    seed_error: float
-    """Standard error from the variance between seeds."""
-    data_error: float
+    improvement: Interval | None
+    """Simultaneous over all comparisons of its kind; positive means that `trial` is better. None
+    where test rows or confirmations are too few for an interval."""
+    seed_error: float | None
+    """Standard error from the variance between seeds, beyond what `data_error` has of it."""
+    data_error: float | None
     """Standard error from the choice of the test rows."""
     degrees: float
     """Degrees of freedom, by Satterthwaite."""

@@ -34,10 +34,9 @@ from perennial.contract_file.toml_text import (
     Location,
     find_headers,
     header_of,
-    toml_line,
-    toml_value,
 )
 from perennial.contracts.section import Section
+from perennial.contracts.toml import toml_line, toml_value
 
 REMOVE = "remove this line"
 _NAMED_VALUE = re.compile(r"([a-z_][\w.]*) = (\"[^\"]*\"|'[^']*'|true|false|-?\d[\d.e+-]*)")

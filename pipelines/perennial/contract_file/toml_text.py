@@ -7,33 +7,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import JsonValue
-
 Location = tuple[str | int, ...]
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 LONGEST_LINE = 500  # that is worth guessing at
 HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
-
-
-def toml_line(key: str, value: JsonValue) -> str:
-    """An option as it is written in a file; one that is not set is a comment."""
-    if value is None:
-        return f"# {key} is not set"
-    return f"{key} = {toml_value(value)}"
-
-
-def toml_value(value: JsonValue) -> str:
-    """A value as it is written in a file."""
-    if isinstance(value, dict):
-        pairs = (
-            f"{key if BARE_KEY.fullmatch(key) else json.dumps(key)} = {toml_value(item)}"
-            for key, item in value.items()
-            if item is not None
-        )
-        return "{ " + ", ".join(pairs) + " }" if value else "{}"
-    if isinstance(value, list):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 def where_in(path: Path, text: str, location: Sequence[str | int]) -> str:

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from perennial.contract import Contract
 from perennial.contract_file.likely_values import sections_in
 from perennial.contract_file.sections import first_sentence
-from perennial.contract_file.toml_text import toml_value
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import ADVANCED
+from perennial.contracts.toml import toml_value
 
 NAME = "NAME"
 """Stands in a path for a key that the user chooses, such as a column."""

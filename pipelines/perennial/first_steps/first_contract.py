@@ -18,9 +18,9 @@ from PIL import Image
 from pydantic import JsonValue
 
 from perennial.contract import Contract
-from perennial.contract_file.toml_text import toml_line
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.toml import toml_line
 from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.gate.config import GateSection
