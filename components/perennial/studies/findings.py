@@ -185,6 +185,12 @@ class Confirmed(Section):
     """Confirmations per candidate that would settle it; None if no number of them does."""
     text: str
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether one of the two is certainly better."""
+        found = self.improvement
+        return found is not None and (found.low > 0.0 or found.high < 0.0)
+
 
 class ScientificAnswer(Section):
     """The answer to one scientific question."""

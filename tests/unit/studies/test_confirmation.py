@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from made_confirmations import made_candidates, made_rows
 from perennial.studies.analysis.confirmation import (
     compare_candidates,
     difference_of,
     name_values,
     simultaneous,
 )
-from tests.support.made_confirmations import made_candidates, made_rows
 
 ROWS = made_rows(40)
 

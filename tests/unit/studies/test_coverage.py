@@ -2,13 +2,13 @@
 
 import pytest
 
+from made_trials import ACTIVATION, DECAY, RATE, made_plan, made_trials
 from perennial.studies.analysis.coverage import (
     count_good_points,
     find_boundaries,
     find_infeasible_regions,
 )
 from perennial.studies.analysis.search import Search
-from tests.support.made_trials import ACTIVATION, DECAY, RATE, made_plan, made_trials
 
 NARROW = {RATE: {"log": (1e-5, 1e-4)}, DECAY: {"log": (1e-6, 1e-1)}}
 DROPOUT = "model.options.dropout"

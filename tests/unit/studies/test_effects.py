@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from made_trials import ACTIVATION, DECAY, RATE, WIDTH, made_plan, made_trials
 from perennial.studies.analysis.effects import best_of, explain_values, isolate
 from perennial.studies.analysis.search import Search
-from tests.support.made_trials import ACTIVATION, DECAY, RATE, WIDTH, made_plan, made_trials
 
 SPACE = {
     RATE: {"log": (1e-4, 1e-1)},

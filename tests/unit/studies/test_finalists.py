@@ -1,7 +1,7 @@
 """Finalists: the best trial and the best of each scientific value, at most four."""
 
+from made_trials import ACTIVATION, RATE, made_plan, made_trial
 from perennial.studies.finalists import finalists
-from tests.support.made_trials import ACTIVATION, RATE, made_plan, made_trial
 
 CHOICES = {ACTIVATION: {"choices": ("relu", "gelu", "tanh")}}
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from made_trials import RATE, curve, made_plan, made_trial
 from perennial.studies.analysis.length import advise_length
 from perennial.studies.analysis.search import Search
-from tests.support.made_trials import RATE, curve, made_plan, made_trial
 
 STEPS = np.arange(1, 41) / 40
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from made_trials import RATE, made_plan, made_trial, made_trials
 from perennial.studies.analysis.noise import measure_noise, winners_curse
 from perennial.studies.analysis.search import Search
-from tests.support.made_trials import RATE, made_plan, made_trial, made_trials
 
 SEEDED = made_plan(seeds_per_trial=3)
 

@@ -57,7 +57,7 @@ def find_boundaries(search: Search, accepts: Accepts | None = None) -> tuple[Bou
 
 def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) -> Boundary | None:
     scale = search.scales[option]
-    best = [trial for trial in search.ranked if option in trial.values]
+    best = [trial for trial in search.ranked if np.isfinite(scale.place(trial.values.get(option)))]
     if len(best) < ENOUGH_TRIALS:
         return None
     best = best[: max(FEWEST_BEST, round(BEST_SHARE * len(best)))]

@@ -54,6 +54,15 @@ class Scale:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
+    def place(self, value: JsonValue) -> float:
+        """Return where any value lies; NaN for one without a place, as zero on a log scale.
+
+        The baseline's value may lie outside of the space.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return math.nan
+        return math.nan if self.is_log and value <= 0 else self.position(float(value))
+
     def value(self, position: float) -> float:
         """Return the value at a position, rounded to what the dimension allows."""
         if self.is_log:
@@ -121,10 +130,7 @@ class Search:
     def positions(self, option: str, trials: Sequence[Trial]) -> Floats:
         """Return where trials lie in a range, shape [N]; NaN where it has no meaning."""
         scale = self.scales[option]
-        found = [trial.values.get(option) for trial in trials]
-        return np.array(
-            [math.nan if value is None else scale.position(_number(value)) for value in found]
-        )
+        return np.array([scale.place(trial.values.get(option)) for trial in trials])
 
     def groups(self, option: str, bins: int = 4) -> dict[str, list[int]]:
         """Return the value, or bin of a range, → indices of the usable trials that have it.
@@ -137,8 +143,8 @@ class Search:
             if option not in trial.values:
                 continue
             name = shown_value(trial.values[option])
-            if is_binned and scale is not None:
-                place = scale.position(_number(trial.values[option]))
+            place = math.nan if scale is None else scale.place(trial.values[option])
+            if is_binned and scale is not None and math.isfinite(place):
                 number = min(max(int(place * bins), 0), bins - 1)
                 ends = scale.value(number / bins), scale.value((number + 1) / bins)
                 name = f"{ends[0]:.3g} to {ends[1]:.3g}"
@@ -166,9 +172,3 @@ def shown_value(value: JsonValue) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return json.dumps(value)
-
-
-def _number(value: JsonValue) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    raise TypeError(f"{value!r} is not a number")

@@ -1,0 +1,103 @@
+"""Conclusion: analyse a study from its records, judge its finalists, and store what follows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
+
+from perennial.clients.object_store import ObjectStore, open_store
+from perennial.contracts.environment import Environment
+from perennial.contracts.errors import PerennialError
+from perennial.engine.task import check_options, load_task_type
+from perennial.studies.analysis.coverage import Accepts
+from perennial.studies.analysis.summary import analyze_search
+from perennial.studies.findings import StudyFindings, StudyJudgement
+from perennial.studies.judgement import judge_study
+from perennial.studies.next_study import FILE_NAME, propose_next, write_study
+from perennial.studies.records import StudyPlan, Trial
+from perennial.studies.report import write_page
+from perennial.studies.space import read_with
+from perennial.studies.store import read_record
+from perennial.training_jobs.config import TrainModelConfig
+
+PAGE_NAME = "report.html"
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a study has shown.
+
+    Attributes:
+        next_study: Text of the next study's file; empty if nothing is left to ask.
+    """
+
+    findings: StudyFindings
+    judgement: StudyJudgement
+    next_study: str
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Return the scalars for dashboards."""
+        found = {f"trials/{state}": float(n) for state, n in self.findings.trials.items()}
+        found["adopt"] = float(self.judgement.decision == "adopt")
+        for each in self.judgement.comparisons:
+            if each.improvement is not None:
+                found[f"improvement/trial_{each.trial}"] = each.improvement.estimate
+        return found
+
+
+def conclude_study(
+    plan: StudyPlan, snapshot: Path, environment: Environment, page: Path
+) -> Conclusion:
+    """Analyse and judge a study from its stored records, without training anything.
+
+    Results are stored beside the records; equal records give equal results, bit for bit.
+
+    Raises:
+        PerennialError: no trial has ended, or a record, training or checkpoint is damaged or gone.
+    """
+    store = open_store(environment.store_uri)
+    trials = read_trials(store, plan)
+    if not trials:
+        raise PerennialError(
+            f"no trial of the study {plan.study_digest[:16]} has ended",
+            evidence=f"{store.uri}/{plan.prefix}/trials is empty",
+            action="run it with `perennial study run`",
+        )
+    findings = analyze_search(plan, trials, accepts_values(plan))
+    judgement = judge_study(plan, trials, snapshot, environment)
+    proposed = propose_next(plan, trials, findings, judgement)
+    text = write_study(*proposed) if proposed is not None else ""
+    write_page(page, plan, trials, findings, judgement, next_study=text)
+    for record in (findings, judgement):
+        store.write(f"{plan.prefix}/{record.file_name}", record.to_json().encode())
+    store.write(f"{plan.prefix}/{FILE_NAME}", text.encode())
+    store.write(f"{plan.prefix}/{PAGE_NAME}", page.read_bytes())
+    return Conclusion(findings, judgement, text)
+
+
+def read_trials(store: ObjectStore, plan: StudyPlan) -> list[Trial]:
+    """Return the trials that have ended, in the order of their numbers.
+
+    Raises:
+        PerennialError: a record is damaged.
+    """
+    keys = [found.key for found in store.list(f"{plan.prefix}/trials/")]
+    trials = [read_record(Trial, store, key) for key in keys]
+    return sorted((each for each in trials if each is not None), key=lambda each: each.number)
+
+
+def accepts_values(plan: StudyPlan) -> Accepts:
+    """Return whether the plan's contract, and its task, take a value of an option."""
+    names = TrainModelConfig.model_fields
+    contract = {name: found for name, found in plan.contract.items() if name in names}
+
+    def accepts(option: str, value: JsonValue) -> bool:
+        try:
+            settings = read_with(TrainModelConfig, contract, {**plan.study.fixed, option: value})
+            check_options(load_task_type(settings.model.task), settings.model.options)
+        except (PerennialError, ValidationError):
+            return False
+        return True
+
+    return accepts

@@ -1,0 +1,332 @@
+"""Judgement: score the confirmations on the test rows, and reach the study's verdict."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from pydantic import JsonValue
+
+from perennial.clients.object_store import ObjectStore, open_store
+from perennial.contracts.data import Split
+from perennial.contracts.environment import NO_RUN, Environment
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.gate import Repeats
+from perennial.contracts.section import canonical_json
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import TrainingResult
+from perennial.data.dataset import Dataset
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.evaluation.resampling import (
+    Blocks,
+    block_columns,
+    blocks_of,
+    influences,
+    resample,
+    sign_of,
+)
+from perennial.engine.evaluation.scoring import Scored, score_split, scoring_device
+from perennial.engine.task import Task
+from perennial.gate.comparison import conditions_of
+from perennial.gate.config import GateSection
+from perennial.gate.repeats import PastTest, claim_test, days_of
+from perennial.studies.analysis.confirmation import (
+    HeldOutRows,
+    Measured,
+    compare_candidates,
+    name_values,
+)
+from perennial.studies.analysis.search import Floats, Search
+from perennial.studies.finalists import best_by_value, finalists
+from perennial.studies.findings import Confirmed, ScientificAnswer, StudyJudgement
+from perennial.studies.records import Decision, StudyPlan, Trial, TrialTraining
+
+LEVEL = 0.05
+"""Probability that any of the intervals of a study misses its true value; earlier studies of the
+same baseline on the same test days have spent some of it."""
+BASELINE = 0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """All confirmations, measured.
+
+    Attributes:
+        candidates: Number of the trial → its confirmations; the baseline is 0.
+        rows: The rows that they were measured on.
+        repeats: Earlier studies of the same baseline on the same rows.
+        count: Number of rows.
+    """
+
+    candidates: Mapping[int, Measured]
+    rows: HeldOutRows
+    repeats: Repeats
+    count: int
+
+    @property
+    def blocks(self) -> Blocks:
+        """Return the blocks of the rows."""
+        return self.rows.blocks
+
+
+def judge_study(
+    plan: StudyPlan, trials: Sequence[Trial], snapshot: Path, environment: Environment
+) -> StudyJudgement:
+    """Score the confirmations of finalists and baseline on the test rows, and decide.
+
+    Raises:
+        PerennialError: a confirmation's training or checkpoint is gone, or labels differ.
+    """
+    confirmed = _confirmations(plan, trials)
+    if BASELINE not in confirmed or len(confirmed) < 2:
+        missing = "the baseline" if BASELINE not in confirmed else "a finalist"
+        return _nothing_judged(plan, f"{missing} has fewer than two confirmations")
+    dataset = Dataset(Snapshot.read(snapshot))
+    judged = _measure(plan, confirmed, dataset, open_store(environment.store_uri))
+    return decide_study(plan, trials, judged)
+
+
+def _confirmations(plan: StudyPlan, trials: Sequence[Trial]) -> dict[int, list[Trial]]:
+    """Return candidate → its confirmations, where two or more can be measured."""
+    wanted = (BASELINE, *finalists(plan, trials))
+    found: dict[int, list[Trial]] = {number: [] for number in wanted}
+    for trial in sorted(trials, key=lambda each: each.number):
+        is_result = trial.is_usable or trial.state == "infeasible"
+        if trial.stage == "confirm" and trial.candidate in found and is_result:
+            found[trial.candidate].append(trial)
+    return {
+        number: group
+        for number, group in found.items()
+        if sum(trial.is_usable for trial in group) > 1
+    }
+
+
+def decide_study(plan: StudyPlan, trials: Sequence[Trial], judged: Judged) -> StudyJudgement:
+    """Return the verdict on measured confirmations, and the answers to scientific questions."""
+    search = Search.of(plan, trials)
+    gate = _gate_of(plan)
+    study, confidence = plan.study, 1.0 - judged.repeats.level
+    baseline = judged.candidates[BASELINE]
+    rivals = [each for number, each in judged.candidates.items() if number != BASELINE]
+    shown = {trial.number: search.sign * (trial.value or 0.0) for trial in search.usable}
+    comparisons = compare_candidates(
+        [(each, baseline) for each in rivals],
+        judged.rows,
+        sign=search.sign,
+        confidence=confidence,
+        least=study.min_improvement,
+        searched={
+            (each.trial, BASELINE): shown[each.trial] - shown[BASELINE]
+            for each in rivals
+            if BASELINE in shown
+        },
+    )
+    values = {trial.number: trial.values for trial in search.trials}
+    comparisons = tuple(
+        each.model_copy(update={"values": values[each.trial]}) for each in comparisons
+    )
+    decision, winner, summary = _verdict(plan, comparisons, _too_small(gate, judged))
+    changes: dict[str, JsonValue] = {}
+    if winner is not None:
+        changes = {**study.fixed, **winner.values}
+    return StudyJudgement(
+        study=plan.study_digest,
+        model=plan.model,
+        snapshot=plan.snapshot,
+        metric=plan.metric,
+        decision=decision,
+        winner=winner.trial if winner else None,
+        changes=changes,
+        fixed=study.fixed,
+        min_improvement=study.min_improvement,
+        confidence=confidence,
+        comparisons=comparisons,
+        answers=_answers(search, judged, confidence),
+        repeats=judged.repeats,
+        test_rows=judged.count,
+        test_blocks=judged.blocks.count,
+        unit=judged.blocks.unit,
+        summary=summary,
+    )
+
+
+def _too_small(gate: GateSection, judged: Judged) -> str:
+    """Return why the test rows are too few for any verdict; the limits are the gate's."""
+    if judged.count < gate.min_test_rows:
+        return f"{judged.count} test rows are fewer than gate.min_test_rows = {gate.min_test_rows}"
+    if judged.blocks.count < gate.min_test_blocks:
+        return (
+            f"{judged.blocks.count} test {judged.blocks.unit}s are fewer than "
+            f"gate.min_test_blocks = {gate.min_test_blocks}"
+        )
+    return ""
+
+
+def _verdict(
+    plan: StudyPlan, comparisons: Sequence[Confirmed], too_small: str
+) -> tuple[Decision, Confirmed | None, str]:
+    least = plan.study.min_improvement
+    best = max(comparisons, key=lambda each: each.improvement.estimate if each.improvement else 0.0)
+    if too_small:
+        return "inconclusive", None, f"{too_small}: they decide nothing"
+    adopted = [each for each in comparisons if each.decision == "adopt" and each.improvement]
+    if adopted:
+        winner = max(adopted, key=lambda each: each.improvement.estimate if each.improvement else 0)
+        than = f" by more than {least:g}" if least else ""
+        return "adopt", winner, f"{winner.text}: better{than} on rows that chose nothing"
+    if all(each.decision == "reject" for each in comparisons):
+        worth = f"an improvement of {least:g}" if least else "an improvement"
+        return "reject", None, f"{best.text}: no finalist can be {worth}"
+    return "inconclusive", None, best.text
+
+
+def _answers(search: Search, judged: Judged, confidence: float) -> tuple[ScientificAnswer, ...]:
+    """Return one sentence for each scientific question, with the comparisons that it rests on."""
+    answers, chosen = [], best_by_value(search)
+    least = search.plan.study.min_improvement
+    for option in search.plan.study.scientific:
+        if option not in chosen:
+            text = (
+                f"{option}: its values are a range, which cannot be confirmed one by one; ask "
+                "about `choices` of it"
+            )
+            answers.append(ScientificAnswer(option=option, text=text))
+            continue
+        known = {
+            value: judged.candidates[number]
+            for value, number in chosen[option].items()
+            if number in judged.candidates
+        }
+        pairs = list(combinations(known, 2))
+        if not pairs:
+            text = f"{option}: fewer than two of its values were confirmed"
+            answers.append(ScientificAnswer(option=option, text=text))
+            continue
+        found = compare_candidates(
+            [(known[first], known[second]) for first, second in pairs],
+            judged.rows,
+            sign=search.sign,
+            confidence=confidence,
+            least=least,
+        )
+        texts = [
+            name_values(*names, each, least, known[names[0]].seeds)
+            for names, each in zip(pairs, found, strict=True)
+        ]
+        text = f"{option}: {'; '.join(texts)}"
+        answers.append(ScientificAnswer(option=option, comparisons=found, text=text))
+    return tuple(answers)
+
+
+def _nothing_judged(plan: StudyPlan, why: str) -> StudyJudgement:
+    return StudyJudgement(
+        study=plan.study_digest,
+        model=plan.model,
+        snapshot=plan.snapshot,
+        metric=plan.metric,
+        decision="inconclusive",
+        winner=None,
+        fixed=plan.study.fixed,
+        min_improvement=plan.study.min_improvement,
+        confidence=1.0 - LEVEL,
+        summary=f"nothing was compared on test rows: {why}",
+    )
+
+
+def _gate_of(plan: StudyPlan) -> GateSection:
+    return GateSection.model_validate_json(canonical_json(plan.contract.get("gate", {})))
+
+
+def _measure(
+    plan: StudyPlan, confirmed: Mapping[int, list[Trial]], dataset: Dataset, store: ObjectStore
+) -> Judged:
+    """Score every confirmation on the test rows, one model in memory at a time."""
+    gate, data = _gate_of(plan), dataset.snapshot.data
+    rows: HeldOutRows | None = None
+    repeats, labels = None, np.empty(0)
+    candidates: dict[int, Measured] = {}
+    for number, group in confirmed.items():
+        measured = []
+        for trial in group:
+            if not trial.is_usable:
+                continue
+            task, scored = _score(plan, trial.trainings[0], dataset, store)
+            if rows is None:
+                blocks = blocks_of(scored.rows, data)
+                conditions = conditions_of(dataset, scored.rows, task.kind)
+                rows = HeldOutRows(blocks, blocks.draws(gate.resamples), conditions)
+                days = days_of(scored.rows, data.time) if blocks.unit == "day" else ()
+                repeats, labels = _claim(plan, store, blocks, days), scored.labels
+            if task.kind != "statistic" and not np.array_equal(labels, scored.labels):
+                raise PerennialError(
+                    f"trial {number} encodes the labels of the test rows differently",
+                    evidence=f"than {next(iter(candidates), number)}, so nothing can be compared",
+                    action="take hyperparameters that change the labels out of the study",
+                )
+            measured.append(_figures(plan, task, scored, rows))
+        candidates[number] = Measured(
+            number,
+            np.array([value for value, _, _ in measured]),
+            np.stack([draws for _, draws, _ in measured]),
+            np.stack([pulls for _, _, pulls in measured]),
+            diverged=sum(trial.state == "infeasible" for trial in group),
+        )
+    if rows is None or repeats is None:
+        raise PerennialError("no confirmation was scored")
+    return Judged(candidates, rows, repeats, len(labels))
+
+
+def _score(
+    plan: StudyPlan, training: TrialTraining, dataset: Dataset, store: ObjectStore
+) -> tuple[Task, Scored]:
+    """Score the best kept checkpoint of a training on the test rows."""
+    key = f"training/{training.fingerprint[:16]}/{TrainingResult.file_name}"
+    content = store.read(key)
+    if content is None:
+        raise PerennialError(
+            f"the training {training.fingerprint[:16]} of a confirmation is gone",
+            evidence=f"{store.uri}/{key} does not exist",
+            action="run the study again with `perennial study run`: it trains what is missing",
+        )
+    result = TrainingResult.from_json(content)
+    sign = sign_of(plan.direction)
+    known = [each for each in result.checkpoints if plan.metric in each.metrics]
+    best = max(known or result.checkpoints, key=lambda e: sign * e.metrics.get(plan.metric, 0.0))
+    task, model = load_checkpoint_model(best.uri, result)
+    model.to(scoring_device())
+    keep = block_columns(dataset.snapshot.data)
+    scored = score_split(task, model, dataset, Split.TEST, keep=keep)
+    if not (np.isfinite(scored.losses).all() and np.isfinite(scored.predictions).all()):
+        raise BadTaskError(
+            f"the training {training.fingerprint[:16]} of a confirmation predicts values that are "
+            "not finite on test rows",
+            action="look at its training with `perennial study status`",
+        )
+    return task, scored
+
+
+def _figures(
+    plan: StudyPlan, task: Task, scored: Scored, rows: HeldOutRows
+) -> tuple[float, Floats, Floats]:
+    value = scored.metric(task, plan.metric)
+    draws = resample(task, plan.metric, scored, rows.blocks, rows.draws)
+    return value, draws, influences(task, plan.metric, scored, rows.blocks)
+
+
+def _claim(plan: StudyPlan, store: ObjectStore, blocks: Blocks, days: Sequence[object]) -> Repeats:
+    """Record this study's test; return how often its days tested studies of the same baseline."""
+    own = {name: plan.contract.get(name) for name in ("model", "training")}
+    asked = canonical_json([own, plan.study.fixed, plan.study.steps, plan.metric])
+    test = PastTest.model_validate(
+        {
+            "champion": "baseline",
+            "champion_sha256": hashlib.sha256(asked.encode()).hexdigest(),
+            "challenger_sha256": plan.study_digest,
+            "run_id": NO_RUN,
+            "blocks": blocks.count,
+            "days": tuple(days),
+        }
+    )
+    return claim_test(store, plan.model, test, LEVEL, place="studies")

@@ -1,0 +1,161 @@
+"""Next study: what the findings ask for, as a study file that can be run."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from perennial.contracts.toml import toml_line
+from perennial.studies.config import Dimension, StudySection
+from perennial.studies.findings import StudyFindings, StudyJudgement
+from perennial.studies.records import StudyPlan, Trial
+from perennial.studies.sampling import shrink
+
+FILE_NAME = "next.study.toml"
+NEGLIGIBLE = 0.1
+"""A hyperparameter that certainly explains less of the differences is not searched again."""
+MOST_SEEDS, MOST_CONFIRMATIONS = 5, 20
+
+
+def propose_next(
+    plan: StudyPlan,
+    trials: Sequence[Trial],
+    findings: StudyFindings,
+    judgement: StudyJudgement,
+) -> tuple[StudySection, tuple[str, ...]] | None:
+    """Return the next study with a reason for each change; None if nothing is left to ask.
+
+    Args:
+        plan: This study.
+        trials: Its trials; the best one's values hold where a dimension is not searched again.
+        findings: Of its search.
+        judgement: Of its finalists.
+    """
+    study, reasons = plan.study, list[str]()
+    spaces, best = (
+        dict(study.dimensions),
+        next((trial for trial in trials if trial.number == findings.best), None),
+    )
+    if not findings.boundaries and not findings.good_points.more_trials:
+        spaces = shrink(plan, trials)
+        if spaces != study.dimensions:
+            reasons.append("ranges are shrunk to where the best trials lie")
+    for rule in findings.infeasible:
+        if rule.proposed is not None:
+            spaces[rule.option] = _with_range(spaces[rule.option], rule.proposed)
+            reasons.append(f"{rule.text}: they are left out")
+    for boundary in findings.boundaries:
+        if boundary.proposed is not None:
+            spaces[boundary.option] = _with_range(spaces[boundary.option], boundary.proposed)
+        reasons.append(boundary.text)
+    settled = {**_negligible(plan, findings, best), **_answered(plan, judgement, best)}
+    for option, value in settled.items():
+        if spaces.pop(option, None) is not None:
+            reasons.append(f"{option} is fixed at {value}: there is nothing more to learn from it")
+    if not spaces:
+        return None
+    kept = {name: _without(each, settled) for name, each in spaces.items()}
+    known = {name: each for name, each in kept.items() if each is not None}
+    changes: dict[str, object] = {
+        "scientific": {name: known[name] for name in study.scientific if name in known},
+        "nuisance": {name: known[name] for name in study.nuisance if name in known},
+        "fixed": {**study.fixed, **settled},
+        "seed": study.seed + 1,
+    }
+    changes |= _budget(study, findings, judgement, reasons)
+    return study.model_copy(update=changes), tuple(reasons)
+
+
+def _budget(
+    study: StudySection,
+    findings: StudyFindings,
+    judgement: StudyJudgement,
+    reasons: list[str],
+) -> dict[str, object]:
+    """Return the budget's changes: trials, seeds, steps and confirmations."""
+    changes: dict[str, object] = {}
+    if more := findings.good_points.more_trials:
+        changes["trials"] = min(study.trials + more, 2 * study.trials)
+        reasons.append(findings.good_points.text)
+    noise = findings.noise
+    if len(noise.tied) > 1 and noise.seeds_needed and noise.seeds_needed > study.seeds_per_trial:
+        changes["seeds_per_trial"] = min(noise.seeds_needed, MOST_SEEDS)
+        reasons.append(noise.text)
+    if findings.length.advice in {"longer", "shorter"} and findings.length.next_steps:
+        changes["steps"] = findings.length.next_steps
+        reasons.append(findings.length.text)
+    needed = [each.confirmations_needed for each in judgement.comparisons]
+    asked = [count for count in needed if count is not None]
+    if judgement.decision == "inconclusive" and asked:
+        changes["confirmations"] = min(max(min(asked), study.confirmations), MOST_CONFIRMATIONS)
+        reasons.append(judgement.summary)
+    return changes
+
+
+def _without(dimension: Dimension, settled: Mapping[str, JsonValue]) -> Dimension | None:
+    """Return a dimension without conditions on fixed ones; None if they never hold now."""
+    if any(settled[each] not in held for each, held in dimension.when.items() if each in settled):
+        return None
+    when = {each: held for each, held in dimension.when.items() if each not in settled}
+    return dimension.model_copy(update={"when": when})
+
+
+def _with_range(dimension: Dimension, limits: tuple[float, float]) -> Dimension:
+    for name in ("log", "linear", "integer", "log_integer"):
+        if getattr(dimension, name) is not None:
+            whole = "integer" in name
+            found = (round(limits[0]), round(limits[1])) if whole else limits
+            return dimension.model_copy(update={name: found})
+    return dimension
+
+
+def _negligible(
+    plan: StudyPlan, findings: StudyFindings, best: Trial | None
+) -> dict[str, JsonValue]:
+    """Return nuisance values that certainly matter little, as the best trial has them."""
+    if best is None:
+        return {}
+    return {
+        effect.options[0]: best.values[effect.options[0]]
+        for effect in findings.effects.main
+        if effect.high < NEGLIGIBLE
+        and effect.options[0] in best.values
+        and not any(
+            effect.options[0] in pair.options and pair.is_clear for pair in findings.effects.pairs
+        )
+    }
+
+
+def _answered(
+    plan: StudyPlan, judgement: StudyJudgement, best: Trial | None
+) -> dict[str, JsonValue]:
+    """Return scientific values whose question is answered, as the winner has them."""
+    decided = {
+        answer.option
+        for answer in judgement.answers
+        if answer.comparisons
+        and all(
+            each.improvement is not None
+            and not each.improvement.low <= 0.0 <= each.improvement.high
+            for each in answer.comparisons
+        )
+    }
+    values = judgement.changes or (best.values if best is not None else {})
+    return {
+        option: values[option]
+        for option in plan.study.scientific
+        if option in decided and option in values
+    }
+
+
+def write_study(section: StudySection, reasons: tuple[str, ...]) -> str:
+    """Return a study as the text of a study file; a comment gives the reason of each change."""
+    lines = [f"# {reason}" for reason in reasons]
+    lines += ["", "[study]"] if lines else ["[study]"]
+    fields = section.model_dump(mode="json", exclude_defaults=True)
+    roles = {role: fields.pop(role, {}) for role in ("scientific", "nuisance")}
+    lines += [toml_line(key, value) for key, value in fields.items()]
+    for role, spaces in roles.items():
+        for option, space in spaces.items():
+            lines += ["", f'[study.{role}."{option}"]']
+            lines += [toml_line(key, value) for key, value in space.items()]
+    return "\n".join(lines) + "\n"
