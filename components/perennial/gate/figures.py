@@ -5,7 +5,6 @@ from datetime import datetime, time
 
 import numpy as np
 import polars as pl
-from sklearn.metrics import roc_curve
 
 from perennial.contracts.block import BlockFile
 from perennial.contracts.data import DataSection, Split
@@ -14,10 +13,9 @@ from perennial.data.dataset import Dataset, block_start
 from perennial.engine.evaluation.scoring import Scored, concatenated
 from perennial.engine.metrics.catalogue import named_metrics
 from perennial.engine.metrics.classification import CLASSES
-from perennial.engine.metrics.metric import Floats
 from perennial.engine.metrics.probabilities import sureness
 from perennial.gate.comparison import Contender, Match, figure_of
-from perennial.gate.plots import ROC_POINTS, confusion_counts
+from perennial.gate.plots import confusion_counts, roc_points
 
 CALIBRATION_BINS = 10
 
@@ -57,20 +55,7 @@ def classification_of(contender: Contender) -> Classification | None:
     return Classification(
         classes=tuple(classes.tolist()),
         counts=tuple(tuple(row) for row in counts.tolist()),
-        roc=_roc(predictions, labels) if contender.task.kind == "binary" else (),
-    )
-
-
-def _roc(scores: Floats, truth: Floats) -> tuple[tuple[float, float, float], ...]:
-    """Return a few points of the curve; none where a class is missing."""
-    if len(np.unique(truth)) < 2:
-        return ()
-    false, true, thresholds = roc_curve(truth, scores)
-    thresholds[0] = max(1.0, float(scores.max()))  # infinity, which no dashboard takes
-    at = np.unique(np.linspace(0, len(false) - 1, min(ROC_POINTS, len(false))).astype(np.int64))
-    return tuple(
-        (float(x), float(y), float(z))
-        for x, y, z in zip(false[at], true[at], thresholds[at], strict=True)
+        roc=tuple(roc_points(predictions, labels)) if contender.task.kind == "binary" else (),
     )
 
 

@@ -12,7 +12,7 @@ from perennial.reports.charts import line_chart
 from perennial.reports.heat_map import heat_map
 from perennial.reports.page import Page
 
-ROC_POINTS = 101
+ROC_POINTS = 100
 SHOWN_CLASSES = 24
 """The most frequent classes, where there are more: a larger matrix cannot be read."""
 TABLE_CLASSES = 12
@@ -40,14 +40,19 @@ def add_plots(page: Page, scored: Mapping[str, ScoredBatch], kind: Kind) -> None
             _add_residuals(page, name, each)
 
 
-def roc_points(scores: Floats, labels: Floats) -> list[tuple[float, float]]:
-    """Return the ROC curve at evenly spaced false positive rates; empty if a class is missing."""
+def roc_points(scores: Floats, labels: Floats) -> list[tuple[float, float, float]]:
+    """Return points of the ROC curve: false and true positive rate, threshold; or none.
+
+    They lie at evenly spaced false positive rates; without both classes there is no curve.
+    """
     if len(np.unique(labels)) < 2:
         return []
-    false, true, _ = roc_curve(labels, scores)
+    false, true, thresholds = roc_curve(labels, scores)
+    thresholds[0] = max(1.0, float(scores.max()))  # infinity, which no dashboard takes
     grid = np.linspace(0.0, 1.0, ROC_POINTS)
-    rates = np.interp(grid, false, true)
-    return [(0.0, 0.0), *zip(grid.tolist(), rates.tolist(), strict=True)]
+    rates, limits = np.interp(grid, false, true), np.interp(grid, false, thresholds)
+    points = zip(grid.tolist(), rates.tolist(), limits.tolist(), strict=True)
+    return [(0.0, 0.0, float(thresholds[0])), *points]
 
 
 def confusion_counts(predictions: Floats, labels: Floats) -> tuple[Codes, Codes]:
@@ -63,7 +68,10 @@ def confusion_counts(predictions: Floats, labels: Floats) -> tuple[Codes, Codes]
 
 
 def _add_roc(page: Page, scored: Mapping[str, ScoredBatch]) -> None:
-    curves = {name: roc_points(each.predictions, each.labels) for name, each in scored.items()}
+    curves = {
+        name: [(x, y) for x, y, _ in roc_points(each.predictions, each.labels)]
+        for name, each in scored.items()
+    }
     drawn = {name: points for name, points in curves.items() if points}
     if not drawn:
         page.text("No ROC curve: the test rows have one class.")

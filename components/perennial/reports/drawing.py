@@ -25,7 +25,6 @@ WIDTH = 440.0
 """Width of the canvas: text keeps its size in a figure on a page, and is readable on a phone."""
 AXIS_SPACE = 42.0
 """Height of tick labels and title below a horizontal axis."""
-LABEL_LIMIT = 40
 LINE_HEIGHT = 16.0
 ASCENT = 13.0
 """Height of the tallest letters above the line, at 12 pixels, in the tallest font in common use."""

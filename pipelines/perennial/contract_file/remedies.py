@@ -26,6 +26,7 @@ from perennial.contract_file.likely_values import likely_values, sections_in, ta
 from perennial.contract_file.synonyms import (
     EPOCHS,
     NOT_NEEDED,
+    SECTIONS,
     TASK_OPTIONS,
     find_synonym,
     normal,
@@ -38,6 +39,7 @@ from perennial.contract_file.toml_text import (
 from perennial.contracts.section import Section
 from perennial.contracts.toml import toml_line, toml_value
 
+T = typing.TypeVar("T")
 REMOVE = "remove this line"
 _NAMED_VALUE = re.compile(r"([a-z_][\w.]*) = (\"[^\"]*\"|'[^']*'|true|false|-?\d[\d.e+-]*)")
 PLACEHOLDERS = {
@@ -201,21 +203,16 @@ def _meanings(
 
 
 def _for_unknown_section(draft: Draft, loc: Location) -> str:
-    name = normal(str(loc[0]))
-    sections = {path: path for path in draft.kind.model_fields}
-    # A section's last name, such as `optimizer` of `training.optimizer`.
-    sections |= {path.rpartition(".")[2]: path for path in _paths(draft.kind) if "." in path}
-    sections = {path: path for path in draft.kind.model_fields} | {
-        key: path for key, path in sections.items() if key not in draft.kind.model_fields
-    }
-    aliases = {"dataset": "data", "train": "training", "trainer": "training", "tests": "gate"}
-    aliases |= {"cluster": "resources.cluster", "options": "model.options"}
-    aliases |= {"checks": "skeleton", "sanity": "skeleton", "promotion": "gate"}
-    near = [name, aliases.get(name, ""), *difflib.get_close_matches(name, sections, n=1)]
-    found = next((each for each in near if each in sections), "")
-    found = sections.get(found, aliases.get(name, ""))
-    if not found or not (found in draft.kind.model_fields or found in _paths(draft.kind)):
+    """Return the header of the section that a name stands for; empty if there is none."""
+    name, paths = normal(str(loc[0])), _paths(draft.kind)
+    # Also by their last name, such as `optimizer` of `training.optimizer`; outer ones count first.
+    inner_first = sorted(paths, key=lambda path: "." not in path)
+    sections = {path.rpartition(".")[2]: path for path in inner_first}
+    near = [name, SECTIONS.get(name, ""), *difflib.get_close_matches(name, sections, n=1)]
+    found = next((each for each in near if each in sections or each in paths), "")
+    if not found:
         return ""
+    found = sections.get(found, found)
     if value_at(draft.document, tuple(found.split("."))) is not None:
         return f"{REMOVE}, and move its keys to [{found}]"
     return f"[{found}]"
@@ -228,7 +225,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
     batch = _written(draft.document, "training", "global_batch_size") or 1024
     split = value_at(draft.document, ("split",))
     shares = split if isinstance(split, dict) else {}
-    rows = count_rows(draft)
+    rows = sum(_read_footers(draft, _count_rows))
     try:
         held_out = sum(
             float(shares.get(f"{name}_fraction", share))
@@ -236,7 +233,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
         )
         passes = float(str(epochs))
         formula = f"{passes:g} epochs = {passes:g} x training rows / {int(str(batch))}"
-        if rows is None or shares.get("train_days") is not None:
+        if not rows or shares.get("train_days") is not None:
             line = _line(draft, {"training": {"steps": 0}}, loc, ("training", "steps"), formula)
             return line.replace("steps = 0", "steps = …", 1)
         train = rows * (1.0 - held_out)
@@ -257,21 +254,27 @@ def _written(document: object, section: str, name: str) -> JsonValue:
     return None
 
 
-def count_rows(draft: Draft) -> int | None:
-    """Return the rows of the dataset if it lies in a folder of this machine; only footers are read.
-
-    None if it cannot be known.
-    """
+def _read_footers(draft: Draft, read: Callable[[Path], T]) -> list[T]:
+    """Return what is read of each file of the dataset; empty if it is not here, or unreadable."""
     uri = value_at(draft.document, ("data", "uri"))
     if not isinstance(uri, str) or not uri or "://" in uri:
-        return None
+        return []
     try:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - only this hint needs it
-
-        files = list((draft.folder / uri).rglob("*.parquet"))
-        return sum(int(pq.read_metadata(file).num_rows) for file in files) or None
+        return [read(file) for file in (draft.folder / uri).rglob("*.parquet")]
     except Exception:  # a hint; the snapshot explains what is wrong with a file
-        return None
+        return []
+
+
+def _count_rows(file: Path) -> int:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only hints need it
+
+    return int(pq.read_metadata(file).num_rows)
+
+
+def _column_names(file: Path) -> list[str]:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only hints need it
+
+    return list(pq.read_schema(file).names)
 
 
 # Values
@@ -428,24 +431,10 @@ def _for_missing(draft: Draft, loc: Location) -> str:
         if ".".join(map(str, loc)) in [path for path, *_ in _meanings(draft, here, normal(key))]:
             return _move_option(draft, (*loc[:-1], key))
     line = PLACEHOLDERS.get(str(loc[-1]), "")
-    if loc == ("data", "label") and (columns := column_names(draft)):
-        shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
+    if loc == ("data", "label") and (files := _read_footers(draft, _column_names)):
+        shown = ", ".join(files[0][:12]) + (", …" if len(files[0]) > 12 else "")
         return f"{line}  # one of: {shown}"
     return line
-
-
-def column_names(draft: Draft) -> list[str]:
-    """Return the columns of a dataset in a folder of this machine; empty if unknown."""
-    uri = value_at(draft.document, ("data", "uri"))
-    if not isinstance(uri, str) or not uri or "://" in uri:
-        return []
-    try:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - only this hint needs it
-
-        first = next((draft.folder / uri).rglob("*.parquet"))
-        return list(pq.read_schema(first).names)
-    except Exception:  # a hint
-        return []
 
 
 # Lines

@@ -220,6 +220,12 @@ _SYNONYMS |= dict.fromkeys(
     Synonym("gate.confidence", lambda value, _: round(1.0 - _number(value), 6), "1 - alpha"),
 )
 
+SECTIONS: Mapping[str, str] = MappingProxyType(
+    {"dataset": "data", "train": "training", "trainer": "training", "tests": "gate"}
+    | {"promotion": "gate", "checks": "skeleton", "sanity": "skeleton"}
+    | {"cluster": "resources.cluster", "options": "model.options"}
+)
+"""Sections under other names."""
 EPOCHS = frozenset(
     ("epochs", "max_epochs", "num_epochs", "num_train_epochs", "n_epochs", "nb_epoch", "epoch")
 )

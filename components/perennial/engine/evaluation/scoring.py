@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of, to_device
-from perennial.engine.world.distributed import World
 
 if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
     from perennial.data.dataset import Dataset
@@ -134,25 +133,6 @@ def score_split(
     return joined(list(_scored_batches(task, model, dataset, split, keep=keep)))
 
 
-def score_share(
-    task: Task,
-    model: nn.Module,
-    dataset: "Dataset",
-    split: Split,
-    share: Share,
-    *,
-    keep: Sequence[str] = (),
-) -> Scored | None:
-    """Score one process's rows of a split; None where there are fewer batches than processes.
-
-    Processes do not communicate: each streams its own rows. `joined` combines the scores; the
-    result equals that of `score_split` in a single process, bit for bit, because the batches are
-    the same.
-    """
-    batches = list(share_batches(task, model, dataset, split, share, keep=keep))
-    return joined(batches) if batches else None
-
-
 def share_batches(
     task: Task,
     model: nn.Module,
@@ -162,7 +142,11 @@ def share_batches(
     *,
     keep: Sequence[str] = (),
 ) -> Iterator[Scored]:
-    """Yield what `score_share` scores, batch by batch, for callers with limited memory."""
+    """Yield the scores of one process's rows of a split, batch by batch; nothing if it has none.
+
+    Processes do not communicate: each streams its own rows. Joined in their order, the scores equal
+    those of `score_split` in a single process bit for bit, because the batches are the same.
+    """
     part = share.of(dataset.count(split), batch_rows(task, dataset))
     return _scored_batches(task, model, dataset, split, keep=keep, part=part)
 
@@ -182,30 +166,6 @@ def joined(shares: Sequence[Scored | None]) -> Scored:
     whole = concatenated(parts)
     rows = pl.concat([part.rows for part in parts])
     return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, rows)
-
-
-def score_split_together(
-    task: Task,
-    model: nn.Module,
-    dataset: "Dataset",
-    split: Split,
-    world: World,
-    *,
-    keep: Sequence[str] = (),
-) -> Scored | None:
-    """Score a split on all ranks, each a share; return None except on the first rank.
-
-    Args:
-        task: Fitted, the same on every rank.
-        model: The whole model on every rank, with equal weights.
-        dataset: Source of the rows.
-        split: Name of the split.
-        world: All ranks call it together.
-        keep: Columns to return with the scores.
-    """
-    share = Share(world.rank, world.size)
-    shares = world.to_first(score_share(task, model, dataset, split, share, keep=keep))
-    return None if shares is None else joined(shares)
 
 
 def batch_rows(task: Task, dataset: "Dataset") -> int:

@@ -13,9 +13,9 @@ from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data import dataset as datasets
 from perennial.data.dataset import Dataset
-from perennial.engine.evaluation.scoring import Share, joined, score_share, score_split
+from perennial.engine.evaluation.scoring import Share, joined, score_split
 from perennial.engine.task import load_task
-from scoring_ranks import KEPT, score_validation, trained
+from scoring_ranks import KEPT, score_share, score_validation, trained
 from tiny_training import run_ranks, tiny_job
 
 
