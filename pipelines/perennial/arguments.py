@@ -1,5 +1,6 @@
 """Arguments that several verbs share: what is out of range is refused before anything starts."""
 
+import json
 import os
 import re
 import sys
@@ -12,6 +13,8 @@ import typer
 from perennial.contracts.errors import PerennialError
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from perennial.runs import Home
 
 OPTION = re.compile(r"-h|--([a-z][a-z-]*(=.*)?)?", re.DOTALL)
@@ -124,6 +127,11 @@ def print_lines(lines: Iterable[object]) -> int:
     for line in lines:
         print(line, flush=True)
     return 0
+
+
+def print_json(record: "JsonValue") -> int:
+    """Print a record as people pipe it on: indented, every character readable."""
+    return print_lines([json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)])
 
 
 HOME_NAME = ".perennial"

@@ -28,6 +28,7 @@ from perennial.arguments import (
     file,
     flag,
     open_home,
+    print_json,
     print_lines,
     refuse_both,
 )
@@ -269,20 +270,15 @@ def status(
     """Print which model is in production and what happened last; with a profile, on a cluster."""
     asked = _asked_profile(profile, home)
     if asked:
-        refuse_both("--json", "a profile", json, asked)
-        return cluster.show_status(asked, model)
+        return cluster.show_status(asked, model, json=json)
     from perennial.overview import model_states
-    from perennial.registry_commands.catalogue import as_json
 
     place = open_home(home)
     states = model_states(place, model)
     if json:
-        return print_lines([as_json([state.record() for state in states])])
-    return (
-        print_lines(line for state in states for line in state.lines())
-        if states
-        else (print_lines([f"no runs in {place.path}"]))
-    )
+        return print_json([state.record() for state in states])
+    lines = [line for state in states for line in state.lines()]
+    return print_lines(lines or [f"no runs in {place.path}"])
 
 
 def runs(
@@ -298,15 +294,13 @@ def runs(
     """
     asked = _asked_profile(profile, home)
     if asked:
-        refuse_both("--json", "a profile", json, asked)
-        return cluster.show_runs(asked, model)
+        return cluster.show_runs(asked, model, json=json)
     from perennial.overview import list_runs, run_lines, run_record
-    from perennial.registry_commands.catalogue import as_json
 
     place = open_home(home)
     listed = list_runs(place, model)
     if json:
-        return print_lines([as_json([run_record(each) for each in listed])])
+        return print_json([run_record(each) for each in listed])
     return print_lines(run_lines(listed) if listed else [f"no runs in {place.path}"])
 
 
@@ -322,7 +316,6 @@ def report(
 ) -> int:
     """Open a run's report, or the index of all runs, in the browser, and print its path."""
     from perennial.overview import find_run, run_record
-    from perennial.registry_commands.catalogue import as_json
     from perennial.run_page import write_index, write_run_report
 
     refuse_both("--all", "RUN", all_, run)
@@ -335,8 +328,10 @@ def report(
         path = Path(found.report)
     else:
         path = write_run_report(place, found.run)
-    print(as_json({**run_record(found), "report": str(path)}) if json else path)
-    if not (no_open or json):
+    if json:
+        return print_json({**run_record(found), "report": str(path)})
+    print(path)
+    if not no_open:
         webbrowser.open(path.as_uri())
     return 0
 

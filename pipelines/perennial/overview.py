@@ -26,7 +26,7 @@ def list_runs(home: Home, place: str = "") -> list[ListedRun]:
     """
     name, _, wanted = place.partition("@")
     runs = home.runs()
-    if name:
+    if name and name not in {run.model for run in runs}:  # the registry takes a second to ask
         _require_known("model", name, known_models(home, runs), home)
     version = Catalogue(home).find(place).version if wanted else ""
     listed = [ListedRun.of(home, run) for run in runs if name in ("", run.model)]

@@ -19,12 +19,12 @@ from perennial.contracts.gate import Verdict
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import (
+    DeployedModel,
     TargetCluster,
     cancel,
     difference,
     follow,
     start_deployed,
-    status_lines,
     submit,
     switch,
     undeploy,
@@ -61,6 +61,10 @@ ANY_CALL = [
     pytest.param(number, marks=() if number % 4 == 0 else pytest.mark.full)
     for number in range(CALLS_OF_A_FIRST_DEPLOYMENT + 3)
 ]
+
+
+def status_lines(target):
+    return list(DeployedModel.find(target, "flights-late").lines())
 
 
 @cache
@@ -199,7 +203,7 @@ def test_paused_schedules_stay_paused_through_deployments(served):
     assert len(switch(target, "flights-late", enabled=False)) == 1
     deploy(url, **CHANGED)
     assert server.enabled("monitoring") == []
-    assert "PAUSED" in "\n".join(status_lines(target, "flights-late"))
+    assert "PAUSED" in "\n".join(status_lines(target))
     switch(target, "flights-late", enabled=True)
     assert len(server.enabled("monitoring")) == 1
 
@@ -254,7 +258,7 @@ def test_a_terminated_run_is_called_cancelled_although_the_server_says_failed(se
     assert follow(target, run, shown.append, sleep=lambda seconds: None).was_canceled
     assert shown == [f"{server.runs[run]['display_name']}: cancelled"]
     assert not cancel(target, run)
-    assert "cancelled" in "\n".join(status_lines(target, "flights-late"))
+    assert "cancelled" in "\n".join(status_lines(target))
 
 
 @pytest.fixture
@@ -376,7 +380,7 @@ def test_a_followed_run_tells_of_steps_alone_and_why_one_failed(served):
         "    evidence: 3 rows",
         "    to do:    look at month 4",
     ]
-    printed = "\n".join(status_lines(target, "flights-late"))
+    printed = "\n".join(status_lines(target))
     assert "validate_data failed: the data is not fit" in printed
     assert "executor" not in printed
 
@@ -394,12 +398,13 @@ def test_the_gate_and_the_decision_are_part_of_the_status(served):
     record(run, "evaluate_model", status="finished", summary="Do not promote: 0.55 against 0.57.",
            results={"verdict": verdict.to_json()})  # fmt: skip
     server.runs[run] |= {"state": "SUCCEEDED"}
-    lines = status_lines(target, "flights-late")
-    assert lines[-3:] == [
-        "    verdict: Champion kept",
-        "    trigger: Retrain: drift.",
-        "    gate: Do not promote: 0.55 against 0.57.",
+    reasons = [
+        "verdict: Champion kept",
+        "trigger: Retrain: drift.",
+        "gate: Do not promote: 0.55 against 0.57.",
     ]
+    assert status_lines(target)[-3:] == [f"    {line}" for line in reasons]
+    assert DeployedModel.find(target, "flights-late").record()["newest"] == reasons
 
 
 def test_reasons_that_cannot_be_read_are_said_and_cost_no_wait(served, monkeypatch):
@@ -409,7 +414,7 @@ def test_reasons_that_cannot_be_read_are_said_and_cost_no_wait(served, monkeypat
     server.runs[run] |= {"state": "FAILED"}
     elsewhere = target_of(url, stores={"store_uri": "s3://not-there/store"})
     assert "reasons: not known here, because s3://not-there/store cannot be read" in "\n".join(
-        status_lines(elsewhere, "flights-late")
+        status_lines(elsewhere)
     )
 
 
@@ -428,7 +433,7 @@ def test_a_step_that_waits_is_named_with_the_reason(served, cluster, monkeypatch
     }  # fmt: skip
     pod["status"] = {"phase": "Pending", "conditions": [unscheduled]}
     cluster.store.put("pods", pod)
-    assert f"    train_model waits: Unschedulable: {why}" in status_lines(where, "flights-late")
+    assert f"    train_model waits: Unschedulable: {why}" in status_lines(where)
     shown, polls = [], []
 
     def sleep(seconds):
@@ -569,6 +574,13 @@ def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
     assert (code, printed) == (0, f"started {run}\n")
     assert run in run_verb("status", "flights")[1]
     assert run in run_verb("runs")[1]
+    (state,) = json.loads(run_verb("status", "--json")[1])
+    assert (state["model"], state["runs"][0]["run"]) == ("flights", run)
+    assert state["schedules"] == [
+        {"name": "flights monitoring", "cron": "0 3 * * *", "enabled": False}
+    ]
+    assert json.loads(run_verb("runs", "flights", "--json")[1]) == state["runs"]
+    assert state["runs"][0]["outcome"] == "pending"
     monkeypatch.setenv("PERENNIAL_PROFILE", where[1])
     for verb in ("status", "runs"):
         for model in ([], ["flights"]):

@@ -270,3 +270,8 @@ class Registration(Artifact):
     weights_sha256: str
     tracking_run_id: str
     replaced_version: str = ""
+
+    @property
+    def is_champion(self) -> bool:
+        """Whether it was made the model's champion."""
+        return "champion" in self.aliases

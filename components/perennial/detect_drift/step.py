@@ -14,7 +14,8 @@ from perennial.contracts.validation import ValidationReport
 from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.file_windows import record_arrivals
 from perennial.detect_drift.report import scalars_of, summary_of, write_report
-from perennial.registry.model_registry import CHAMPION, open_registry
+from perennial.registry.champion_records import CHAMPION
+from perennial.registry.model_registry import open_registry
 from perennial.steps.decorator import StepResult, pipeline_step
 
 

@@ -46,7 +46,8 @@ from perennial.gate.repeats import Days, PastTest, claim_test, days_of
 from perennial.gate.report import write_report
 from perennial.gate.serving import serve_in_clean_process
 from perennial.gate.slices import compare_slices, undefined_slices
-from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
+from perennial.registry.champion_records import CHAMPION
+from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry.version_files import ModelVersion
 
 RARER_BELOW = 0.5

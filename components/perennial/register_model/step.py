@@ -16,7 +16,7 @@ from perennial.gate.judgement import judge_challenger
 from perennial.register_model.config import RegisterModelConfig
 from perennial.register_model.report import write_rejection, write_report
 from perennial.registry.model_card import CardContent
-from perennial.registry.model_registry import CHAMPION, open_registry
+from perennial.registry.model_registry import open_registry
 from perennial.registry.promotion import (
     nothing_registered,
     open_run,
@@ -84,13 +84,13 @@ def register_model_step(
     judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
     hand_on(Path(registration), made, Path(verdict))
-    if CHAMPION in made.aliases:
+    if made.is_champion:
         write_report(Path(report), made, content)
     return _result(made, content.verdict)
 
 
 def _result(made: Registration, verdict: Verdict) -> StepResult:
-    if CHAMPION not in made.aliases:
+    if not made.is_champion:
         moved = f"the champion changed to version {verdict.champion_version} meanwhile"
         return StepResult(parameters={"champion": False}, summary=f"{moved}: {verdict.summary}")
     return StepResult(

@@ -16,6 +16,9 @@ from perennial.contracts.section import Section
 from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.version_files import FILES_TAG, ModelVersion
 
+CHAMPION = "champion"
+"""The alias of the version in production."""
+
 
 class ChampionMovedError(PerennialError):
     """The champion is not the version any more that the challenger was compared with."""

@@ -26,6 +26,7 @@ from perennial.clients.outages import outlasting
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.registry.champion_records import (
+    CHAMPION,
     AliasChange,
     ChampionMovedError,
     ChampionRecords,
@@ -42,7 +43,6 @@ from perennial.registry.version_files import (
 )
 
 Entity = TypeVar("Entity")
-CHAMPION = "champion"
 CHALLENGER = "challenger"
 NO_TAGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_FILES: Mapping[str, str] = MappingProxyType({})

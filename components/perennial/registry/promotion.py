@@ -30,9 +30,9 @@ from perennial.contracts.version_decisions import (
     tags_of_promotion,
 )
 from perennial.engine.export import WEIGHTS_FILE
-from perennial.registry.champion_records import ChampionMovedError
+from perennial.registry.champion_records import CHAMPION, ChampionMovedError
 from perennial.registry.model_card import CardContent, model_card, trigger_name
-from perennial.registry.model_registry import CHALLENGER, CHAMPION, ModelRegistry
+from perennial.registry.model_registry import CHALLENGER, ModelRegistry
 from perennial.registry.version_files import ModelVersion, digests_of
 from perennial.steps.stored_steps import StoredRun
 

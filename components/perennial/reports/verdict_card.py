@@ -37,7 +37,6 @@ OUTCOMES: dict[RunVerdict, Outcome] = {
     "Running": "neutral",
     "Finished": "neutral",
 }
-CHAMPION = "champion"
 BULLETS = 3
 UNSET = "is not set"  # a trigger that the contract does not use
 
@@ -110,7 +109,7 @@ def find_results(
 def gate_word(verdict: Verdict, registration: Registration | None = None) -> RunVerdict:
     """Return what became of a challenger; the champion may have moved after the verdict."""
     kept: RunVerdict = "Champion kept" if verdict.champion_version else "Not promoted"
-    if registration is not None and CHAMPION not in registration.aliases:
+    if registration is not None and not registration.is_champion:
         return kept
     return "Promoted" if verdict.promote else kept
 

@@ -21,7 +21,8 @@ from perennial.contracts.environment import TRACKING_URI, Environment
 from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
 from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
 from perennial.deployment.operations import TargetCluster
-from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
+from perennial.registry.champion_records import CHAMPION
+from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry.version_files import FINGERPRINT_TAG
 
 SEEN_RUNS = 20

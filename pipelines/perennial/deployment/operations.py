@@ -3,11 +3,12 @@
 import getpass
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import yaml
+from pydantic import JsonValue
 
 from perennial.clients.pipeline_api import (
     NewRun,
@@ -225,36 +226,78 @@ def undeploy(target: TargetCluster, model: str, *, cancel_running: bool) -> Iter
         yield f"{len(under_way)} runs are under way and go on; --cancel-running ends them"
 
 
-def status_lines(target: TargetCluster, model: str) -> list[str]:
-    """A model's schedules and newest runs, with the newest one's state and reasons."""
-    experiment = target.experiment(model)
-    schedules = [
-        f"  schedule {schedule.name!r}: {schedule.cron[2:]}"
-        + ("" if schedule.enabled else ", PAUSED")
-        for schedule in target.schedules(model)
-    ]
-    runs = target.api.runs(experiment, limit=SHOWN_RUNS)
-    return [
-        f"{model} in {target.profile.server.namespace} of {target.profile.server.pipelines_url}",
-        *(schedules or ["  no schedule"]),
-        *([_run_line(run) for run in runs] or ["  no run yet"]),
-        *(f"    {line}" for run in runs[:1] for line in _newest_lines(target, run.run_id)),
-    ]
+@dataclass(frozen=True)
+class DeployedModel:
+    """A model's schedules and newest runs on a cluster, for people and as JSON."""
 
+    target: TargetCluster
+    name: str
+    schedules: Sequence[Schedule]
+    runs: Sequence[PipelineRun]
 
-def _newest_lines(target: TargetCluster, run_id: str) -> Iterator[str]:
-    run = target.api.run(run_id)
-    if not run.is_over:
-        running = [step for step, state in step_states(run).items() if state == "RUNNING"]
-        yield f"running: {', '.join(running) or 'no step yet'}"
-        yield from Waiting(target.profile.server.namespace).lines(run_id)
-    yield from reason_lines(target.profile.stores.store_uri, run)
+    @classmethod
+    def find(cls, target: TargetCluster, name: str) -> "DeployedModel":
+        """Ask the server.
 
+        Raises:
+            PerennialError: nothing is deployed under this name.
+        """
+        runs = target.api.runs(target.experiment(name), limit=SHOWN_RUNS)
+        return cls(target, name, target.schedules(name), runs)
 
-def run_lines(target: TargetCluster, model: str) -> list[str]:
-    """A model's newest runs."""
-    runs = target.api.runs(target.experiment(model), limit=SHOWN_RUNS)
-    return [f"{model} on {target.profile.server.pipelines_url}", *map(_run_line, runs)]
+    def lines(self) -> Iterator[str]:
+        """Yield schedules and runs, with the newest run's state and reasons."""
+        server = self.target.profile.server
+        yield f"{self.name} in {server.namespace} of {server.pipelines_url}"
+        for each in self.schedules:
+            yield f"  schedule {each.name!r}: {each.cron[2:]}{'' if each.enabled else ', PAUSED'}"
+        if not self.schedules:
+            yield "  no schedule"
+        yield from [_run_line(run) for run in self.runs] or ["  no run yet"]
+        yield from (f"    {line}" for line in self._newest_lines())
+
+    def record(self) -> dict[str, JsonValue]:
+        """Return the same as JSON values; `newest` has the lines about the newest run."""
+        return {
+            "model": self.name,
+            "namespace": self.target.profile.server.namespace,
+            "server": self.target.profile.server.pipelines_url,
+            "schedules": [
+                {"name": each.name, "cron": each.cron[2:], "enabled": each.enabled}
+                for each in self.schedules
+            ],
+            "runs": [*self.run_records()],
+            "newest": [*self._newest_lines()],
+        }
+
+    def run_lines(self) -> list[str]:
+        """Return the runs for people."""
+        server = self.target.profile.server.pipelines_url
+        return [f"{self.name} on {server}", *map(_run_line, self.runs)]
+
+    def run_records(self) -> Iterator[dict[str, JsonValue]]:
+        """Yield the runs as JSON values."""
+        for run in self.runs:
+            yield {
+                "run": run.run_id,
+                "model": self.name,
+                "name": run.name,
+                "started": run.created_at.isoformat(),
+                "ended": run.finished_at.isoformat() if run.finished_at else None,
+                "outcome": run.outcome,
+                "link": self.target.link(run.run_id) or None,
+            }
+
+    def _newest_lines(self) -> Iterator[str]:
+        if not self.runs:
+            return
+        server = self.target.profile.server
+        run = self.target.api.run(self.runs[0].run_id)
+        if not run.is_over:
+            running = [step for step, state in step_states(run).items() if state == "RUNNING"]
+            yield f"running: {', '.join(running) or 'no step yet'}"
+            yield from Waiting(server.namespace).lines(run.run_id)
+        yield from reason_lines(self.target.profile.stores.store_uri, run)
 
 
 def difference(target: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:

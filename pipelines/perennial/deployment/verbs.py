@@ -18,6 +18,7 @@ from perennial.arguments import (
     file,
     flag,
     model_of,
+    print_json,
     print_lines,
     refuse_both,
     text_of,
@@ -26,7 +27,7 @@ from perennial.contracts.errors import PerennialError
 
 if TYPE_CHECKING:
     from perennial.contract import Contract
-    from perennial.deployment.operations import TargetCluster
+    from perennial.deployment.operations import DeployedModel, TargetCluster
 
 FAILED = 1
 REFUSED = 3  # trying again is of no use
@@ -264,35 +265,35 @@ def undeploy(
     return print_lines(take_away(_connect(profile), model, cancel_running=cancel_running))
 
 
-def show_status(profile: Path, model: str) -> int:
+def show_status(profile: Path, model: str, *, json: bool) -> int:
     """Print `status --profile`: of one model, or of all that are deployed."""
-    from perennial.deployment.operations import status_lines
-
-    target = _connect(profile)
-    return print_lines(
-        line for each in _models(target, model) for line in status_lines(target, each)
-    )
+    found = _deployed(profile, model)
+    if json:
+        return print_json([each.record() for each in found])
+    return print_lines(line for each in found for line in each.lines())
 
 
-def show_runs(profile: Path, model: str) -> int:
+def show_runs(profile: Path, model: str, *, json: bool) -> int:
     """Print `runs --profile`: the newest of one model, or of all that are deployed."""
-    from perennial.deployment.operations import run_lines
+    found = _deployed(profile, model)
+    if json:
+        return print_json([record for each in found for record in each.run_records()])
+    return print_lines(line for each in found for line in each.run_lines())
+
+
+def _deployed(profile: Path, model: str) -> "list[DeployedModel]":
+    from perennial.deployment.exporter import deployed_models
+    from perennial.deployment.operations import DeployedModel
 
     target = _connect(profile)
-    return print_lines(line for each in _models(target, model) for line in run_lines(target, each))
-
-
-def _models(target: "TargetCluster", model: str) -> list[str]:
-    from perennial.deployment.exporter import deployed_models
-
-    found = [model_of(model)] if model else sorted(deployed_models(target))
-    if not found:
+    names = [model_of(model)] if model else sorted(deployed_models(target))
+    if not names:
         raise PerennialError(
             "no model is deployed with a schedule",
             evidence=f"asked {target.profile.server.pipelines_url}",
             action="name the model, or `perennial deploy` its contract",
         )
-    return found
+    return [DeployedModel.find(target, name) for name in names]
 
 
 def _content(path: Path) -> bytes:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import JsonValue
 
@@ -18,10 +18,12 @@ from perennial.contracts.section import Section
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
-from perennial.registry.champion_records import refuse_recorded_champion
-from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
+from perennial.registry.champion_records import CHAMPION, refuse_recorded_champion
 from perennial.registry.version_files import ModelVersion
 from perennial.runs import Home
+
+if TYPE_CHECKING:
+    from perennial.registry.model_registry import ModelRegistry
 
 T = TypeVar("T")
 SQLITE = "sqlite:///"
@@ -83,8 +85,10 @@ class Catalogue:
         )
 
     @property
-    def registry(self) -> ModelRegistry:
+    def registry(self) -> "ModelRegistry":
         """The registry in MLflow; opening it makes a missing database."""
+        from perennial.registry.model_registry import open_registry  # noqa: PLC0415 - imports MLflow
+
         return open_registry(self.environment)
 
     def names(self) -> list[str]:
@@ -177,11 +181,6 @@ class Catalogue:
         """The aliases that point at a version."""
         aliases = self.registry.aliases(version.name)
         return tuple(sorted(alias for alias, at in aliases.items() if at == version.version))
-
-
-def as_json(record: JsonValue) -> str:
-    """Return a record as people pipe it on: indented, every character readable."""
-    return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def plain(section: Section | None) -> JsonValue:

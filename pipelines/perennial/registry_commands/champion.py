@@ -27,8 +27,7 @@ from perennial.contracts.version_decisions import (
 from perennial.engine.export import load_model
 from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger
-from perennial.registry.champion_records import ChampionMovedError, ChampionRecords
-from perennial.registry.model_registry import CHAMPION
+from perennial.registry.champion_records import CHAMPION, ChampionMovedError, ChampionRecords
 from perennial.registry.promotion import promote_while_better
 from perennial.registry.version_files import FILES_TAG, ModelVersion
 from perennial.registry_commands.catalogue import Catalogue

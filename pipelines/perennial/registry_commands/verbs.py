@@ -20,6 +20,7 @@ from perennial.arguments import (
     flag,
     model_of,
     open_home,
+    print_json,
     split_place,
 )
 from perennial.contracts.errors import PerennialError
@@ -46,7 +47,7 @@ def models(
 ) -> int:
     """List the registered models, or a model's versions with metrics and promotions."""
     from perennial.registry_commands import listing
-    from perennial.registry_commands.catalogue import Catalogue, as_json
+    from perennial.registry_commands.catalogue import Catalogue
 
     if repair and (json or not model):
         raise PerennialError(
@@ -67,7 +68,7 @@ def models(
         print(champion.repair(catalogue, model_of(model), partial(_confirm, yes=yes), print))
     elif json:
         found = listing.versions_record(catalogue, name, version) if model else None
-        print(as_json(found or listing.models_record(catalogue)))
+        print_json(found or listing.models_record(catalogue))
     elif model:
         _show(listing.version_lines(catalogue, name, version))
     else:
@@ -83,14 +84,14 @@ def compare(
     json: AsJson = False,
 ) -> int:
     """Print how two versions differ: metrics, data, task, contract, origin."""
-    from perennial.registry_commands.catalogue import Catalogue, as_json
+    from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.comparison import comparison_lines, comparison_record
 
     catalogue = Catalogue(open_home(home))
     versions = [catalogue.find(place) for place in (first, second)]
     records = [catalogue.version_record(version) for version in versions]
     if json:
-        print(as_json(comparison_record(*records)))
+        print_json(comparison_record(*records))
     else:
         _show(comparison_lines(*records))
     return 0
@@ -105,15 +106,14 @@ def explain(
 ) -> int:
     """Print where a version comes from: code, data, seeds, trigger, verdict, parent, waivers."""
     from perennial.registry_commands import explanation
-    from perennial.registry_commands.catalogue import Catalogue, as_json
+    from perennial.registry_commands.catalogue import Catalogue
 
     catalogue = Catalogue(open_home(home))
     record = catalogue.version_record(catalogue.find(version))
     if out:
         explanation.write_explanation(record, out)
     if json:
-        print(as_json(explanation.explanation_record(record)))
-        return 0
+        return print_json(explanation.explanation_record(record))
     _show(explanation.explanation_lines(record))
     if out:
         print(f"\npage: {out}")

@@ -92,11 +92,19 @@ def test_verbs_and_options_are_completed_by_the_shell():
         assert done.stdout.split() == [completion]
 
 
-def test_help_imports_nothing_heavy():
-    heavy = "{'torch', 'kfp', 'mlflow', 'pydantic', 'numpy', 'polars', 'boto3'}"
-    code = f"import sys; from perennial.cli import main; main(['--help']); print({heavy} & {{*sys.modules}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
+HEAVY = {"torch", "kfp", "mlflow", "numpy", "polars", "pandas", "boto3", "kubernetes"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [(["--help"], HEAVY | {"pydantic"}), (["status"], HEAVY), (["runs"], HEAVY)],
+)
+def test_help_and_questions_without_a_registry_import_nothing_heavy(arguments, heavy, tmp_path):
+    code = f"import sys; from perennial.cli import main; main({arguments}); print({heavy} & {{*sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.endswith("set()\n")
 
 
 @pytest.mark.parametrize(
