@@ -254,6 +254,13 @@ class Verdict(Artifact):
     expected_calibration_errors: dict[str, float] = Field(default_factory=dict)
     """Expected calibration error of `challenger` and `champion`; empty as above."""
 
+    @property
+    def calibration_error(self) -> float | None:  # read by the model card's template
+        """Mean distance of probabilities from what came true, over all test rows."""
+        rows = sum(each.rows for each in self.calibration)
+        away = (each.rows * abs(each.predicted - each.observed) for each in self.calibration)
+        return sum(away) / rows if rows else None
+
 
 class Registration(Artifact):
     """A registered model version.
