@@ -42,7 +42,7 @@ SVG_ELEMENTS = frozenset(
 )
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 TEMPLATES = Path(__file__).with_name("templates")
-_STACKED_COLUMNS, _STACKED_CHARACTERS = 16, 34
+_STACKED_COLUMNS, _FITTING_CHARACTERS = 16, 34
 """On a narrow screen, a row of a wider table becomes a list; beyond these columns, it scrolls."""
 
 
@@ -191,15 +191,21 @@ def _table(
         "is_named": is_named,
         "right": [_is_number_column(column) for column in columns],
         "outcomes": outcomes,
-        "is_stacked": _is_stacked(header, rows),
+        "narrow": _narrow_class(header, rows),
     }
 
 
-def _is_stacked(header: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-    """Whether the columns do not fit side by side on a narrow screen."""
+def _narrow_class(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return how columns that do not fit side by side are shown on a narrow screen.
+
+    Each row becomes a block of named values: a line each, or, of many, side by side in running
+    lines.
+    """
     columns = zip(header, *rows, strict=True)
     widths = [max(len(shown(value)) for value in column) + 2 for column in columns]
-    return len(widths) <= _STACKED_COLUMNS and sum(widths) > _STACKED_CHARACTERS
+    if sum(widths) <= _FITTING_CHARACTERS:
+        return ""
+    return "stacked" if len(widths) <= _STACKED_COLUMNS else "stacked running"
 
 
 def _is_number_column(values: Sequence[object]) -> bool:
