@@ -44,6 +44,7 @@ from perennial.deployment import verbs as cluster
 from perennial.first_steps.verbs import doctor, init, schema
 from perennial.known_errors import explain_error
 from perennial.registry_commands import verbs as registry
+from perennial.study_commands import verbs as studies
 
 if TYPE_CHECKING:
     from perennial.contract import Contract
@@ -246,6 +247,31 @@ def monitor(
     """Check new data for drift and decay; retrain if needed."""
     refuse_both("--new", "--from", new, start_at)
     return _execute(_launch(contract, home), "drift_monitoring", start_at, new=new)
+
+
+def study_run(
+    contract: ContractFile,
+    study: Annotated[
+        Path | None, file("TOML file with a [study]; default: the contract's own")
+    ] = None,
+    home: HomeFolder = None,
+    start_at: FirstStep = "",
+    *,
+    new: StartNew = False,
+) -> int:
+    """Search hyperparameters, and judge the best on rows that none was chosen by.
+
+    Continues an unfinished run of this study; trials that ended are never run again.
+    """
+    from perennial.study_commands.definition import design_warnings, load_study
+    from perennial.supervisor import Launch
+
+    refuse_both("--new", "--from", new, start_at)
+    checked = load_study(contract, study)
+    if checked.study is not None:
+        print_lines(f"note: {warning}" for warning in design_warnings(checked.study))
+    launch = Launch(open_home(home, contract), checked, contract.resolve().parent)
+    return _execute(launch, "hyperparameter_study", start_at, new=new)
 
 
 AskedProfile: TypeAlias = Annotated[
@@ -463,6 +489,7 @@ def _replay(launch: "Launch", first: int, until: int | None) -> int:
 AFTER_STOP = {
     run: f"; {CONTINUE}",
     monitor: f"; {CONTINUE}",
+    study_run: f"; {CONTINUE}",
     sanity: "; nothing is kept",
 } | dict.fromkeys(
     (cluster.submit, cluster.trigger, cluster.logs),
@@ -551,6 +578,15 @@ for heading, verbs in VERBS.items():
     for verb in verbs:
         name = verb.__name__.rstrip("_")
         app.command(name, rich_help_panel=heading)(_report_errors(verb, name))
+
+study_app = typer.Typer(
+    help="Hyperparameter studies: search, judge on rows that no trial was chosen by, adopt.",
+    no_args_is_help=True,
+)
+STUDY_VERBS: dict[str, Verb] = {"run": study_run, "status": studies.status}
+for name, verb in STUDY_VERBS.items():
+    study_app.command(name)(_report_errors(verb, f"study {name}"))
+app.add_typer(study_app, name="study", rich_help_panel="On this machine")
 
 
 if __name__ == "__main__":

@@ -7,14 +7,16 @@ from kfp.dsl.base_component import BaseComponent
 
 from perennial.continuous_training import continuous_training
 from perennial.drift_monitoring import drift_monitoring
+from perennial.hyperparameter_study import study_pipeline
 
 PIPELINES: dict[str, BaseComponent] = {
     "continuous_training": continuous_training,
     "drift_monitoring": drift_monitoring,
+    "hyperparameter_study": study_pipeline(workers=1),
 }
 
 
-def compile_pipeline(name: str, target: Path) -> Path:
+def compile_pipeline(name: str, target: Path, *, workers: int = 1) -> Path:
     """Write a pipeline's intermediate representation.
 
     What runs on a laptop is this file; what is uploaded to a cluster is this file with its logical
@@ -23,7 +25,9 @@ def compile_pipeline(name: str, target: Path) -> Path:
     Args:
         name: A key of `PIPELINES`.
         target: The YAML file to write.
+        workers: For a study, the tasks that share its trials.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    compiler.Compiler().compile(PIPELINES[name], package_path=str(target))
+    pipeline = PIPELINES[name] if workers == 1 else study_pipeline(workers)
+    compiler.Compiler().compile(pipeline, package_path=str(target))
     return target

@@ -94,7 +94,9 @@ class Console:
 
 
 def _figures(event: dict[str, JsonValue]) -> str:
-    parts = [f"step {int(str(event['done'])):,}/{int(str(event['total'])):,}"]
+    parts = [
+        f"{event.get('unit', 'step')} {int(str(event['done'])):,}/{int(str(event['total'])):,}"
+    ]
     for key, form in (("loss", "loss {:.4f}"), ("examples_per_second", "{:,.0f} examples/s")):
         if key in event:
             parts.append(form.format(float(str(event[key]))))

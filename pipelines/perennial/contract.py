@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, JsonValue
 
@@ -19,6 +20,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.gate.config import GateSection
 from perennial.register_model.config import RegistrySection
 from perennial.select_checkpoint.config import SelectionSection
+from perennial.studies.config import StudySection
 from perennial.training_jobs.config import ResourcesSection
 from perennial.validate_data.config import ExpectationsSection
 
@@ -48,6 +50,8 @@ class Contract(Section):
     """Registration of model versions."""
     triggers: TriggersSection = Field(default_factory=TriggersSection)
     """Triggers of a retraining."""
+    study: Annotated[StudySection | None, Field(exclude_if=lambda study: study is None)] = None
+    """A question about hyperparameters, for `perennial study`. A training does not read it."""
 
     def metric_names(self) -> dict[str, str]:
         """Return option → metric that it names; the task must have each of them."""
@@ -64,8 +68,10 @@ class Contract(Section):
         return {place: name for place, name in named.items() if name}
 
 
-def load_contract(path: Path) -> Contract:
+def load_contract(path: Path, *, with_study: bool = False) -> Contract:
     """Read and check a contract file; a relative `data.uri` is taken from the file's folder.
+
+    Without its study, unless that is asked for: a training does not depend on it.
 
     Raises:
         ContractError: every mistake found, with file, line, value, expectation and remedy.
@@ -80,6 +86,7 @@ def load_contract(path: Path) -> Contract:
     changes = {
         "data": contract.data.model_copy(update={"uri": uri}),
         "training": contract.training.model_copy(update={"metric": metric}),
+        "study": contract.study if with_study else None,
     }
     contract = contract.model_copy(update=changes)
     problems = list(_cross_field_problems(path, text, contract))
@@ -88,12 +95,12 @@ def load_contract(path: Path) -> Contract:
     return contract
 
 
-def load_beside_its_task(path: Path) -> Contract:
+def load_beside_its_task(path: Path, *, with_study: bool = False) -> Contract:
     """`load_contract`, with the user's task module found beside it, as the steps will find it."""
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return load_contract(path)
+    return load_contract(path, with_study=with_study)
 
 
 def check_task(contract: Contract) -> None:

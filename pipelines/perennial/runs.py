@@ -43,7 +43,7 @@ class RunRecord(Artifact):
     file_name: ClassVar[str] = "run.json"
 
     run_id: str
-    pipeline: Literal["continuous_training", "drift_monitoring"]
+    pipeline: Literal["continuous_training", "drift_monitoring", "hyperparameter_study"]
     model: str
     contract_digest: str
     code_digest: str

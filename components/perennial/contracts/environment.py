@@ -116,6 +116,11 @@ def leave_tracking_run() -> None:
     os.environ.pop(TRACKING_RUN_ID, None)
 
 
+def leave_run_folder() -> None:
+    """Unset the run's folder, so that processes started from now on write no progress to it."""
+    os.environ.pop(RUN_FOLDER, None)
+
+
 @dataclass(frozen=True)
 class ClusterAddress:
     """The API server, as Kubernetes tells it to every pod with a service account."""

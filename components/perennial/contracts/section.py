@@ -37,6 +37,7 @@ CONTRACT_SECTIONS = frozenset(
         "gate",
         "registry",
         "triggers",
+        "study",
     }
 )
 """Names of a contract's sections."""

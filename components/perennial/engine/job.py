@@ -38,6 +38,9 @@ class TrainingJob(Section):
     Empty if the folder is permanent."""
     unattended_seconds: float = 0.0
     """How long an attempt continues without a heartbeat of a launcher; 0 means without limit."""
+    shared: str = ""
+    """Folder of this machine for the fitted state and the encoded splits, which trainings of the
+    same data, task options and code share; empty: the job has its own."""
     contract: dict[str, JsonValue] = Field(default_factory=dict)
     """The settings whose digest is the fingerprint, by name."""
 

@@ -42,6 +42,13 @@ FLOW: dict[str, tuple[str, ...]] = {
         "evaluate_model",
         "register_model",
     ),
+    "hyperparameter_study": (
+        "snapshot_data",
+        "validate_data",
+        "check_skeleton",
+        "run_trials",
+        "analyze_study",
+    ),
 }
 SHOWN = ("decision", "drift", "verdict", "registration")
 Result = TypeVar("Result", bound=Artifact)

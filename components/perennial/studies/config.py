@@ -1,8 +1,10 @@
 """The `[study]` section: a question about hyperparameters, and how it is answered."""
 
-from typing import Annotated, Literal
+import json
+from math import isfinite
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from perennial.contracts.section import Advanced, Section
 
@@ -40,6 +42,68 @@ class Dimension(Section):
     when: dict[Option, tuple[JsonValue, ...]] = Field(default_factory=dict)
     """Other dimension → values for which this one has a meaning: momentum, for instance, only
     where the optimizer is SGD. Elsewhere the contract's own value or default holds."""
+
+    @property
+    def kind(self) -> str:
+        """Return which of the six kinds of space it is."""
+        return next(name for name in SPACES if getattr(self, name) is not None)
+
+    @model_validator(mode="after")
+    def _is_one_space(self) -> Self:
+        given = [name for name in SPACES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"one of {', '.join(SPACES)} is needed (got {' and '.join(given) or 'none'})"
+            )
+        if self.choices is not None:
+            texts = [json.dumps(each, sort_keys=True) for each in self.choices]
+            if len(texts) < 2:
+                raise ValueError(f"at least two choices are needed (got {len(texts)})")
+            twice = next((each for each in texts if texts.count(each) > 1), None)
+            if twice is not None:
+                raise ValueError(f"{twice} is listed twice among the choices")
+        return self
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        ends = self.log or self.linear or self.integer or self.log_integer
+        if ends is None:
+            return self
+        low, high = ends
+        if not (isfinite(low) and isfinite(high)):
+            raise ValueError(f"both ends of a range are finite numbers (got {low}, {high})")
+        if low >= high:
+            kind = "empty" if low == high else "inverted"
+            raise ValueError(
+                f"the range [{low}, {high}] is {kind}: write the smallest value, then the largest"
+            )
+        if self.log is not None and low <= 0:
+            raise ValueError(
+                f"a logarithmic range is above 0 (got {low}): use `linear`, or raise it"
+            )
+        if self.log_integer is not None and low < 1:
+            raise ValueError(
+                f"a logarithmic range of whole numbers starts at 1 or more (got {low})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> Self:
+        if self.times != 1.0 and self.same_as is None:
+            raise ValueError(f"times = {self.times} has an effect only with same_as")
+        if not isfinite(self.times) or self.times == 0.0:
+            raise ValueError(f"times is a finite number other than 0 (got {self.times})")
+        stepped = self.linear or self.integer
+        if self.step is not None:
+            if stepped is None:
+                raise ValueError(f"step = {self.step:g} has an effect only with linear or integer")
+            if self.step > stepped[1] - stepped[0]:
+                raise ValueError(f"step = {self.step:g} is larger than the range {list(stepped)}")
+            if self.integer is not None and not self.step.is_integer():
+                raise ValueError(f"the step of whole numbers is one itself (got {self.step:g})")
+        if self.grid_points is not None and (self.choices or self.same_as):
+            raise ValueError("grid_points has an effect only with a range")
+        return self
 
 
 class Exploitation(Section):
@@ -106,6 +170,52 @@ class StudySection(Section):
     def dimensions(self) -> dict[str, Dimension]:
         """Return option → space of all hyperparameters that vary."""
         return {**self.scientific, **self.nuisance}
+
+    @model_validator(mode="after")
+    def _is_a_design(self) -> Self:
+        free = [name for name, each in self.dimensions.items() if each.same_as is None]
+        if not free:
+            raise ValueError(
+                "a study varies at least one hyperparameter: add one under [study.nuisance] or "
+                "[study.scientific]"
+            )
+        named = [*self.scientific, *self.nuisance, *self.fixed]
+        twice = next((name for name in named if named.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"{twice} has two roles among scientific, nuisance and fixed: keep one"
+            )
+        for option, dimension in self.dimensions.items():
+            self._check_ties(option, dimension)
+        if self.pruning == "off" and self.reduction != 3:
+            raise ValueError(
+                f'reduction = {self.reduction} has an effect only with pruning = "asha"'
+            )
+        gridded = [name for name, each in self.dimensions.items() if each.grid_points]
+        if gridded and self.sampler != "grid":
+            raise ValueError(
+                f'grid_points of {gridded[0]} has an effect only with sampler = "grid"'
+            )
+        if "training.steps" in named and self.steps is not None:
+            raise ValueError("steps is set, and training.steps is part of the study: keep one")
+        return self
+
+    def _check_ties(self, option: str, dimension: Dimension) -> None:
+        target = self.dimensions.get(dimension.same_as or "")
+        if dimension.same_as == option:
+            raise ValueError(f"{option} is the same as itself")
+        if target is not None and target.same_as is not None:
+            raise ValueError(
+                f"{option} is the same as {dimension.same_as}, which is the same as "
+                f"{target.same_as}: name {target.same_as} itself, with the product of both `times`"
+            )
+        for parent in dimension.when:
+            found = self.dimensions.get(parent)
+            if parent == option or found is None or found.same_as is not None:
+                raise ValueError(
+                    f"{option} depends on {parent}, which is not another searched hyperparameter "
+                    "of the study: a condition on what does not vary holds always or never"
+                )
 
     def role(self, option: str) -> Role:
         """Return the role of a hyperparameter that varies."""

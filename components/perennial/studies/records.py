@@ -141,6 +141,8 @@ class Trial(Artifact):
     """Option → value of the dimensions that have a meaning in this trial."""
     candidate: int | None = None
     """For `confirm`: the trial that is trained again with a fresh seed."""
+    source: str = ""
+    """The tool that proposed its values, such as `katib`; empty if it was the plan."""
     state: State
     reason: str = ""
     """Why it did not complete."""

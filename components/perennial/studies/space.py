@@ -167,13 +167,16 @@ class Space:
         for option in self._order:
             if not self.is_active(option, values):
                 continue
-            target = self._dimensions[option].same_as
-            if target is None:
-                values[option] = searched[option]
-            else:
-                factor = self._dimensions[option].times
-                values[option] = _times(values.get(target, self._baseline[target]), factor)
+            is_tied = self._dimensions[option].same_as is not None
+            values[option] = self.tied(option, values) if is_tied else searched[option]
         return values
+
+    def tied(self, option: str, values: Mapping[str, JsonValue]) -> JsonValue:
+        """Return the value of an option that is tied to another."""
+        dimension = self._dimensions[option]
+        target = dimension.same_as or ""
+        found = values[target] if target in values else self._baseline[target]
+        return _times(found, dimension.times)
 
     def grid(self) -> list[dict[str, JsonValue]]:
         """Return each different combination of the axes' levels, in the order of the options."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 from perennial.clients.object_store import ConflictError, ObjectStore
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
+from perennial.contracts.snapshot import Snapshot
 from perennial.studies.records import Stage, StudyPlan, Trial
 
 RENEW_SECONDS = 10.0
@@ -57,13 +58,14 @@ class StudyStore:
         self._seen: dict[int, tuple[bytes, float]] = {}
         self._lock = threading.RLock()
 
-    def begin(self) -> None:
-        """Write the plan, if no other worker has."""
-        key = f"{self.plan.prefix}/{StudyPlan.file_name}"
-        try:
-            self._store.replace(key, self.plan.to_json().encode(), previous=None)
-        except ConflictError:
-            logger.info("study=%s continues", self.plan.prefix)
+    def begin(self, snapshot: Snapshot) -> None:
+        """Write the plan and its snapshot, if no other worker has."""
+        for record in (snapshot, self.plan):
+            key = f"{self.plan.prefix}/{record.file_name}"
+            try:
+                self._store.replace(key, record.to_json().encode(), previous=None)
+            except ConflictError:
+                logger.info("%s is there: the study continues", key)
 
     def trial(self, number: int) -> Trial | None:
         """Return the record of a trial that has ended."""

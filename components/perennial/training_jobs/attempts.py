@@ -29,15 +29,27 @@ CAUSES: Mapping[JobState, str] = MappingProxyType(
 )
 
 
-def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
+def run_to_end(
+    job: TrainingJob,
+    launcher: Launcher,
+    max_restarts: int,
+    stopped: threading.Event | None = None,
+) -> None:
     """Run the job; return when its result is written.
+
+    Args:
+        job: The training.
+        launcher: Runs its attempts.
+        max_restarts: How often an attempt that was killed is followed by another.
+        stopped: Set by another thread before it stops the launcher.
 
     Raises:
         TrainingFailedError: with the first exception of a rank, or because no restarts are left.
-        RunStopped: with code 75, when this process was stopped; start it again to resume.
+        RunStopped: with code 75, when the training was stopped; start it again to resume.
     """
     restarts = 0
-    with _stopping_on_signals(launcher.stop) as was_stopped, closing(launcher):
+    was_stopped = stopped or threading.Event()
+    with _stopping_on_signals(launcher.stop, was_stopped), closing(launcher):
         while True:
             launcher.start(job)
             try:
@@ -150,22 +162,21 @@ def _tail(path: Path) -> str:
 
 
 @contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
+def _stopping_on_signals(stop: Callable[[], None], stopped: threading.Event) -> Iterator[None]:
     """Pass SIGTERM and SIGINT on to the job, once, while it runs."""
-    stopped = threading.Event()
 
     def forward(signal_number: int, frame: FrameType | None) -> None:
         stop()  # first: with a job on a cluster, this process has no time for anything else
         stopped.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield stopped  # outside the main thread no handler can be set
+        yield  # outside the main thread no handler can be set
         return
     previous = {
         number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
-        yield stopped
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

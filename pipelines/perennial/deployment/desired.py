@@ -146,6 +146,7 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             name.replace("_", "-"), place(_compiled(name), profile), pipeline.description or ""
         )
         for name, pipeline in PIPELINES.items()
+        if name.replace("_", "-") in PIPELINE_OF.values()
     )
     by_name = {pipeline.name: pipeline.version for pipeline in pipelines}
     versions: dict[Kind, str] = {kind: by_name[PIPELINE_OF[kind]] for kind in KINDS}

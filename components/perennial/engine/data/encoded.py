@@ -1,8 +1,11 @@
 """Encoded data: fits the task once, encodes each split once per machine, gathers rows."""
 
+import fcntl
 import logging
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,33 +41,62 @@ def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot)
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     dataset = Dataset(snapshot) if world.local_rank == 0 else None
     state: list[dict[str, JsonValue]] = [{}]
-    if world.is_first and dataset is not None:
-        state = [fitted_state(job, task, dataset)]
-    dist.broadcast_object_list(state, src=0, group=group)
-    # All ranks continue alike with the fitted or the loaded state.
-    task.load_state(state[0])
-    if dataset is not None:
-        # The fingerprint and the fitted state determine the result.
-        digest = FittedTask(fingerprint=job.fingerprint, state=state[0]).digest()
-        for split in (Split.TRAIN, Split.VALIDATION):
-            encode_split(task, dataset, split, encoded(job, split), digest)
+    with _alone(job) if dataset is not None else nullcontext():
+        if world.is_first and dataset is not None:
+            state = [fitted_state(job, task, dataset)]
+        dist.broadcast_object_list(state, src=0, group=group)
+        # All ranks continue alike with the fitted or the loaded state.
+        task.load_state(state[0])
+        if dataset is not None:
+            # The fingerprint, or the key of what is shared, and the fitted state determine it.
+            digest = FittedTask(fingerprint=_identity(job), state=state[0]).digest()
+            for split in (Split.TRAIN, Split.VALIDATION):
+                encode_split(task, dataset, split, encoded(job, split), digest)
     dist.barrier(group=group)
+
+
+def _identity(job: TrainingJob) -> str:
+    return Path(job.shared).name if job.shared else job.fingerprint
+
+
+@contextmanager
+def _alone(job: TrainingJob) -> Iterator[None]:
+    """Wait until no other training writes what is shared; a lock that its process's end drops."""
+    if not job.shared:
+        yield
+        return
+    folder = Path(job.shared)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def encoded(job: TrainingJob, split: Split) -> Path:
     """Return this machine's folder of an encoded split; the job's folder may be shared."""
+    if job.shared:
+        return Path(job.shared) / split
     return job.scratch / f"machine-{machine_of_this_process()}" / split
 
 
 def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
-    """Fit the task on the training split, or load the state that an earlier attempt fitted."""
+    """Fit the task on the training split, or load the state that was fitted before.
+
+    By an earlier attempt, or by another training with which it is shared.
+    """
     fitted = load_decision(job, FittedTask)
-    if fitted is None:
+    if fitted is not None:
+        return fitted.state
+    if job.shared and (Path(job.shared) / FittedTask.file_name).exists():
+        state = FittedTask.read(Path(job.shared)).state
+    else:
         logger.info("fitting=%s", type(task).__name__)
         task.fit(dataset.scan(Split.TRAIN))
-        fitted = FittedTask(fingerprint=job.fingerprint, state=task.state())
-        save_decision(job, fitted)
-    return fitted.state
+        state = task.state()
+        if job.shared:
+            FittedTask(fingerprint=_identity(job), state=state).write(Path(job.shared))
+    save_decision(job, FittedTask(fingerprint=job.fingerprint, state=state))
+    return state
 
 
 class EncodedSplit:

@@ -1,0 +1,1 @@
+"""Study step: run the trials of a hyperparameter study."""

@@ -1,0 +1,94 @@
+"""Study step: run the trials that have not ended, several at a time, and record each of them."""
+
+import math
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perennial.clients.object_store import open_store
+from perennial.contracts.artifact import hand_on
+from perennial.contracts.environment import Environment, leave_run_folder
+from perennial.contracts.snapshot import Snapshot
+from perennial.run_trials.recording import TrialRecorder
+from perennial.run_trials.report import summarize, trials_page
+from perennial.steps.decorator import StepResult, pipeline_step
+from perennial.steps.journal import Journal
+from perennial.studies.driver import Driver, Progress
+from perennial.studies.planning import StudyConfig, plan_study
+from perennial.studies.records import Trial
+from perennial.studies.store import StudyStore
+from perennial.studies.trial import TrialRunner
+
+
+@pipeline_step("run_trials", reads=StudyConfig, outputs=("trials", "report"))
+def run_trials_step(
+    *, contract: str, worker: str, snapshot: str, trials: str, report: str
+) -> StepResult:
+    """Run the study's trials until all have ended, by this worker or others.
+
+    Args:
+        contract: With its study.
+        worker: `1/2` for the first of two workers, which share the trials.
+        snapshot: The artifact with the snapshot.
+        trials: Where to write the plan.
+        report: Where to write the page.
+    """
+    settings = StudyConfig.from_json(contract)
+    environment = Environment.read()
+    found = Snapshot.read(Path(snapshot))
+    plan = plan_study(settings, found, environment.code_digest)
+    store = StudyStore(open_store(environment.store_uri), plan, owner_of(environment, worker))
+    store.begin(found)
+    journal = Journal(environment.run_folder)
+    leave_run_folder()
+    scratch = Path(tempfile.mkdtemp(prefix="trials-"))
+    runner = TrialRunner(plan, settings.resources, Path(snapshot), environment, scratch)
+    with TrialRecorder(environment, plan, settings.resources) as recorder:
+
+        def show(trial: Trial, progress: Progress) -> None:
+            recorder.record(trial)
+            journal.append(
+                "progress",
+                step="run_trials",
+                unit="trial",
+                done=progress.ended,
+                total=progress.total,
+            )
+
+        driver = Driver(store, runner, show)
+        try:
+            with stopping_on_signals(driver):
+                driver.run(math.ceil(plan.study.parallel / int(worker.rpartition("/")[2])))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        recorder.finish(driver.all_trials())
+    ended = driver.all_trials()
+    hand_on(Path(trials), plan, Path(snapshot))
+    trials_page(plan, ended).write(Path(report))
+    return StepResult(metrics={"trials": float(len(ended))}, summary=summarize(plan, ended))
+
+
+def owner_of(environment: Environment, worker: str) -> str:
+    """Return a name of this worker that its next attempt has too, and no other that is alive.
+
+    In a home, one run of a model is active at a time; a pipeline run has one pod for each worker.
+    """
+    if environment.run_folder is not None:
+        return f"{socket.gethostname()}:{environment.run_folder.parents[1].absolute()} {worker}"
+    return f"{environment.run_id} {worker}"
+
+
+@contextmanager
+def stopping_on_signals(driver: Driver) -> Iterator[None]:
+    """Stop the study on SIGTERM and SIGINT, with checkpoints."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, lambda *_: driver.stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,304 @@
+"""Driver: takes trial after trial of a study until all have ended; several drivers may share one.
+
+What a trial is depends on the plan and on earlier trials alone, so that it does not matter which
+driver runs it, when, or after how many interruptions.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Protocol
+
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.user_code import RunStopped
+from perennial.engine.job import EXIT_INTERRUPTED
+from perennial.studies.finalists import MOST, finalists
+from perennial.studies.records import Stage, StudyPlan, Trial
+from perennial.studies.sampling import propose, space_of
+from perennial.studies.store import RENEW_SECONDS, StudyStore
+from perennial.studies.trial import Work
+
+WAIT_SECONDS = 1.0
+"""How often trials of other drivers are looked for; own ones are noticed at once."""
+SECONDS_PER_HOUR = 3600
+logger = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """Runs trials."""
+
+    def run(self, work: Work) -> Trial:
+        """Run a trial to its end."""
+
+    def stop(self) -> None:
+        """Stop the trials that run; each of them raises `RunStopped`."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a study stands."""
+
+    ended: int
+    total: int
+
+
+class Driver:
+    """Runs the trials of a study.
+
+    Args:
+        store: Its records.
+        runner: Runs one trial.
+        on_end: Called with each trial that ended, and how many have.
+    """
+
+    def __init__(
+        self, store: StudyStore, runner: Runner, on_end: Callable[[Trial, Progress], None]
+    ) -> None:
+        self._store = store
+        self._plan: StudyPlan = store.plan
+        self._runner = runner
+        self._on_end = on_end
+        self._changed = threading.Condition()
+        self._running: set[int] = set()
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._explored = len(space_of(self._plan).grid()) if self._is_grid else None
+
+    @property
+    def _is_grid(self) -> bool:
+        return self._plan.study.sampler == "grid"
+
+    def run(self, slots: int) -> None:
+        """Run trials, so many at a time, until all of the study have ended.
+
+        Raises:
+            PerennialError: the baseline failed, or the budget suffices for no trial.
+            RunStopped: the study was stopped; it continues when it is started again.
+        """
+        renewing = threading.Thread(target=self._renew, name="claims", daemon=True)
+        renewing.start()
+        with ThreadPoolExecutor(slots) as threads:
+            for thread in [threads.submit(self._work) for _ in range(slots)]:
+                thread.result()
+        self._stopped.set()
+        renewing.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Stop at once, with checkpoints; called by a signal handler."""
+        self._failure = self._failure or RunStopped(EXIT_INTERRUPTED)
+        self._stopped.set()
+        self._runner.stop()
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(RENEW_SECONDS):
+            self._store.renew()
+
+    def _work(self) -> None:
+        while (work := self._take()) is not None:
+            try:
+                self._finish(self._runner.run(work))
+            except BaseException as error:  # it ends the study, in the main thread
+                with self._changed:
+                    self._failure = self._failure or error
+                self._stopped.set()
+                self._runner.stop()
+                self._store.give_up(work.number)
+            finally:
+                with self._changed:
+                    self._running.discard(work.number)
+                    self._changed.notify_all()
+
+    def _finish(self, trial: Trial) -> None:
+        plan = self._plan
+        if trial.number == 0 and not trial.is_usable:
+            raise PerennialError(
+                f"the baseline of the study did not complete: it is {trial.state}",
+                evidence=trial.reason,
+                action="make `perennial run` work with this contract and the study's fixed values "
+                "first",
+            )
+        last = self._store.end_of(trial.stage)
+        if last is not None and trial.number > last:
+            logger.info("trial=%d ended after its stage, and does not count", trial.number)
+            self._store.give_up(trial.number)
+            return
+        held = self._store.finish(trial)
+        value = "" if held.value is None else f" {plan.metric}={held.value:.6g}"
+        logger.info("trial=%d stage=%s %s%s", held.number, held.stage, held.state, value)
+        with self._changed:
+            self._on_end(held, self._progress())
+
+    def _take(self) -> Work | None:
+        """Wait for a trial that may start, claim it; None when there is none any more."""
+        with self._changed:
+            while not self._stopped.is_set():
+                try:
+                    work, is_over = self._choose()
+                except BaseException as error:
+                    self._failure = self._failure or error
+                    self._stopped.set()
+                    self._runner.stop()
+                    return None
+                if work is not None:
+                    self._running.add(work.number)
+                    return work
+                if is_over:
+                    return None
+                self._changed.wait(WAIT_SECONDS)
+        return None
+
+    def _choose(self) -> tuple[Work | None, bool]:
+        """Return the next trial, claimed; and whether all have ended."""
+        plan, store = self._plan, self._store
+        for stage in ("explore", "exploit"):
+            numbers = self._numbers(stage)
+            is_complete = True
+            for number in numbers:
+                if store.trial(number) is not None:
+                    continue
+                is_complete = False
+                needed = plan.needed(number)
+                earlier = self._ended(needed)
+                if earlier is None:
+                    break
+                if number and not self._is_affordable(stage):
+                    store.cut(stage, number - 1)
+                    self._changed.notify_all()
+                    return None, False
+                if self._claim(stage, number):
+                    return self._search_work(number, earlier), False
+            if not is_complete:
+                return None, False
+        return self._confirmation()
+
+    def _claim(self, stage: Stage, number: int) -> bool:
+        if not self._store.claim(number):
+            return False
+        last = self._store.end_of(stage)
+        if last is not None and number > last:
+            self._store.give_up(number)
+            return False
+        return True
+
+    def _search_work(self, number: int, earlier: list[Trial]) -> Work:
+        plan = self._plan
+        seeds = [plan.search_seed(index) for index in range(plan.study.seeds_per_trial)]
+        return Work(number, propose(plan, number, earlier), seeds, earlier)
+
+    def _confirmation(self) -> tuple[Work | None, bool]:
+        """Return the next confirmation, claimed; and whether all have ended."""
+        plan, store = self._plan, self._store
+        work, is_over = None, True
+        for place, (candidate, index) in enumerate(self._confirmations()):
+            number = plan.first_of("confirm") + place
+            if store.trial(number) is not None:
+                continue
+            is_over = False
+            if store.claim(number):
+                trained = store.trial(candidate)
+                values = trained.values if trained is not None else {}
+                work = Work(number, values, [plan.confirm_seed(index)], candidate=candidate)
+                break
+        return work, is_over
+
+    def _confirmations(self) -> list[tuple[int, int]]:
+        """Return candidate and seed index of each confirmation."""
+        chosen = finalists(self._plan, self.search_trials())
+        if not chosen:
+            return []
+        return [
+            (candidate, index)
+            for index in range(self._plan.study.confirmations)
+            for candidate in (0, *chosen)
+        ]
+
+    def search_trials(self) -> list[Trial]:
+        """Return the trials of the search that have ended and count."""
+        return [
+            trial
+            for stage in ("explore", "exploit")
+            for trial in self._store.trials(self._numbers(stage))
+        ]
+
+    def all_trials(self) -> list[Trial]:
+        """Return all trials that have ended and count, in the order of their numbers."""
+        first = self._plan.first_of("confirm")
+        confirmed = self._store.trials(range(first, first + len(self._confirmations())))
+        return self.search_trials() + confirmed
+
+    def _numbers(self, stage: Stage) -> range:
+        """Return the numbers of a stage's trials; fewer where a grid or the budget ends it."""
+        plan = self._plan
+        first = plan.first_of(stage)
+        last = plan.study.trials if stage == "explore" else plan.last_search
+        if stage == "explore" and self._explored is not None:
+            last = min(last, self._explored)
+        if plan.study.device_hours is not None:
+            cut = self._store.end_of(stage)
+            last = last if cut is None else cut
+        return range(first, last + 1)
+
+    def _ended(self, numbers: range) -> list[Trial] | None:
+        """Return the trials that a trial needs; None if one of them has not ended."""
+        found: list[Trial] = []
+        for stage in ("explore", "exploit"):
+            own = self._numbers(stage)
+            wanted = range(max(numbers.start, own.start), min(numbers.stop, own.stop))
+            trials = self._store.trials(wanted)
+            if len(trials) < len(wanted):
+                return None
+            found += trials
+        return found
+
+    def _is_affordable(self, stage: Stage) -> bool:
+        """Whether the budget suffices for another trial of a stage, and the confirmations after it.
+
+        The first stage leaves the second one its share.
+
+        Raises:
+            PerennialError: it does not suffice for a single trial.
+        """
+        study = self._plan.study
+        if study.device_hours is None:
+            return True
+        ended = self.search_trials()
+        baseline = _device_seconds(ended[0])
+        candidates = 1 + (MOST if study.scientific else 1)
+        each = baseline / study.seeds_per_trial
+        reserved = candidates * study.confirmations * each
+        budget = study.device_hours * SECONDS_PER_HOUR - reserved
+        if budget < 2 * baseline:
+            hours = (reserved + 2 * baseline) / SECONDS_PER_HOUR
+            raise PerennialError(
+                f"study.device_hours = {study.device_hours:g} does not suffice for a single trial",
+                evidence=f"the baseline took {baseline / SECONDS_PER_HOUR:.3g} device hours, and "
+                f"{candidates * study.confirmations} confirmations at the end need "
+                f"{reserved / SECONDS_PER_HOUR:.3g}",
+                action=f"set device_hours >= {hours:.2g}, or shorten the trials with study.steps",
+            )
+        if stage == "explore" and study.exploit is not None:
+            budget *= study.trials / (study.trials + study.exploit.trials)
+        spent = sum(map(_device_seconds, ended))
+        running = 1 + sum(number <= self._plan.last_search for number in self._running)
+        return spent + running * fmean(map(_device_seconds, ended)) <= max(budget, 2 * baseline)
+
+    def _progress(self) -> Progress:
+        plan = self._plan
+        search = [number for stage in ("explore", "exploit") for number in self._numbers(stage)]
+        ended = sum(self._store.trial(number) is not None for number in search)
+        if ended < len(search):
+            most = (1 + (MOST if plan.study.scientific else 1)) * plan.study.confirmations
+            return Progress(ended, len(search) + most)
+        count = len(self._confirmations())
+        first = plan.first_of("confirm")
+        confirmed = len(self._store.trials(range(first, first + count)))
+        return Progress(ended + confirmed, len(search) + count)
+
+
+def _device_seconds(trial: Trial) -> float:
+    return sum(training.device_seconds for training in trial.trainings)

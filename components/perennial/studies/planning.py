@@ -1,0 +1,89 @@
+"""Planning: what determines a study's trials, from the contract, the task and the snapshot."""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.evaluation.resampling import direction_of
+from perennial.engine.task import check_options, load_task, load_task_type
+from perennial.studies.config import StudySection
+from perennial.studies.records import StudyPlan
+from perennial.studies.sampling import require_sampler
+from perennial.studies.space import option_value, read_with
+from perennial.training_jobs.config import TrainModelConfig
+
+COUNTED_RESOURCES = ("num_processes", "threads_per_process")
+"""Of the resources, what changes the numbers."""
+
+
+class StudyConfig(TrainModelConfig):
+    """The sections of a contract that determine a study's trials."""
+
+    study: StudySection | None = None
+
+
+def trial_document(settings: TrainModelConfig, study: StudySection) -> dict[str, JsonValue]:
+    """Return the contract that trials vary: with the fixed values, and their number of steps."""
+    values = dict(study.fixed)
+    if study.steps is not None:
+        values["training.steps"] = study.steps
+    plain = TrainModelConfig.model_validate(
+        {name: getattr(settings, name) for name in TrainModelConfig.model_fields}
+    )
+    found = read_with(TrainModelConfig, plain.model_dump(mode="json"), values)
+    return found.model_dump(mode="json")
+
+
+def baseline_of(
+    document: Mapping[str, JsonValue], study: StudySection, task_options: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """Return option → value of the contract, of what varies and of what it is tied to.
+
+    Args:
+        document: The contract that trials vary.
+        study: The study.
+        task_options: The task's options with their defaults, which a contract may leave out.
+    """
+    tied = [each.same_as for each in study.dimensions.values() if each.same_as is not None]
+    found: dict[str, JsonValue] = {}
+    for option in (*study.dimensions, *tied):
+        is_known, value = option_value(document, option)
+        if not is_known and option.startswith("model.options."):
+            is_known, value = option_value({"model": {"options": dict(task_options)}}, option)
+        if is_known:
+            found[option] = value
+    return found
+
+
+def plan_study(settings: StudyConfig, snapshot: Snapshot, code: str) -> StudyPlan:
+    """Return the plan of the contract's study on a snapshot; imports PyTorch.
+
+    Raises:
+        PerennialError: the contract has no study, or the task lacks the metric.
+    """
+    study = settings.study
+    if study is None:
+        raise PerennialError(
+            "the contract has no [study]",
+            action="write one, or name a file that has it: perennial study run CONTRACT --study F",
+        )
+    require_sampler(study.sampler, *([study.exploit.sampler] if study.exploit else []))
+    document = trial_document(settings, study)
+    options = check_options(load_task_type(settings.model.task), settings.model.options)
+    task = load_task(settings.model.task, settings.model.options, snapshot.task_columns)
+    metric = study.metric or settings.training.metric or next(iter(task.metrics), "loss")
+    resources = document["resources"]
+    if isinstance(resources, dict):
+        document["resources"] = {name: resources[name] for name in COUNTED_RESOURCES}
+    return StudyPlan(
+        model=settings.model.name,
+        study=study,
+        contract=document,
+        baseline=baseline_of(document, study, options.model_dump(mode="json")),
+        metric=metric,
+        direction=direction_of(task, metric, "study.metric"),
+        snapshot=snapshot.digest(),
+        code=code,
+    )

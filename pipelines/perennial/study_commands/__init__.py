@@ -1,0 +1,1 @@
+"""The verbs of `perennial study`, and the study that they read."""

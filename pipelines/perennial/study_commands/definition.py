@@ -1,0 +1,129 @@
+"""Definition of a study: from the contract or a file beside it, checked before any trial."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
+
+from perennial.contract import Contract, check_task, load_beside_its_task
+from perennial.contract_file.sections import ContractError, Problem, read_document
+from perennial.contract_file.toml_text import where_in
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import Section
+from perennial.studies.config import StudySection
+from perennial.studies.records import FOLLOWING, StudyPlan
+
+
+class StudyFile(Section):
+    """A study in a file of its own."""
+
+    study: StudySection
+    """The same tables as in a contract."""
+
+
+def load_study(contract: Path, study: Path | None = None) -> Contract:
+    """Return the contract with its study, or with the one of another file; check both.
+
+    Raises:
+        ContractError: every mistake found, with file, line and remedy.
+        PerennialError: there is no study, or the task lacks what it names.
+    """
+    found = load_beside_its_task(contract, with_study=True)
+    check_task(found)
+    place = study or contract
+    if study is not None:
+        document, text = read_document(study, StudyFile, "study")
+        found = found.model_copy(update={"study": document.study})
+    else:
+        text = contract.read_text(encoding="utf-8-sig")
+    if found.study is None:
+        raise PerennialError(
+            f"{contract} has no [study]",
+            action="write one (`perennial options study`), or name a file: --study FILE",
+        )
+    problems = list(find_problems(found, place, text))
+    if problems:
+        raise ContractError(place, problems)
+    return found
+
+
+def find_problems(contract: Contract, path: Path, text: str) -> Iterator[Problem]:
+    """Yield the mistakes of a study's design, with the place in its file."""
+    from perennial.studies.design import find_flaws  # noqa: PLC0415 - imports SciPy
+
+    plan, validate = _draft(contract)
+    for flaw in find_flaws(plan, validate):
+        yield Problem(where_in(path, text, ("study", *flaw.place)), "", flaw.problem, flaw.action)
+
+
+def _draft(contract: Contract) -> tuple[StudyPlan, Callable[[Mapping[str, JsonValue]], str]]:
+    """Return the plan without its data, and what holds values against contract and task."""
+    from perennial.engine.task import check_options, load_task_type  # noqa: PLC0415
+    from perennial.studies.planning import baseline_of, trial_document  # noqa: PLC0415
+    from perennial.studies.sampling import require_sampler  # noqa: PLC0415
+    from perennial.studies.space import read_with  # noqa: PLC0415
+    from perennial.training_jobs.config import TrainModelConfig  # noqa: PLC0415
+
+    study = contract.study
+    if study is None:
+        raise ValueError("the contract has no study")
+    require_sampler(study.sampler, *([study.exploit.sampler] if study.exploit else []))
+    task_type = load_task_type(contract.model.task)
+    plain = contract.model_copy(update={"study": None}).model_dump(mode="json")
+    changed: dict[str, JsonValue] = dict(study.fixed)
+    if study.steps is not None:
+        changed["training.steps"] = study.steps
+
+    def validate(values: Mapping[str, JsonValue]) -> str:
+        try:
+            found = read_with(Contract, plain, {**changed, **values})
+            check_options(task_type, found.model.options)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            return f"{place}: {first['msg']}"
+        except PerennialError as error:
+            return f"{error.problem} ({error.evidence})" if error.evidence else error.problem
+        return ""
+
+    settings = TrainModelConfig(
+        model=contract.model, training=contract.training, resources=contract.resources
+    )
+    document = plain
+    if not validate({}):
+        document = trial_document(settings, study)
+    options = check_options(task_type, contract.model.options)
+    plan = StudyPlan(
+        model=contract.model.name,
+        study=study,
+        contract=document,
+        baseline=baseline_of(document, study, options.model_dump(mode="json")),
+        metric=study.metric,
+        direction="minimize",
+        snapshot="",
+        code="",
+    )
+    return plan, validate
+
+
+def design_warnings(study: StudySection) -> list[str]:
+    """Return what is allowed, and rarely what is wanted."""
+    free = [name for name, each in study.dimensions.items() if each.same_as is None]
+    warnings = []
+    if study.sampler == "grid" and len(free) > 1:
+        warnings.append(
+            "a grid tries each value of a hyperparameter again and again beside values of others "
+            "that may have no effect: quasi_random tries as many values as trials"
+        )
+    if study.sampler == "quasi_random" and study.trials & (study.trials - 1):
+        power = 1 << (study.trials.bit_length() - 1)
+        warnings.append(
+            f"quasi-random points are most even for a power of two: trials = {power} or "
+            f"{2 * power} (got {study.trials})"
+        )
+    if study.sampler in FOLLOWING and study.scientific:
+        warnings.append(
+            f"{study.sampler} tries what did well before: what the trials show about the "
+            "hyperparameters is biased; use it for a second stage (study.exploit)"
+        )
+    return warnings
