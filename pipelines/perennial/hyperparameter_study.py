@@ -50,7 +50,9 @@ def study_pipeline(workers: int) -> BaseComponent:
                 # Equal inputs of two workers would be one cached task, which no fan-in can find.
                 ran.set_caching_options(enable_caching=False)
 
-            analyzed = analyze_study(studies=dsl.Collected(ran.outputs["trials"]))
+            analyzed = analyze_study(
+                contract=contract, studies=dsl.Collected(ran.outputs["trials"])
+            )
             analyzed.set_caching_options(enable_caching=False)
 
     found: BaseComponent = hyperparameter_study

@@ -34,7 +34,6 @@ class MadeStudy:
         contract = {
             "model": {"name": "made", "task": TASK, "options": OPTIONS},
             "training": {"steps": 100},
-            "gate": {"resamples": 400},
         }
         self.plan = plan.model_copy(
             update={"contract": contract, "metric": "roc_auc", "snapshot": self.snapshot.digest()}

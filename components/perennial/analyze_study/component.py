@@ -8,6 +8,7 @@ from kfp import dsl
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def analyze_study(
     *,
+    contract: str,
     studies: dsl.Input[List[dsl.Artifact]],  # noqa: UP006
     judgement: dsl.Output[dsl.Artifact],
     study_report: dsl.Output[dsl.HTML],
@@ -17,6 +18,7 @@ def analyze_study(
     from perennial.analyze_study.step import analyze_study_step
 
     result = analyze_study_step(
+        contract=contract,
         study=studies[0].path,  # each worker hands on the same
         judgement=judgement.path,
         report=study_report.path,

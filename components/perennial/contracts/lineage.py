@@ -1,6 +1,6 @@
 """Lineage: the origin of a model, sufficient to reproduce it."""
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perennial.contracts.section import Section
 
@@ -40,3 +40,6 @@ class Lineage(Section):
     """Reason of this training, with its evidence."""
     parent_version: str = ""
     """The champion that was beaten; empty for a first model."""
+    study: dict[str, JsonValue] = Field(default_factory=dict)
+    """The study of hyperparameters that the contract's values come from, `registry.study`; empty
+    without one."""

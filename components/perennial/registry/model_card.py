@@ -99,6 +99,17 @@ def _textbook_test(found: ReferenceTest | None) -> str:
     return f"; {found.test}: {result}, p = {found.p_value:.2g}"
 
 
+def _study(lineage: Lineage) -> str:
+    """Return the study that values of the contract were adopted from; empty without one."""
+    found = lineage.study
+    if not found:
+        return ""
+    digest = str(found.get("study_digest", ""))[:16]
+    return (
+        f"`{digest}`, trial {found.get('trial')}, {found.get('decision')}: {found.get('evidence')}"
+    )
+
+
 def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
     packages = ", ".join(f"{name} {version}" for name, version in sorted(lineage.packages.items()))
     return {
@@ -113,6 +124,7 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
         "pipeline run": lineage.run_id,
         "tracking run": lineage.tracking_run_id,
         "trigger": trigger_name(lineage),
+        "study": _study(lineage),
         "replaces": f"version {lineage.parent_version}" if lineage.parent_version else "none",
         "python": f"{lineage.python} on {lineage.platform}" if lineage.python else "",
         "packages": packages,

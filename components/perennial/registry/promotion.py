@@ -125,6 +125,8 @@ def trace_lineage(
             evidence=f"it begins {contract[:60]!r}",
             action="start the run through `perennial run`, which passes the resolved contract",
         )
+    registry = _object("contract", contract).get("registry")
+    study = registry.get("study") if isinstance(registry, dict) else None
     diff = uncommitted(environment)
     return Lineage(
         contract_digest=hashlib.sha256(contract.encode()).hexdigest(),
@@ -142,6 +144,7 @@ def trace_lineage(
         tracking_run_id=tracking_run_id,
         trigger=_read_trigger(environment, trigger),
         parent_version=parent_version,
+        study=study if isinstance(study, dict) else {},
     )
 
 

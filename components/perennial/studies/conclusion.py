@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from perennial.clients.object_store import ObjectStore, open_store
-from perennial.contracts.environment import Environment
+from perennial.clients.object_store import ObjectStore
 from perennial.contracts.errors import PerennialError
 from perennial.engine.task import check_options, load_task_type
+from perennial.gate.config import GateSection
 from perennial.studies.analysis.coverage import Accepts
 from perennial.studies.analysis.summary import analyze_search
 from perennial.studies.findings import StudyFindings, StudyJudgement
@@ -47,16 +47,22 @@ class Conclusion:
 
 
 def conclude_study(
-    plan: StudyPlan, snapshot: Path, environment: Environment, page: Path
+    plan: StudyPlan, gate: GateSection, snapshot: Path, store: ObjectStore, page: Path
 ) -> Conclusion:
     """Analyse and judge a study from its stored records, without training anything.
 
     Results are stored beside the records; equal records give equal results, bit for bit.
 
+    Args:
+        plan: The study.
+        gate: How few test rows decide nothing, and the number of bootstrap draws.
+        snapshot: The data, as a step hands it on.
+        store: Where the study's records and trainings are.
+        page: The page to write.
+
     Raises:
         PerennialError: no trial has ended, or a record, training or checkpoint is damaged or gone.
     """
-    store = open_store(environment.store_uri)
     trials = read_trials(store, plan)
     if not trials:
         raise PerennialError(
@@ -65,7 +71,7 @@ def conclude_study(
             action="run it with `perennial study run`",
         )
     findings = analyze_search(plan, trials, accepts_values(plan))
-    judgement = judge_study(plan, trials, snapshot, environment)
+    judgement = judge_study(plan, trials, gate, snapshot, store)
     proposed = propose_next(plan, trials, findings, judgement)
     text = write_study(*proposed) if proposed is not None else ""
     write_page(page, plan, trials, findings, judgement, next_study=text)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import JsonValue
 
-from perennial.clients.object_store import ObjectStore, open_store
+from perennial.clients.object_store import ObjectStore
 from perennial.contracts.data import Split
-from perennial.contracts.environment import NO_RUN, Environment
+from perennial.contracts.environment import NO_RUN
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.gate import Repeats
 from perennial.contracts.section import canonical_json
@@ -72,7 +72,11 @@ class Judged:
 
 
 def judge_study(
-    plan: StudyPlan, trials: Sequence[Trial], snapshot: Path, environment: Environment
+    plan: StudyPlan,
+    trials: Sequence[Trial],
+    gate: GateSection,
+    snapshot: Path,
+    store: ObjectStore,
 ) -> StudyJudgement:
     """Score the confirmations of finalists and baseline on the test rows, and decide.
 
@@ -84,8 +88,8 @@ def judge_study(
         missing = "the baseline" if BASELINE not in confirmed else "a finalist"
         return _nothing_judged(plan, f"{missing} has fewer than two confirmations")
     dataset = Dataset(Snapshot.read(snapshot))
-    judged = _measure(plan, confirmed, dataset, open_store(environment.store_uri))
-    return decide_study(plan, trials, judged)
+    judged = _measure(plan, confirmed, dataset, store, gate.resamples)
+    return decide_study(plan, trials, judged, _too_small(gate, judged))
 
 
 def _confirmations(plan: StudyPlan, trials: Sequence[Trial]) -> dict[int, list[Trial]]:
@@ -103,10 +107,18 @@ def _confirmations(plan: StudyPlan, trials: Sequence[Trial]) -> dict[int, list[T
     }
 
 
-def decide_study(plan: StudyPlan, trials: Sequence[Trial], judged: Judged) -> StudyJudgement:
-    """Return the verdict on measured confirmations, and the answers to scientific questions."""
+def decide_study(
+    plan: StudyPlan, trials: Sequence[Trial], judged: Judged, too_small: str = ""
+) -> StudyJudgement:
+    """Return the verdict on measured confirmations, and the answers to scientific questions.
+
+    Args:
+        plan: The study.
+        trials: All of them.
+        judged: Their confirmations.
+        too_small: Why the test rows are too few for any verdict; empty if they are not.
+    """
     search = Search.of(plan, trials)
-    gate = _gate_of(plan)
     study, confidence = plan.study, 1.0 - judged.repeats.level
     baseline = judged.candidates[BASELINE]
     rivals = [each for number, each in judged.candidates.items() if number != BASELINE]
@@ -127,7 +139,7 @@ def decide_study(plan: StudyPlan, trials: Sequence[Trial], judged: Judged) -> St
     comparisons = tuple(
         each.model_copy(update={"values": values[each.trial]}) for each in comparisons
     )
-    decision, winner, summary = _verdict(plan, comparisons, _too_small(gate, judged))
+    decision, winner, summary = _verdict(plan, comparisons, too_small)
     changes: dict[str, JsonValue] = {}
     if winner is not None:
         changes = {**study.fixed, **winner.values}
@@ -235,15 +247,15 @@ def _nothing_judged(plan: StudyPlan, why: str) -> StudyJudgement:
     )
 
 
-def _gate_of(plan: StudyPlan) -> GateSection:
-    return GateSection.model_validate_json(canonical_json(plan.contract.get("gate", {})))
-
-
 def _measure(
-    plan: StudyPlan, confirmed: Mapping[int, list[Trial]], dataset: Dataset, store: ObjectStore
+    plan: StudyPlan,
+    confirmed: Mapping[int, list[Trial]],
+    dataset: Dataset,
+    store: ObjectStore,
+    resamples: int,
 ) -> Judged:
     """Score every confirmation on the test rows, one model in memory at a time."""
-    gate, data = _gate_of(plan), dataset.snapshot.data
+    data = dataset.snapshot.data
     rows: HeldOutRows | None = None
     repeats, labels = None, np.empty(0)
     candidates: dict[int, Measured] = {}
@@ -256,7 +268,7 @@ def _measure(
             if rows is None:
                 blocks = blocks_of(scored.rows, data)
                 conditions = conditions_of(dataset, scored.rows, task.kind)
-                rows = HeldOutRows(blocks, blocks.draws(gate.resamples), conditions)
+                rows = HeldOutRows(blocks, blocks.draws(resamples), conditions)
                 days = days_of(scored.rows, data.time) if blocks.unit == "day" else ()
                 repeats, labels = _claim(plan, store, blocks, days), scored.labels
             if task.kind != "statistic" and not np.array_equal(labels, scored.labels):

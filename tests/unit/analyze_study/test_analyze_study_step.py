@@ -18,6 +18,7 @@ def analyzed(study):
     """Run the step; return the judgement, the findings and the page."""
     folder = study.folder
     analyze_study_step(
+        contract='{"gate":{"resamples":400}}',
         study=str(study.handed_on),
         judgement=str(folder / "judgement"),
         report=str(folder / "report.html"),
