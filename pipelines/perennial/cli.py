@@ -583,7 +583,13 @@ study_app = typer.Typer(
     help="Hyperparameter studies: search, judge on rows that no trial was chosen by, adopt.",
     no_args_is_help=True,
 )
-STUDY_VERBS: dict[str, Verb] = {"run": study_run, "status": studies.status}
+STUDY_VERBS: dict[str, Verb] = {
+    "run": study_run,
+    "status": studies.status,
+    "analyze": studies.analyze,
+    "adopt": studies.adopt,
+    "report": studies.report,
+}
 for name, verb in STUDY_VERBS.items():
     study_app.command(name)(_report_errors(verb, f"study {name}"))
 app.add_typer(study_app, name="study", rich_help_panel="On this machine")

@@ -1,6 +1,7 @@
 """Judgement: score the confirmations on the test rows, and reach the study's verdict."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -180,18 +181,22 @@ def _verdict(
     plan: StudyPlan, comparisons: Sequence[Confirmed], too_small: str
 ) -> tuple[Decision, Confirmed | None, str]:
     least = plan.study.min_improvement
-    best = max(comparisons, key=lambda each: each.improvement.estimate if each.improvement else 0.0)
+    best = max(comparisons, key=_estimate)
     if too_small:
         return "inconclusive", None, f"{too_small}: they decide nothing"
-    adopted = [each for each in comparisons if each.decision == "adopt" and each.improvement]
+    adopted = [each for each in comparisons if each.decision == "adopt"]
     if adopted:
-        winner = max(adopted, key=lambda each: each.improvement.estimate if each.improvement else 0)
+        winner = max(adopted, key=_estimate)
         than = f" by more than {least:g}" if least else ""
         return "adopt", winner, f"{winner.text}: better{than} on rows that chose nothing"
     if all(each.decision == "reject" for each in comparisons):
-        worth = f"an improvement of {least:g}" if least else "an improvement"
-        return "reject", None, f"{best.text}: no finalist can be {worth}"
+        worth = f" by {least:g}" if least else ""
+        return "reject", None, f"{best.text}; no finalist improves on it{worth}"
     return "inconclusive", None, best.text
+
+
+def _estimate(found: Confirmed) -> float:
+    return found.improvement.estimate if found.improvement is not None else -math.inf
 
 
 def _answers(search: Search, judged: Judged, confidence: float) -> tuple[ScientificAnswer, ...]:

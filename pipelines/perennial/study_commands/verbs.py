@@ -1,6 +1,29 @@
 """Verbs of `perennial study` that train nothing."""
 
-from perennial.arguments import AsJson, HomeFolder, ModelPlace, open_home, print_json, print_lines
+import webbrowser
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from perennial.arguments import (
+    AsJson,
+    ContractFile,
+    HomeFolder,
+    ModelPlace,
+    file,
+    flag,
+    open_home,
+    print_json,
+    print_lines,
+)
+
+StudyFile: TypeAlias = Annotated[
+    Path | None, file("TOML file with the [study]; default: the contract's own, or the only one")
+]
+StudyDigest: TypeAlias = Annotated[
+    str, typer.Option("--digest", metavar="DIGEST", help="the beginning of the study's digest")
+]
 
 
 def status(model: ModelPlace = "", home: HomeFolder = None, *, json: AsJson = False) -> int:
@@ -14,3 +37,83 @@ def status(model: ModelPlace = "", home: HomeFolder = None, *, json: AsJson = Fa
     if not states:
         return print_lines([f"no studies in {place.path}"])
     return print_lines(line for state in states for line in state.lines())
+
+
+def analyze(
+    contract: ContractFile,
+    study: StudyFile = None,
+    digest: StudyDigest = "",
+    home: HomeFolder = None,
+    *,
+    json: AsJson = False,
+) -> int:
+    """Analyse and judge a study again from its records, without training."""
+    from perennial.studies.conclusion import PAGE_NAME
+    from perennial.study_commands.stored import find_study
+
+    checked, stored = find_study(open_home(home, contract), contract, study, digest)
+    found = stored.analyze(checked)
+    if json:
+        return print_json(
+            {
+                "judgement": found.judgement.model_dump(mode="json"),
+                "result": found.findings.model_dump(mode="json"),
+            }
+        )
+    lines = [f"{found.judgement.decision}: {found.judgement.summary}"]
+    lines += [answer.text for answer in found.judgement.answers]
+    lines += [each.text for each in found.findings.boundaries]
+    lines += [each.text for each in found.findings.infeasible]
+    lines += [found.findings.good_points.text, found.findings.effects.text]
+    lines += [found.findings.noise.text, found.findings.length.text]
+    lines.append(f"page: {stored.file(PAGE_NAME)}")
+    if (next_study := stored.next_study()) is not None:
+        lines.append(f"next: perennial study run {contract} --study {next_study}")
+    return print_lines(lines)
+
+
+def adopt(
+    contract: ContractFile,
+    study: StudyFile = None,
+    digest: StudyDigest = "",
+    home: HomeFolder = None,
+    *,
+    write: Annotated[
+        bool, flag("--write", "change the contract; default: print the patch")
+    ] = False,
+    anyway: Annotated[
+        bool, flag("--anyway", "adopt the best finalist of a study that did not decide `adopt`")
+    ] = False,
+) -> int:
+    """Print the patch that writes a study's winning values into the contract, or apply it."""
+    from perennial.study_commands.adoption import adopt_study
+    from perennial.study_commands.stored import find_study
+
+    _, stored = find_study(open_home(home, contract), contract, study, digest)
+    patch = adopt_study(contract, stored.plan, stored.judgement, stored.snapshot, anyway=anyway)
+    print_lines(patch.lines())
+    print_lines(f"# {note}" for note in patch.notes)
+    if write and patch.after != patch.before:
+        patch.write()
+        print_lines([f"# {contract} is changed; the next training's lineage names the study"])
+    return 0
+
+
+def report(
+    contract: ContractFile,
+    study: StudyFile = None,
+    digest: StudyDigest = "",
+    home: HomeFolder = None,
+    *,
+    no_open: Annotated[bool, flag("--no-open", "print the path only")] = False,
+) -> int:
+    """Open a study's page in the browser, and print its path."""
+    from perennial.studies.conclusion import PAGE_NAME
+    from perennial.study_commands.stored import find_study
+
+    _, stored = find_study(open_home(home, contract), contract, study, digest)
+    path = stored.file(PAGE_NAME)
+    print_lines([str(path)])
+    if not no_open:
+        webbrowser.open(path.as_uri())
+    return 0

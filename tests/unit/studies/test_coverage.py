@@ -82,6 +82,25 @@ def test_a_whole_number_stays_one():
     assert found.proposed == (3.0, 7.0)
 
 
+def test_a_baseline_outside_of_the_range_that_beats_all_trials_is_found():
+    plan = made_plan(NARROW)
+    trials = made_trials(plan, bowl(0.5))
+    outside = {RATE: 3e-3, DECAY: 1e-3}
+    trials[0] = trials[0].model_copy(update={"values": outside, "value": 1.0})
+    (found,) = find_boundaries(Search.of(plan, trials))
+    assert found.side == "high"
+    assert found.proposed[0] < 3e-3 < found.proposed[1]
+    assert "the best trial is the baseline, above the range" in found.text
+
+
+def test_a_worse_baseline_outside_of_the_range_is_left_alone():
+    plan = made_plan(NARROW)
+    trials = made_trials(plan, bowl(0.5))
+    values = {RATE: 3e-3, DECAY: 0.0}  # zero has no place on a logarithmic scale
+    trials[0] = trials[0].model_copy(update={"values": values, "value": -9.0})
+    assert find_boundaries(Search.of(plan, trials)) == ()
+
+
 def test_too_few_trials_show_nothing():
     assert find_boundaries(searched(made_plan(NARROW), bowl(2.0), count=8)) == ()
 

@@ -249,10 +249,12 @@ def _describe(
     if interval is None:
         return f"trial {ours.trial} has no interval: the test rows or confirmations are too few"
     name = f"trial {theirs.trial}" if theirs.trial else "the baseline"
-    text = (
-        f"trial {ours.trial} improves on {name} by {interval.estimate:.3g} "
-        f"[{interval.low:.3g}, {interval.high:.3g}]"
-    )
+    verb, found = "improves on", interval
+    if interval.estimate < 0.0:
+        verb = "is worse than"
+        found = Interval(estimate=-interval.estimate, low=-interval.high, high=-interval.low)
+    text = f"trial {ours.trial} {verb} {name} by {found.estimate:.3g}"
+    text += f" [{found.low:.3g}, {found.high:.3g}]"
     if needed is not None:
         text += f"; {needed - ours.seeds} more confirmations would settle {target:.2g}"
     return text

@@ -58,6 +58,11 @@ def find_boundaries(search: Search, accepts: Accepts | None = None) -> tuple[Bou
 def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) -> Boundary | None:
     scale = search.scales[option]
     best = [trial for trial in search.ranked if np.isfinite(scale.place(trial.values.get(option)))]
+    if best and best[0] == search.ranked[0]:
+        place = scale.place(best[0].values[option])
+        beyond = place - 1.0 if side == "high" else -place
+        if beyond > 0.0:  # the baseline may lie outside of the space
+            return _outside(search, option, side, beyond, accepts)
     if len(best) < ENOUGH_TRIALS:
         return None
     best = best[: max(FEWEST_BEST, round(BEST_SHARE * len(best)))]
@@ -83,6 +88,28 @@ def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) 
         best=len(best),
         at_edge=at_edge,
         probability=probability,
+        proposed=proposed,
+        text=text,
+    )
+
+
+def _outside(
+    search: Search, option: str, side: Side, beyond: float, accepts: Accepts | None
+) -> Boundary:
+    """Return the finding that the best trial of all, the baseline, lies outside of a range."""
+    scale = search.scales[option]
+    edge = np.array([1.0 + beyond if side == "high" else -beyond])
+    proposed = _extended(scale, side, edge, option, accepts)
+    where = "above" if side == "high" else "below"
+    text = f"the best trial is the baseline, {where} the range of {option}"
+    if proposed is not None:
+        text += f": search {proposed[0]:g} to {proposed[1]:g} next"
+    return Boundary(
+        option=option,
+        side=side,
+        best=1,
+        at_edge=1,
+        probability=0.0,
         proposed=proposed,
         text=text,
     )
@@ -127,6 +154,8 @@ def _extended(
     """Return the next range: from the worst of the best trials to beyond this end."""
     length = math.log(scale.high / scale.low) if scale.is_log else 1.0
     reach = max(1.0, LOG_REACH / length) if scale.is_log else 1.0
+    # As far beyond the best of them, where that is the baseline outside of the range.
+    reach += max(0.0, float(places.max()) - 1.0, -float(places.min()))
     if side == "high":
         kept = scale.value(min(max(float(places.min()) - EDGE / 2.0, 0.0), 0.5))
         end = _furthest(scale, 1.0, 1.0 + reach, option, accepts)
