@@ -168,8 +168,7 @@ class Driver:
                     break
                 if number and not self._is_affordable(stage):
                     store.cut(stage, number - 1)
-                    self._changed.notify_all()
-                    return None, False
+                    return self._choose()
                 if self._claim(stage, number):
                     return self._search_work(number, earlier), False
             if not is_complete:

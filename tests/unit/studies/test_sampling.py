@@ -43,12 +43,12 @@ def test_quasi_random_trials_cover_each_part_of_the_space_evenly():
     assert len(cells) == 16
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
-def test_a_sampler_that_follows_results_finds_the_best_values(sampler):
-    plan = made_up_plan(sampler=sampler, trials=40, nuisance={RATE: {"log": [1e-4, 1.0]}})
-    trials = made_up_search(plan, bowl)
-    late = [trial.value for trial in trials[25:]]
-    assert sum(value < 0.25 for value in late) >= 8  # by chance, 4 of 16
+@pytest.mark.parametrize(("sampler", "trials"), [("tpe", 40), ("gp", 20)])
+def test_a_sampler_that_follows_results_finds_the_best_values(sampler, trials):
+    plan = made_up_plan(sampler=sampler, trials=trials, nuisance={RATE: {"log": [1e-4, 1.0]}})
+    late = made_up_search(plan, bowl)[trials // 2 + 4 :]
+    share = sum(trial.value < 0.25 for trial in late) / len(late)
+    assert share >= 0.5  # by chance, a quarter
 
 
 def test_each_scientific_value_is_searched_by_as_many_trials():
