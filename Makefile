@@ -45,14 +45,17 @@ demo-data: $(VENV)/.demo
 	$(BIN)/python $(FLIGHTS)/prepare.py $(FLIGHTS)/data --months 1-12
 
 demo: demo-data ## set up, then let five months of real flights arrive: train, monitor, retrain or not
+	@printf '%s\n' '' 'Three months of flights train a first model. Then April and May arrive one by one: each is' \
+	  'checked for drift, and a model trained again must beat the champion. Measured: 160 s on two cores.' ''
 	$(RUN)/perennial run $(FLIGHTS)/contract.toml --replay --first 3 --until 5
 	$(RUN)/perennial status
 	$(RUN)/perennial runs
-	@printf '%s\n' '' 'What next:' \
-	  '  source $(BIN)/activate                        puts `perennial` on the PATH' \
-	  '  perennial report                                why the newest run promoted or not; --all lists every run' \
-	  '  perennial explain flights-late@champion         data, training and verdict of the model in production' \
-	  '  perennial init table YOUR.csv --label COLUMN    your own data: a contract, then check, sanity, run'
+	@printf '\nWhat next:\n'
+	@printf '  %-48s%s\n' \
+	  'source $(BIN)/activate' 'puts `perennial` on the PATH' \
+	  'perennial report' 'why the newest run promoted or not; --all lists every run' \
+	  'perennial explain flights-late@champion' 'data, training and verdict of the model in production' \
+	  'perennial init table YOUR.csv --label COLUMN' 'your own data: a contract, then check, sanity, run'
 
 test: setup ## set up and pass the tests
 	$(RUN)/python -m pytest $(WORKERS) $(TIMES)

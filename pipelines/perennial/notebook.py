@@ -1,4 +1,9 @@
-"""Notebook: load, sanity and run in Python, with results that a notebook shows inline."""
+"""Notebook: load, sanity and run in Python, with results that a notebook shows inline.
+
+    from perennial.api import load, run, sanity
+
+`from perennial import load` cannot work: `perennial` is a namespace package, which holds no names.
+"""
 
 import base64
 import html
