@@ -92,7 +92,7 @@ def run(world: World, pipeline: str) -> None:
 
 def champion_folder(home: Home, model: str, to: Path) -> tuple[str, Path]:
     """The champion's version and its downloaded artifact."""
-    environment = Environment(home.store_uri, home.tracking_uri, "benchmark", None, "", "", "")
+    environment = Environment(home.store_uri, home.tracking_uri, "benchmark")
     registry = open_registry(environment)
     champion = registry.version_by_alias(model, "champion")
     if champion is None:

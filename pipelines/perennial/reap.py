@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from perennial.clients.cluster import WORKFLOWS, Cluster, label_selector
 from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG, close_abandoned_runs
-from perennial.contracts.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
+from perennial.contracts.environment import TRACKING_URI, ClusterAddress, Environment
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
     RUN_LABEL,
@@ -53,5 +53,5 @@ def close_tracking_runs(cluster: Cluster) -> list[str]:
         phases = {workflow.get("status", {}).get("phase", "") for workflow in found}
         return phases <= TERMINAL
 
-    environment = Environment("", os.environ[TRACKING_URI], NO_RUN, None, "", "", "")
+    environment = Environment("", os.environ[TRACKING_URI])
     return close_abandoned_runs(environment, is_over, "its pipeline run is over or gone")

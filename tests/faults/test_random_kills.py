@@ -167,7 +167,7 @@ def processes_of(home: Path) -> list[str]:
 def champion_weights(home: Path) -> str:
     """Of the only version, which is champion."""
     place = Home(home)
-    environment = Environment(place.store_uri, place.tracking_uri, "test", None, "", "", "")
+    environment = Environment(place.store_uri, place.tracking_uri, "test")
     registry = open_registry(environment)
     (version,) = registry.versions("clicks")
     champion = registry.version_by_alias("clicks", CHAMPION)

@@ -84,9 +84,7 @@ def test_both_pipelines_run_in_their_images_and_a_champion_comes_out(
     assert len(reports) == len(training.executed) - 1, "all but clean_up, which decides nothing"
     kept = open_store(environment.stores.store_uri).list("training/")
     assert any("/checkpoints/step-" in each.key for each in kept)
-    registry = open_registry(
-        Environment(environment.stores.store_uri, tracking_server, "test", None, "", "", "")
-    )
+    registry = open_registry(Environment(environment.stores.store_uri, tracking_server, "test"))
     assert registry.aliases("clicks")["champion"] == "1"
     champion = registry.version_by_alias("clicks", "champion")
     required = registry.read_files(champion, ["requirements.txt"])["requirements.txt"].decode()

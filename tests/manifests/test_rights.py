@@ -168,7 +168,7 @@ def test_an_exporter_asks_the_pipelines_server_for_these_and_nothing_else(bucket
         target = TargetCluster(where, connect(where))
         list(apply(target.api, desire(contract(name="flights"), where)))
         server.calls.clear()
-        mlflow = Environment(f"{bucket}/store", f"sqlite:///{tmp_path}/m.db", "t", None, "", "", "")
+        mlflow = Environment(f"{bucket}/store", f"sqlite:///{tmp_path}/m.db", "t")
         store = open_store(f"{bucket}/store")
         found = list(ModelCollector(target, open_registry(mlflow), store).collect())
         asked = {as_right(call) for call in server.calls}

@@ -48,7 +48,7 @@ class Place:
         self.profile = profile(url, stores={"store_uri": f"{bucket}/store"})
         self.target = TargetCluster(self.profile, connect(self.profile))
         self.registry = open_registry(
-            Environment(self.store.uri, f"sqlite:///{folder}/mlflow.db", "t", None, "", "", "")
+            Environment(self.store.uri, f"sqlite:///{folder}/mlflow.db", "t")
         )
 
     def deploy(self, model):

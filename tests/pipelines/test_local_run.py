@@ -43,7 +43,7 @@ def output(folder: Path, step: str, name: str) -> Path:
 
 def champion(project: Path):
     home = Home(project / "home")
-    environment = Environment(home.store_uri, home.tracking_uri, "test", None, "", "", "")
+    environment = Environment(home.store_uri, home.tracking_uri, "test")
     return open_registry(environment).version_by_alias("clicks", "champion")
 
 

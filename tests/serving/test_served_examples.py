@@ -68,7 +68,7 @@ def _trained(example: str, folder: Path) -> tuple[str, Home, Path]:
         sys.executable, "-m", "perennial.cli", "run", folder / "contract.toml", "--home", home.path
     )
     name = load_contract(folder / "contract.toml").model.name
-    registry = open_registry(Environment(home.store_uri, home.tracking_uri, "t", None, "", "", ""))
+    registry = open_registry(Environment(home.store_uri, home.tracking_uri, "t"))
     champion = registry.version_by_alias(name, "champion")
     assert champion is not None
     return name, home, registry.download(champion, folder / "files")

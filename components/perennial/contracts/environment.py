@@ -158,13 +158,13 @@ class Environment:
     """Object store that holds snapshots, checkpoints and trigger state."""
     tracking_uri: str
     """MLflow tracking server or database."""
-    run_id: str
+    run_id: str = NO_RUN
     """The pipeline run; `unknown` outside a pipeline."""
-    run_folder: Path | None
+    run_folder: Path | None = None
     """The local run's folder; None on a cluster, where KFP keeps the record."""
-    code_digest: str
-    commit: str
-    tracking_run_id: str
+    code_digest: str = ""
+    commit: str = ""
+    tracking_run_id: str = ""
     """A run that the platform already opened and that must be joined; else empty."""
     image_digest: str = ""
     """Digest of the step's container image; empty outside a container."""

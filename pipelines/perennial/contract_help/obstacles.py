@@ -16,6 +16,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
+from perennial.engine.evaluation.resampling import Blocks
 from perennial.runs import Home
 from perennial.snapshot_data.manifest import take_snapshot
 
@@ -71,8 +72,9 @@ def look_ahead(home: Home, contract: Contract) -> tuple[list[str], bool]:
         obstacles += obstacles_in_data(contract, snapshot)
         obstacles += obstacles_in_profile(home, contract, snapshot)
     if snapshot is not None and is_read:
-        obstacles += obstacles_in_blocks(contract, snapshot)
-        lines += power_estimate_lines(home, contract, snapshot)
+        rows, blocks = count_test_blocks(snapshot)  # reads the data, once
+        obstacles += obstacles_in_blocks(contract, snapshot, blocks)
+        lines += power_estimate_lines(home, contract, rows, blocks)
     return [*lines, *(line for each in obstacles for line in each.lines())], not obstacles
 
 
@@ -154,9 +156,10 @@ def obstacles_in_data(contract: Contract, snapshot: Snapshot) -> Iterator[Obstac
         )
 
 
-def obstacles_in_blocks(contract: Contract, snapshot: Snapshot) -> Iterator[Obstacle]:
-    """Yield a test split of too few independent blocks; reads the column of the blocks."""
-    _, blocks = count_test_blocks(snapshot)
+def obstacles_in_blocks(
+    contract: Contract, snapshot: Snapshot, blocks: Blocks
+) -> Iterator[Obstacle]:
+    """Yield a test split of too few independent blocks."""
     least = contract.gate.min_test_blocks
     if blocks.count < least:
         yield Obstacle(

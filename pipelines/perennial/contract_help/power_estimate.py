@@ -20,21 +20,28 @@ from perennial.runs import Home
 CLASSES = 2
 
 
-def power_estimate_lines(home: Home, contract: Contract, snapshot: Snapshot) -> Iterator[str]:
+def power_estimate_lines(
+    home: Home, contract: Contract, rows: pl.DataFrame, blocks: Blocks
+) -> Iterator[str]:
     """Yield the number of independent test blocks, and the improvement that they can find.
 
     How much two models differ from day to day shows only when two are compared, so without an
     earlier comparison nothing is estimated.
+
+    Args:
+        home: Holds earlier comparisons.
+        contract: Of the model.
+        rows: The test rows, as `count_test_blocks` returns them.
+        blocks: The test blocks.
     """
-    data, gate = snapshot.data, contract.gate
-    rows, blocks = count_test_blocks(snapshot)
+    gate = contract.gate
     yield f"the gate judges on {blocks.count:,} independent blocks ({blocks.unit}s)"
     earlier = _latest_comparison(home, contract)
     metrics = {gate.metric, *gate.max_regression}
     if earlier is not None:
         metrics.add(earlier.comparisons[0].metric)
     if metrics.intersection(RANKING):
-        yield from _rarer_class(rows[data.label], blocks, gate)
+        yield from _rarer_class(rows[contract.data.label], blocks, gate)
     if earlier is None:
         if gate.worth_finding is not None:
             yield (

@@ -115,7 +115,7 @@ def collectors(target: TargetCluster) -> CollectorRegistry:
     for name, value in BOUNDED_WAIT.items():
         os.environ.setdefault(name, value)
     tracking = os.environ.get(TRACKING_URI) or stores.tracking_uri
-    environment = Environment(stores.store_uri, tracking, "exporter", None, "", "", "")
+    environment = Environment(stores.store_uri, tracking, "exporter")
     registry = CollectorRegistry()
     registry.register(
         ModelCollector(target, open_registry(environment), open_store(stores.store_uri))

@@ -10,13 +10,12 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from perennial.contracts.environment import NO_RUN, Environment
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.runs import Home
 
 LEAST_FREE = 2e9
 """Bytes of checkpoints, MLflow's files and reports of a few runs of a small model."""
-OLDEST_PYTHON = (3, 11)
 KFP = "2.17.0"  # as pyproject.toml pins it: the local runner's behaviour belongs to it
 INSTALL = "pip install -e '.[demo]' -c constraints.txt"
 
@@ -61,10 +60,6 @@ def examine(home: Home, profile: Path | None) -> Iterator[Finding]:
 
 def _python() -> Finding:
     running = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        return Finding(
-            "Python", False, running, "make a virtual environment of Python 3.11 or newer"
-        )
     return Finding("Python", True, f"{running} in {sys.prefix}")
 
 
@@ -132,8 +127,7 @@ def _mlflow(home: Home) -> Finding:
     try:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        nowhere = Environment("", uri, NO_RUN, None, "", "", "")
-        open_mlflow(nowhere).search_experiments(max_results=1)
+        open_mlflow(Environment("", uri)).search_experiments(max_results=1)
     except PerennialError as error:
         return Finding("MLflow", False, f"{error.problem}; {error.evidence}", error.action)
     return Finding("MLflow", True, f"{missing.found}; {uri} answers")

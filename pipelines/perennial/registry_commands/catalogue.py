@@ -74,15 +74,7 @@ class Catalogue:
     @property
     def environment(self) -> Environment:
         """The addresses, for a person who asks and runs nothing."""
-        return Environment(
-            store_uri=self.home.store_uri,
-            tracking_uri=self.home.tracking_uri,
-            run_id="by hand",
-            run_folder=None,
-            code_digest="",
-            commit="",
-            tracking_run_id="",
-        )
+        return Environment(self.home.store_uri, self.home.tracking_uri, "by hand")
 
     @property
     def registry(self) -> "ModelRegistry":

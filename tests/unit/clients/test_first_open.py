@@ -14,7 +14,7 @@ from perennial.contracts.environment import Environment
 from perennial.clients.tracking import open_mlflow, open_tracking
 
 place, openers, fatal = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-environment = Environment(f"{place}/store", f"sqlite:///{place}/home/mlflow.db", "r", None, "", "", "")
+environment = Environment(f"{place}/store", f"sqlite:///{place}/home/mlflow.db", "r")
 start, ready = os.pipe()
 
 def enter(frame, event, argument):

@@ -57,7 +57,7 @@ def away(server, tmp_path, monkeypatch):
     """The road to the server, and a run's environment that has no other."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     road = Road("127.0.0.1", server)
-    environment = Environment(str(tmp_path / "store"), road.url, "run-1", None, "", "", "")
+    environment = Environment(str(tmp_path / "store"), road.url, "run-1")
     yield road, environment
     road.end()
 

@@ -9,7 +9,7 @@ from perennial.training_jobs.config import ClusterSection, ResourcesSection
 from perennial.training_jobs.launcher import LocalLauncher
 from perennial.training_jobs.on_cluster import ClusterLauncher, open_launcher
 
-ENVIRONMENT = Environment("s3://bucket", "", "", None, "", "", "")
+ENVIRONMENT = Environment("s3://bucket", "", "")
 OLD, NEW = "pytorchjobs", "trainjobs"
 # Neighbours are not training jobs: notebooks are in the group of PyTorchJobs.
 OTHERS = {"workflows", "notebooks"}

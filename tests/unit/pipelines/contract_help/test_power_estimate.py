@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from perennial.contract import Contract
-from perennial.contract_help.power_estimate import power_estimate_lines
+from perennial.contract_help.power_estimate import count_test_blocks, power_estimate_lines
 from perennial.contracts.gate import Comparison, Interval, Verdict
 from perennial.gate.config import GateSection
 from perennial.runs import Home
@@ -36,7 +36,7 @@ def foreseen(tmp_path):
         folder = home.folder(run.run_id)
         if error is not None:
             write_verdict(folder, error, effective)
-        return list(power_estimate_lines(home, contract, snapshot))
+        return list(power_estimate_lines(home, contract, *count_test_blocks(snapshot)))
 
     return lines
 
