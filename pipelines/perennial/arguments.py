@@ -146,6 +146,9 @@ HomeFolder: TypeAlias = Annotated[
 ContractFile: TypeAlias = Annotated[
     Path, typer.Argument(parser=path_of, metavar="CONTRACT", help="training contract, a TOML file")
 ]
+StudyFile: TypeAlias = Annotated[
+    Path | None, file("TOML file with a [study]; default: the contract's own")
+]
 ProfileFile: TypeAlias = Annotated[
     Path, file("TOML file of the environment", envvar="PERENNIAL_PROFILE")
 ]
@@ -160,3 +163,13 @@ Reason: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, flag("--json", "print JSON")]
 DryRun: TypeAlias = Annotated[bool, flag("--dry-run", "only print what would be done")]
+AskedProfile: TypeAlias = Annotated[
+    Path | None,
+    file("profile of the cluster to ask (default: $PERENNIAL_PROFILE, unless a home is named)"),
+]
+
+
+def asked_profile(given: Path | None, home: Path | None) -> Path | None:
+    """Return the profile of the cluster to ask; None for this machine."""
+    named = os.environ.get("PERENNIAL_PROFILE")
+    return given or (Path(named) if named and home is None else None)

@@ -20,10 +20,13 @@ import typer
 
 from perennial.arguments import (
     AsJson,
+    AskedProfile,
     ContractFile,
     DryRun,
     HomeFolder,
     ModelPlace,
+    StudyFile,
+    asked_profile,
     count,
     file,
     flag,
@@ -251,9 +254,7 @@ def monitor(
 
 def study_run(
     contract: ContractFile,
-    study: Annotated[
-        Path | None, file("TOML file with a [study]; default: the contract's own")
-    ] = None,
+    study: StudyFile = None,
     home: HomeFolder = None,
     start_at: FirstStep = "",
     *,
@@ -274,18 +275,6 @@ def study_run(
     return _execute(launch, "hyperparameter_study", start_at, new=new)
 
 
-AskedProfile: TypeAlias = Annotated[
-    Path | None,
-    file("profile of the cluster to ask (default: $PERENNIAL_PROFILE, unless a home is named)"),
-]
-
-
-def _asked_profile(given: Path | None, home: Path | None) -> Path | None:
-    """Return the profile of the cluster to ask; None for this machine."""
-    named = os.environ.get("PERENNIAL_PROFILE")
-    return given or (Path(named) if named and home is None else None)
-
-
 def status(
     model: ModelPlace = "",
     home: HomeFolder = None,
@@ -294,7 +283,7 @@ def status(
     json: AsJson = False,
 ) -> int:
     """Print which model is in production and what happened last; with a profile, on a cluster."""
-    asked = _asked_profile(profile, home)
+    asked = asked_profile(profile, home)
     if asked:
         return cluster.show_status(asked, model, json=json)
     from perennial.overview import model_states
@@ -318,7 +307,7 @@ def runs(
 
     With a profile, those on a cluster.
     """
-    asked = _asked_profile(profile, home)
+    asked = asked_profile(profile, home)
     if asked:
         return cluster.show_runs(asked, model, json=json)
     from perennial.overview import list_runs, run_lines, run_record
@@ -492,7 +481,7 @@ AFTER_STOP = {
     study_run: f"; {CONTINUE}",
     sanity: "; nothing is kept",
 } | dict.fromkeys(
-    (cluster.submit, cluster.trigger, cluster.logs),
+    (cluster.submit, studies.submit, cluster.trigger, cluster.logs),
     "; a run on the cluster goes on, and `perennial cancel` ends it",
 )
 VERBS: dict[str, tuple[Verb, ...]] = {
@@ -585,6 +574,7 @@ study_app = typer.Typer(
 )
 STUDY_VERBS: dict[str, Verb] = {
     "run": study_run,
+    "submit": studies.submit,
     "status": studies.status,
     "analyze": studies.analyze,
     "adopt": studies.adopt,

@@ -26,6 +26,7 @@ from perennial.deployment.operations import (
     follow,
     start_deployed,
     submit,
+    submit_study,
     switch,
     undeploy,
 )
@@ -33,6 +34,7 @@ from perennial.deployment.plan import OvertakenError, apply, observe
 from perennial.deployment.run_request import RunRequest
 from perennial.steps.parameters import CARRIED_BYTES, REPLACED, resolve, shown_text
 from perennial.steps.stored_steps import StoredRun, StoredStep
+from perennial.studies.config import StudySection
 from pipeline_server import pipeline_server
 
 CALLS_OF_A_FIRST_DEPLOYMENT = 6
@@ -206,6 +208,21 @@ def test_paused_schedules_stay_paused_through_deployments(served):
     assert "PAUSED" in "\n".join(status_lines(target))
     switch(target, "flights-late", enabled=True)
     assert len(server.enabled("monitoring")) == 1
+
+
+def test_a_study_starts_with_as_many_tasks_as_trials_run_at_a_time(served):
+    server, url = served
+    deploy(url)
+    target = target_of(url)
+    rates = {"training.optimizer.learning_rate": {"log": (1e-4, 1.0)}}
+    study = StudySection.model_validate({"goal": "which?", "nuisance": rates, "parallel": 3})
+    run = submit_study(target, contract(study=study), RunRequest("training", "a question"))
+    started = server.runs[run]
+    assert started["display_name"].startswith("flights-late study 20")
+    assert '"goal":"which?"' in resolve(started["runtime_config"]["parameters"]["contract"])
+    version = server.versions[started["pipeline_version_reference"]["pipeline_version_id"]]
+    assert '["1/3", "2/3", "3/3"]' in json.dumps(version).replace("\\", "")
+    assert len(server.schedules) == 1
 
 
 def test_submitting_starts_the_contract_on_disk_and_leaves_schedules_alone(served):

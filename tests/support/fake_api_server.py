@@ -24,7 +24,8 @@ from fake_cluster_state import Faults, Store
 NAMESPACE = "team-a"
 # Notebooks share a group and version with PyTorchJobs.
 GROUPS = {
-    "notebooks": "kubeflow.org", "pytorchjobs": "kubeflow.org", "trainjobs": "trainer.kubeflow.org"
+    "experiments": "kubeflow.org", "notebooks": "kubeflow.org", "pytorchjobs": "kubeflow.org",
+    "trainjobs": "trainer.kubeflow.org",
 }  # fmt: skip
 JOBS = ("pytorchjobs", "trainjobs")
 

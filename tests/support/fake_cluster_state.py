@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 
-PLURALS = {"pods", "pytorchjobs", "trainjobs", "workflows", "workloads"}
+PLURALS = {"experiments", "pods", "pytorchjobs", "trainjobs", "workflows", "workloads"}
 MOST_IN_A_ROW = 3  # as often a request fails at random; a client gives up after five or six
 
 

@@ -18,6 +18,7 @@ from perennial.run_trials.report import summarize, trials_page
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 from perennial.studies.driver import Driver, Progress
+from perennial.studies.katib import KatibSearch, search_by_katib
 from perennial.studies.planning import StudyConfig, plan_study
 from perennial.studies.records import Trial
 from perennial.studies.store import StudyStore
@@ -61,6 +62,9 @@ def run_trials_step(
 
         driver = Driver(store, runner, show)
         try:
+            if (search := search_by_katib(store, settings.resources)) is not None:
+                with stopping_on_signals(search):
+                    search.run()
             with stopping_on_signals(driver):
                 driver.run(math.ceil(plan.study.parallel / int(worker.rpartition("/")[2])))
         finally:
@@ -83,7 +87,7 @@ def owner_of(environment: Environment, worker: str) -> str:
 
 
 @contextmanager
-def stopping_on_signals(driver: Driver) -> Iterator[None]:
+def stopping_on_signals(driver: Driver | KatibSearch) -> Iterator[None]:
     """Stop the study on SIGTERM and SIGINT, with checkpoints."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     previous = {number: signal.signal(number, lambda *_: driver.stop()) for number in numbers}

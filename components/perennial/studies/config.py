@@ -155,6 +155,10 @@ class StudySection(Section):
     """How the first stage covers the space. `quasi_random` (scrambled Sobol points) is the choice
     for exploration; `tpe` and `gp` follow what earlier trials found and answer no question but
     which values are best; `grid` wastes trials on dimensions without an effect."""
+    proposed_by: Literal["perennial", "katib"] = "perennial"
+    """`katib`: on a cluster, Katib proposes and runs the trials of the first stage, as an
+    Experiment; its sampler is the one of the same kind, and the trials are no longer the same at
+    each attempt. The rest of the study is the same."""
     pruning: Literal["off", "asha"] = "off"
     """`asha`: stop a trial at a rung where it is not among the best `1 / reduction` of the earlier
     ones (successive halving). Choose it for long trials; curves that cross are judged wrongly."""

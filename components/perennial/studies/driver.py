@@ -18,7 +18,7 @@ from perennial.engine.job import EXIT_INTERRUPTED
 from perennial.studies.finalists import MOST, finalists
 from perennial.studies.records import Stage, StudyPlan, Trial
 from perennial.studies.sampling import propose, space_of
-from perennial.studies.store import RENEW_SECONDS, StudyStore
+from perennial.studies.store import StudyStore
 from perennial.studies.trial import Work
 
 WAIT_SECONDS = 1.0
@@ -78,13 +78,10 @@ class Driver:
             PerennialError: the baseline failed, or the budget suffices for no trial.
             RunStopped: the study was stopped; it continues when it is started again.
         """
-        renewing = threading.Thread(target=self._renew, name="claims", daemon=True)
-        renewing.start()
-        with ThreadPoolExecutor(slots) as threads:
+        with self._store.renewing(), ThreadPoolExecutor(slots) as threads:
             for thread in [threads.submit(self._work) for _ in range(slots)]:
                 thread.result()
         self._stopped.set()
-        renewing.join()
         if self._failure is not None:
             raise self._failure
 
@@ -93,10 +90,6 @@ class Driver:
         self._failure = self._failure or RunStopped(EXIT_INTERRUPTED)
         self._stopped.set()
         self._runner.stop()
-
-    def _renew(self) -> None:
-        while not self._stopped.wait(RENEW_SECONDS):
-            self._store.renew()
 
     def _work(self) -> None:
         while (work := self._take()) is not None:

@@ -8,6 +8,8 @@ from running the trial too; its owner renews it, and a claim that nobody renews 
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from perennial.clients.object_store import ConflictError, ObjectStore
@@ -132,6 +134,23 @@ class StudyStore:
             key = self._key("claims", number)
             if claim is not None and self._store.read(key) == claim.to_json().encode():
                 self._store.delete(key)
+
+    @contextmanager
+    def renewing(self) -> Iterator[None]:
+        """Renew this worker's claims now and then while the block runs."""
+        is_over = threading.Event()
+
+        def renew() -> None:
+            while not is_over.wait(RENEW_SECONDS):
+                self.renew()
+
+        thread = threading.Thread(target=renew, name="claims", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
     def renew(self) -> None:
         """Renew this worker's claims."""

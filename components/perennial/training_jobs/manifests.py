@@ -179,24 +179,51 @@ class JobRequest:
 
     def environment(self, *, is_first: bool) -> list[Object]:
         """Return the containers' variables; ours override the step's."""
-        own = {
-            **worker_settings(self.resources.threads_per_process),
-            CACHE: f"{SCRATCH}/cache",
-            # The step reads it from a label that training pods lack.
-            RUN_ID: self.run.run_id,
-            "HOME": SCRATCH,
-            "TMPDIR": SCRATCH,
-            "PYTHONUNBUFFERED": "1",
-        }
-        if is_first and self.tracking_run_id:
-            own[TRACKING_RUN_ID] = self.tracking_run_id
-        passed_on = [found for found in self.run.environment if found["name"] not in own]
-        return [*passed_on, *({"name": name, "value": own[name]} for name in sorted(own))]
+        tracking = {TRACKING_RUN_ID: self.tracking_run_id} if self.tracking_run_id else {}
+        return variables(self.run, self.resources, tracking if is_first else {})
+
+
+def variables(
+    run: RunIdentity, resources: ResourcesSection, more: Mapping[str, str]
+) -> list[Object]:
+    """Return the variables of a pod that trains; ours override the step's."""
+    own = {
+        **worker_settings(resources.threads_per_process),
+        CACHE: f"{SCRATCH}/cache",
+        # The step reads it from a label that training pods lack.
+        RUN_ID: run.run_id,
+        "HOME": SCRATCH,
+        "TMPDIR": SCRATCH,
+        "PYTHONUNBUFFERED": "1",
+        **more,
+    }
+    passed_on = [found for found in run.environment if found["name"] not in own]
+    return [*passed_on, *({"name": name, "value": own[name]} for name in sorted(own))]
 
 
 def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
     """Return the spec of one machine's pod of a PyTorchJob, whose operator names the container."""
-    cluster = request.resources.cluster
+    program = {
+        "name": container,
+        "image": request.image,
+        "command": request.command,
+        "env": request.environment(is_first=is_first),
+    }
+    return training_pod(program, request.resources, request.run, request.labels)
+
+
+def training_pod(
+    program: Object, resources: ResourcesSection, run: RunIdentity, labels: Mapping[str, str]
+) -> Object:
+    """Return the spec of a pod that trains.
+
+    Args:
+        program: Name, image, command and variables of its container.
+        resources: What it gets.
+        run: The pipeline run that it belongs to.
+        labels: Of the pods that are spread over machines.
+    """
+    cluster = resources.cluster
     spec: Object = {
         # Never: the launcher decides on restarts, and the failed pod is the evidence.
         "restartPolicy": "Never",
@@ -208,11 +235,8 @@ def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
         "securityContext": pod_security(cluster.run_as_user),
         "containers": [
             {
-                "name": container,
-                "image": request.image,
-                "command": request.command,
-                "env": request.environment(is_first=is_first),
-                "resources": container_resources(request),
+                **program,
+                "resources": container_resources(resources),
                 "securityContext": CONTAINER_SECURITY,
                 "volumeMounts": VOLUME_MOUNTS,
             }
@@ -230,14 +254,14 @@ def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
         ],
     }
     spec |= {name: value for name, value in placement.items() if value}
-    if request.run.pull_secrets:
-        spec["imagePullSecrets"] = list(request.run.pull_secrets)
+    if run.pull_secrets:
+        spec["imagePullSecrets"] = list(run.pull_secrets)
     spec["topologySpreadConstraints"] = [
         {
             "maxSkew": 1,
             "topologyKey": "kubernetes.io/hostname",
             "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": request.labels},
+            "labelSelector": {"matchLabels": dict(labels)},
         }
     ]
     return spec
@@ -273,12 +297,12 @@ def volumes(cluster: ClusterSection) -> list[Object]:
     ]
 
 
-def container_resources(request: JobRequest) -> Object:
+def container_resources(resources: ResourcesSection) -> Object:
     """Return requests and limits of one machine's container.
 
     Cores are not limited: a throttled process delays all others.
     """
-    cluster, processes = request.resources.cluster, request.resources.processes_per_machine
+    cluster, processes = resources.cluster, resources.processes_per_machine
     memory = _gib(cluster.memory_gib_per_process * processes)
     cores = f"{round(cluster.cpus_per_process * processes * 1000)}m"
     accelerators = {cluster.accelerator: str(processes)} if cluster.accelerator else {}
@@ -456,7 +480,7 @@ class TrainJob(JobKind):
                 "env": request.environment(is_first=True),
                 "numNodes": resources.cluster.machines,
                 "numProcPerNode": resources.processes_per_machine,
-                "resourcesPerNode": container_resources(request),
+                "resourcesPerNode": container_resources(request.resources),
             },
         }
         if DEADLINE_FIELD in fields:

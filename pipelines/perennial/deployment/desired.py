@@ -28,6 +28,7 @@ PIPELINE_OF: dict[Kind, str] = {
     "monitoring": "drift-monitoring",
     "training": "continuous-training",
 }
+STUDY = "hyperparameter_study"
 MARK = re.compile(
     r"perennial kind=(?P<kind>\w+) spec=(?P<spec>[0-9a-f]{12}) "
     r"monitoring=(?P<monitoring>[0-9a-f]{12}) training=(?P<training>[0-9a-f]{12})$"
@@ -133,12 +134,6 @@ def desire(contract: Contract, profile: Profile) -> Desired:
         PerennialError: the data lie where no pod can read them, or the step that waits for the
             training would end before it.
     """
-    if "://" not in contract.data.uri:
-        raise PerennialError(
-            f"data.uri = {contract.data.uri!r} is a folder of this machine",
-            evidence="the steps run in pods elsewhere",
-            action="put the dataset into an object store, such as s3://bucket/flights",
-        )
     _refuse_what_no_step_can_do(contract, profile)
     stored = _travelling(contract, profile.stores.store_uri)
     pipelines = tuple(
@@ -146,7 +141,7 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             name.replace("_", "-"), place(_compiled(name), profile), pipeline.description or ""
         )
         for name, pipeline in PIPELINES.items()
-        if name.replace("_", "-") in PIPELINE_OF.values()
+        if name != STUDY
     )
     by_name = {pipeline.name: pipeline.version for pipeline in pipelines}
     versions: dict[Kind, str] = {kind: by_name[PIPELINE_OF[kind]] for kind in KINDS}
@@ -166,7 +161,30 @@ def desire(contract: Contract, profile: Profile) -> Desired:
     return Desired(contract.model.name, stored, pipelines, schedules)
 
 
+def desire_study(contract: Contract, profile: Profile) -> Desired:
+    """Return the desired state for a run of the contract's study; schedules are not part of it.
+
+    Raises:
+        PerennialError: as `desire`.
+    """
+    _refuse_what_no_step_can_do(contract, profile)
+    # As many tasks as trials run at a time: KFP runs a loop over a parameter's list inside an exit
+    # handler on no cluster, so that their number is part of the pipeline.
+    workers = contract.study.parallel if contract.study is not None else 1
+    package = place(_compiled(STUDY, workers), profile)
+    name = STUDY.replace("_", "-")
+    pipeline = DesiredPipeline(name, package, PIPELINES[STUDY].description or "")
+    stored = _travelling(contract, profile.stores.store_uri)
+    return Desired(contract.model.name, stored, (pipeline,))
+
+
 def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
+    if "://" not in contract.data.uri:
+        raise PerennialError(
+            f"data.uri = {contract.data.uri!r} is a folder of this machine",
+            evidence="the steps run in pods elsewhere",
+            action="put the dataset into an object store, such as s3://bucket/flights",
+        )
     try:
         check_address(contract.data.uri, ("s3",))
     except ValueError as error:
@@ -205,7 +223,9 @@ def _travelling(contract: Contract, store_uri: str) -> LargeParameter:
     return by_address
 
 
-def parameters_of(kind: Kind, carried: str, contract: str, trigger: str) -> dict[str, str]:
+def parameters_of(
+    kind: Kind | Literal["study"], carried: str, contract: str, trigger: str
+) -> dict[str, str]:
     """Return the parameters of a pipeline: what carries the contract, why, and what people compare.
 
     Monitoring finds its trigger itself.
@@ -239,6 +259,6 @@ def parse_schedule_metadata(description: str) -> ScheduleMetadata | None:
     return ScheduleMetadata(found["kind"], found["spec"], versions)
 
 
-def _compiled(name: str) -> str:
+def _compiled(name: str, workers: int = 1) -> str:
     with TemporaryDirectory() as folder:
-        return compile_pipeline(name, Path(folder) / f"{name}.yaml").read_text()
+        return compile_pipeline(name, Path(folder) / f"{name}.yaml", workers=workers).read_text()

@@ -26,6 +26,7 @@ from perennial.deployment.desired import (
     Desired,
     Kind,
     desire,
+    desire_study,
     parameters_of,
     parse_schedule_metadata,
 )
@@ -108,6 +109,20 @@ def submit(target: TargetCluster, contract: Contract, request: RunRequest) -> st
     carried = desired.contract
     parameters = parameters_of(request.kind, carried.value, carried.text, request.trigger)
     return _start(target, desired.experiment, version, parameters, request)
+
+
+def submit_study(target: TargetCluster, contract: Contract, request: RunRequest) -> str:
+    """Start the contract's study; the run's id. What is deployed is left as it is.
+
+    Raises:
+        PerennialError: a run of the model is under way, and `force` is false.
+    """
+    desired = desire_study(contract, target.profile)
+    list(apply(target.api, desired, kinds=()))
+    (version,) = observe(target.api, desired).versions.values()
+    carried = desired.contract
+    parameters = parameters_of("study", carried.value, carried.text, request.trigger)
+    return _start(target, desired.experiment, version, parameters, request, title="study")
 
 
 def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> str:
@@ -337,6 +352,8 @@ def _start(
     version: PipelineVersion,
     parameters: dict[str, str],
     request: RunRequest,
+    *,
+    title: str = "",
 ) -> str:
     experiment = target.experiment(model)
     under_way = target.api.unfinished_runs(experiment)
@@ -347,7 +364,7 @@ def _start(
             action="wait, `perennial cancel` it, or use --force",
         )
     new = NewRun(
-        name=f"{model} {request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
+        name=f"{model} {title or request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
         version=version,
         parameters=parameters,
         description=request.trigger,  # monitoring finds a trigger of its own, and takes none

@@ -20,6 +20,7 @@ from perennial.training_jobs.leftovers import KFP_RUN_LABEL, LEFT_IN_PLACE, NODE
 UNPINNED = "0" * 64
 SCRATCH = "/tmp"  # all that a read-only root file system lacks
 SHARED_MEMORY = "/dev/shm"
+TRAINING_STEPS = ("train_model", "run_trials")  # they wait for training jobs
 TASK_IMAGE = "perennial-trainer"  # the one whose steps run the task's own code
 Document = dict[str, Any]
 
@@ -127,7 +128,7 @@ def _variables(profile: Profile, image: str) -> Mapping[str, str]:
 
 def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
     pods = profile.pods
-    is_long = step == "train_model"
+    is_long = step in TRAINING_STEPS
     minutes = pods.training_timeout_minutes if is_long else pods.timeout_minutes
     mounted = sorted({place_.partition("/")[0] for place_ in profile.stores.secrets.values()})
     pod: dict[str, JsonValue] = {

@@ -55,7 +55,7 @@ def deploy(
     from perennial.deployment.operations import difference
     from perennial.deployment.plan import apply, observe, plan, plan_warnings
 
-    cluster = _connect(profile)
+    cluster = connect_to(profile)
     desired = desire(_checked(contract), cluster.profile)
     observed = observe(cluster.api, desired)
     actions = plan(desired, observed)
@@ -86,9 +86,9 @@ def submit(
     from perennial.deployment.operations import submit as submit_run
     from perennial.deployment.run_request import RunRequest
 
-    cluster, checked = _connect(profile), _checked(contract)
+    cluster, checked = connect_to(profile), _checked(contract)
     run = submit_run(cluster, checked, RunRequest(pipeline, reason, evidence, force))
-    return _follow(cluster, run, wait=wait)
+    return follow_run(cluster, run, wait=wait)
 
 
 def trigger(
@@ -105,9 +105,9 @@ def trigger(
     from perennial.deployment.operations import start_deployed
     from perennial.deployment.run_request import RunRequest
 
-    cluster = _connect(profile)
+    cluster = connect_to(profile)
     run = start_deployed(cluster, model, RunRequest(pipeline, reason, evidence, force))
-    return _follow(cluster, run, wait=wait)
+    return follow_run(cluster, run, wait=wait)
 
 
 def receive(
@@ -127,7 +127,7 @@ def receive(
     from perennial.deployment.run_request import RunRequest
     from perennial.deployment.signed_event import Gate, RefusedEventError, checked_key
 
-    cluster = _connect(profile)
+    cluster = connect_to(profile)
     store = open_store(cluster.profile.stores.store_uri)
     gate = Gate(model, checked_key(_content(key)), store, window_seconds)
     body = _content(event).decode(errors="replace")
@@ -139,7 +139,7 @@ def receive(
         return REFUSED
     request = RunRequest(pipeline, accepted.reason, canonical_json(accepted.evidence))
     run = start_deployed(cluster, model, request)
-    return _follow(cluster, run, wait=False)
+    return follow_run(cluster, run, wait=False)
 
 
 def sign(model: ModelName, key: KeyFile, reason: Reason, evidence: Evidence = "") -> int:
@@ -186,7 +186,7 @@ def schedule(
     from perennial.deployment.operations import switch
 
     refuse_both("--pause", "--resume", pause, resume)
-    cluster = _connect(profile)
+    cluster = connect_to(profile)
     if pause or resume:
         switch(cluster, model, enabled=resume)
     return print_lines(
@@ -199,7 +199,7 @@ def watch(model: ModelName, profile: ProfileFile) -> int:
     """Look once for new files in a model's dataset, and start monitoring when there are any."""
     from perennial.deployment.watch import watch as look
 
-    print(look(_connect(profile), model))
+    print(look(connect_to(profile), model))
     return 0
 
 
@@ -214,7 +214,7 @@ def exporter(
 
     from perennial.deployment.exporter import collectors, serve
 
-    registry = collectors(_connect(profile))
+    registry = collectors(connect_to(profile))
     if port is None:
         print(generate_latest(registry).decode(), end="")
     else:
@@ -243,7 +243,7 @@ def cancel(run: RunId, profile: ProfileFile) -> int:
     from perennial.deployment.operations import cancel as cancel_run
     from perennial.deployment.operations import follow
 
-    cluster = _connect(profile)
+    cluster = connect_to(profile)
     if not cancel_run(cluster, run):
         print(f"{run} is over already: {cluster.api.run(run).outcome}")
         return 0
@@ -262,7 +262,7 @@ def undeploy(
     """Take a model's schedules off the cluster; runs, pipeline versions and models stay."""
     from perennial.deployment.operations import undeploy as take_away
 
-    return print_lines(take_away(_connect(profile), model, cancel_running=cancel_running))
+    return print_lines(take_away(connect_to(profile), model, cancel_running=cancel_running))
 
 
 def show_status(profile: Path, model: str, *, json: bool) -> int:
@@ -285,7 +285,7 @@ def _deployed(profile: Path, model: str) -> "list[DeployedModel]":
     from perennial.deployment.exporter import deployed_models
     from perennial.deployment.operations import DeployedModel
 
-    target = _connect(profile)
+    target = connect_to(profile)
     names = [model_of(model)] if model else sorted(deployed_models(target))
     if not names:
         raise PerennialError(
@@ -305,7 +305,8 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def _connect(profile: Path) -> "TargetCluster":
+def connect_to(profile: Path) -> "TargetCluster":
+    """Return the cluster of a profile."""
     from perennial.deployment.credentials import connect
     from perennial.deployment.operations import TargetCluster
     from perennial.deployment.profile import load_profile
@@ -325,7 +326,8 @@ def _checked(file: Path) -> "Contract":
     return contract
 
 
-def _follow(cluster: "TargetCluster", run: str, *, wait: bool) -> int:
+def follow_run(cluster: "TargetCluster", run: str, *, wait: bool) -> int:
+    """Print where a run is to be seen and, if asked for, wait for its end; the exit code."""
     from perennial.deployment.operations import follow
 
     print(f"started {run} {cluster.link(run)}".rstrip(), flush=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from perennial.clients.object_store import ObjectStore, open_store
-from perennial.runs import Home
+from perennial.clients.object_store import ObjectStore
 from perennial.studies.records import StudyPlan, Trial
 from perennial.studies.store import read_record
 
@@ -60,13 +59,12 @@ class StudyStatus:
         return min(usable, key=self.plan.rank, default=None)
 
 
-def study_states(home: Home, model: str) -> list[StudyStatus]:
+def study_states(store: ObjectStore, model: str) -> list[StudyStatus]:
     """Return the studies of a model, or of all models.
 
     Raises:
         PerennialError: a record cannot be read.
     """
-    store = open_store(home.store_uri)
     prefix = f"studies/{model}/" if model else "studies/"
     keys = [item.key for item in store.list(prefix)]
     plans = [key.rpartition("/")[0] for key in keys if key.endswith(f"/{StudyPlan.file_name}")]

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.clients.object_store import LocalObjectStore, ObjectStore, open_store
+from perennial.clients.object_store import LocalObjectStore, ObjectStore
 from perennial.contract import Contract, load_beside_its_task
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
-from perennial.runs import Home
 from perennial.studies.conclusion import PAGE_NAME, Conclusion, conclude_study
 from perennial.studies.config import StudySection
 from perennial.studies.findings import StudyJudgement
@@ -80,12 +79,12 @@ class StoredStudy:
 
 
 def find_study(
-    home: Home, path: Path, study: Path | None, digest: str
+    store: ObjectStore, path: Path, study: Path | None, digest: str
 ) -> tuple[Contract, StoredStudy]:
     """Return the contract and its one stored study that fits what was named.
 
     Args:
-        home: Where the study ran.
+        store: Where its records are.
         path: The contract.
         study: The file with the study's section; None for the contract's own, or any.
         digest: The beginning of the study's digest; empty for any.
@@ -94,7 +93,7 @@ def find_study(
         PerennialError: there is none, or several.
     """
     contract = load_study(path, study) if study else load_beside_its_task(path, with_study=True)
-    store, model = open_store(home.store_uri), contract.model.name
+    model = contract.model.name
     keys = [found.key for found in store.list(f"studies/{model}/")]
     plans = [
         plan
@@ -111,7 +110,7 @@ def find_study(
     known = [f"{plan.study_digest[:16]} ({plan.study.goal})" for plan in fitting or plans]
     many = "several studies" if fitting else "no such study"
     raise PerennialError(
-        f"{many} of {model} in {home.store_uri}",
+        f"{many} of {model} in {store.uri}",
         evidence=f"there are {'; '.join(known)}" if known else "there is none at all",
         action="name one with --digest" if known else "run one with `perennial study run`",
     )

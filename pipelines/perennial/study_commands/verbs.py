@@ -1,41 +1,71 @@
-"""Verbs of `perennial study` that train nothing."""
+"""Verbs of `perennial study` that train nothing on this machine."""
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from perennial.arguments import (
     AsJson,
+    AskedProfile,
     ContractFile,
     HomeFolder,
     ModelPlace,
-    file,
+    ProfileFile,
+    Reason,
+    StudyFile,
+    asked_profile,
     flag,
     open_home,
     print_json,
     print_lines,
 )
+from perennial.deployment.verbs import Force, Wait, connect_to, follow_run
 
-StudyFile: TypeAlias = Annotated[
-    Path | None, file("TOML file with the [study]; default: the contract's own, or the only one")
-]
+if TYPE_CHECKING:
+    from perennial.clients.object_store import ObjectStore
+
 StudyDigest: TypeAlias = Annotated[
     str, typer.Option("--digest", metavar="DIGEST", help="the beginning of the study's digest")
 ]
 
 
-def status(model: ModelPlace = "", home: HomeFolder = None, *, json: AsJson = False) -> int:
-    """Print how far the studies are: of a model, or of all."""
+def submit(
+    contract: ContractFile,
+    profile: ProfileFile,
+    reason: Reason,
+    study: StudyFile = None,
+    *,
+    force: Force = False,
+    wait: Wait = False,
+) -> int:
+    """Start a study on the cluster, with as many tasks as trials run at a time."""
+    from perennial.deployment.operations import submit_study
+    from perennial.deployment.run_request import RunRequest
+    from perennial.study_commands.definition import load_study
+
+    cluster, checked = connect_to(profile), load_study(contract, study)
+    run = submit_study(cluster, checked, RunRequest("training", reason, force=force))
+    return follow_run(cluster, run, wait=wait)
+
+
+def status(
+    model: ModelPlace = "",
+    home: HomeFolder = None,
+    profile: AskedProfile = None,
+    *,
+    json: AsJson = False,
+) -> int:
+    """Print how far the studies are: of a model, or of all; with a profile, on a cluster."""
     from perennial.study_commands.status import study_states
 
-    place = open_home(home)
-    states = study_states(place, model)
+    store = open_records(home, profile)
+    states = study_states(store, model)
     if json:
         return print_json([state.record() for state in states])
     if not states:
-        return print_lines([f"no studies in {place.path}"])
+        return print_lines([f"no studies in {store.uri}"])
     return print_lines(line for state in states for line in state.lines())
 
 
@@ -44,6 +74,7 @@ def analyze(
     study: StudyFile = None,
     digest: StudyDigest = "",
     home: HomeFolder = None,
+    profile: AskedProfile = None,
     *,
     json: AsJson = False,
 ) -> int:
@@ -51,7 +82,7 @@ def analyze(
     from perennial.studies.conclusion import PAGE_NAME
     from perennial.study_commands.stored import find_study
 
-    checked, stored = find_study(open_home(home, contract), contract, study, digest)
+    checked, stored = find_study(open_records(home, profile, contract), contract, study, digest)
     found = stored.analyze(checked)
     if json:
         return print_json(
@@ -77,6 +108,7 @@ def adopt(
     study: StudyFile = None,
     digest: StudyDigest = "",
     home: HomeFolder = None,
+    profile: AskedProfile = None,
     *,
     write: Annotated[
         bool, flag("--write", "change the contract; default: print the patch")
@@ -89,7 +121,7 @@ def adopt(
     from perennial.study_commands.adoption import adopt_study
     from perennial.study_commands.stored import find_study
 
-    _, stored = find_study(open_home(home, contract), contract, study, digest)
+    _, stored = find_study(open_records(home, profile, contract), contract, study, digest)
     patch = adopt_study(contract, stored.plan, stored.judgement, stored.snapshot, anyway=anyway)
     print_lines(patch.lines())
     print_lines(f"# {note}" for note in patch.notes)
@@ -104,6 +136,7 @@ def report(
     study: StudyFile = None,
     digest: StudyDigest = "",
     home: HomeFolder = None,
+    profile: AskedProfile = None,
     *,
     no_open: Annotated[bool, flag("--no-open", "print the path only")] = False,
 ) -> int:
@@ -111,9 +144,22 @@ def report(
     from perennial.studies.conclusion import PAGE_NAME
     from perennial.study_commands.stored import find_study
 
-    _, stored = find_study(open_home(home, contract), contract, study, digest)
+    _, stored = find_study(open_records(home, profile, contract), contract, study, digest)
     path = stored.file(PAGE_NAME)
     print_lines([str(path)])
     if not no_open:
         webbrowser.open(path.as_uri())
     return 0
+
+
+def open_records(
+    home: Path | None, profile: Path | None, contract: Path | None = None
+) -> "ObjectStore":
+    """Open the object store with the studies: of a cluster, or of a home on this machine."""
+    from perennial.clients.object_store import open_store
+    from perennial.deployment.profile import load_profile
+
+    asked = asked_profile(profile, home)
+    if asked:
+        return open_store(load_profile(asked).stores.store_uri)
+    return open_store(open_home(home, contract).store_uri)

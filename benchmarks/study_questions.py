@@ -1,0 +1,160 @@
+"""Studies of real data whose answers are known: what each of them concludes, and its trials.
+
+    python -m benchmarks.study_questions [--trials 32] [--only NAME]
+
+A range of learning rates that ends below the good ones; a question whose answer is known (training
+for a tenth of the steps is worse); a question without an answer (AdamW's epsilon); and a contract
+whose learning rate is a thousand times too small. On flights (a table) and digits (pictures).
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import keep_page
+from perennial.contracts.toml import toml_line
+
+RATE = "training.optimizer.learning_rate"
+EXAMPLES = {"flights": 100, "digits": 60}
+"""Example → steps of a trial."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A study, and the answer that it should give.
+
+    Attributes:
+        goal: In words.
+        tables: Table of the study → its options.
+        expected: The right answer, in words.
+        steps: Of a trial; None where they vary.
+        rate: Learning rate of the contract, if not the example's.
+    """
+
+    goal: str
+    tables: dict[str, dict[str, Any]]
+    expected: str
+    steps: int | None
+    rate: float | None = None
+
+
+def questions(steps: int) -> dict[str, Question]:
+    """Return the studies of an example, given the steps of a trial."""
+    wide = {f'nuisance."{RATE}"': {"log": [1e-4, 1e-1]}}
+    return {
+        "narrow range": Question(
+            "Which learning rate?",
+            {f'nuisance."{RATE}"': {"log": [1e-5, 2e-4]}},
+            "the best trials lie at the upper end; the next range contains 2e-3",
+            steps,
+        ),
+        "known answer": Question(
+            "Does training ten times as long help?",
+            {**wide, 'scientific."training.steps"': {"choices": [steps // 10, steps]}},
+            f"{steps} steps are better than {steps // 10}",
+            None,
+        ),
+        "no difference": Question(
+            "Which epsilon of AdamW?",
+            {**wide, 'scientific."training.optimizer.epsilon"': {"choices": [1e-8, 1e-9]}},
+            "inconclusive",
+            steps,
+        ),
+        "bad contract": Question(
+            "Which learning rate?",
+            wide,
+            "adopt: the contract's 1e-6 is far too small",
+            steps,
+            rate=1e-6,
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a study concluded."""
+
+    findings: dict[str, Any]
+    judgement: dict[str, Any]
+    proposal: str
+    trials: int
+    seconds: float
+
+
+def ask(example: str, question: Question, options: dict[str, Any], home: Path) -> Answer:
+    """Run a study in a home of its own."""
+    source = Path("examples") / example
+    contract = home / "contract.toml"
+    text = (source / "contract.toml").read_text()
+    text = text.replace('uri = "data"', f'uri = "{(source / "data").resolve()}"')
+    if question.rate is not None:
+        text = re.sub(r"learning_rate = [\d.e-]+", f"learning_rate = {question.rate}", text)
+    contract.write_text(text)
+    lines = ["[study]", toml_line("goal", question.goal)]
+    if question.steps is not None:
+        options = {**options, "steps": question.steps}
+    lines += [toml_line(*each) for each in options.items()]
+    for name, table in question.tables.items():
+        lines += [f"[study.{name}]", *(toml_line(*each) for each in table.items())]
+    study = home / "question.study.toml"
+    study.write_text("\n".join(lines) + "\n")
+    started = time.perf_counter()
+    command = ["study", "run", str(contract), "--study", str(study), "--home", str(home / "home")]
+    subprocess.run([sys.executable, "-m", "perennial.cli", *command], check=True)
+    seconds = time.perf_counter() - started
+    (folder,) = (home / "home" / "store" / "studies").glob("*/*")
+    return Answer(
+        findings=json.loads((folder / "result.json").read_text()),
+        judgement=json.loads((folder / "judgement.json").read_text()),
+        proposal=(folder / "next.study.toml").read_text(),
+        trials=len(list((folder / "trials").glob("*.json"))),
+        seconds=seconds,
+    )
+
+
+def lines_of(question: Question, answer: Answer) -> list[str]:
+    """Return what a study concluded, beside what it should."""
+    ranges = [line for line in answer.proposal.splitlines() if line.startswith(("log", "choices"))]
+    return [
+        f"Expected: {question.expected}.",
+        "",
+        f"- {answer.judgement['decision']}: {answer.judgement['summary']}",
+        *(f"- {each['text']}" for each in answer.findings["boundaries"]),
+        *(f"- {each['text']}" for each in answer.judgement["answers"]),
+        f"- the next study proposes {'; '.join(ranges) or 'nothing'}",
+        f"- {answer.trials} trials in {answer.seconds:.0f} s with 2 at a time: "
+        f"{3600 * answer.trials / answer.seconds:.0f} an hour",
+    ]
+
+
+def main() -> None:
+    """Ask all questions and keep the answers as a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=32)
+    parser.add_argument("--only", default="", help="questions whose name contains this")
+    parser.add_argument("--examples", nargs="*", default=list(EXAMPLES))
+    given = parser.parse_args()
+    page = ["# Studies of questions with known answers", ""]
+    for example in given.examples:
+        steps = EXAMPLES[example]
+        for name, question in questions(steps).items():
+            if given.only not in name:
+                continue
+            options = {"trials": given.trials, "parallel": 2}
+            with tempfile.TemporaryDirectory(prefix="perennial-study-") as folder:
+                answer = ask(example, question, options, Path(folder))
+            page += [f"## {example}: {name}", "", *lines_of(question, answer), ""]
+            print("\n".join(page[page.index(f"## {example}: {name}") :]), flush=True)
+    if not given.only and len(given.examples) == len(EXAMPLES):
+        keep_page("study_questions.md", "\n".join(page))
+
+
+if __name__ == "__main__":
+    main()
