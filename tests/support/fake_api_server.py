@@ -148,7 +148,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _delete(self, plural, name, query, body):
         # Trainer 2.1 makes the pods of a TrainJob again that is deleted in the foreground.
-        wanted = "Background" if plural == "trainjobs" else "Foreground"
+        leaves_at_once = plural in ("experiments", "trainjobs")
+        wanted = "Background" if leaves_at_once else "Foreground"
         assert body["propagationPolicy"] == wanted, plural
         with self.store.lock:
             found = self.store.get(plural, name)
@@ -160,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._status(409, "Conflict", "the UID in the precondition does not match")
                 return
             self.store.deleted.append(name)
-            if plural == "trainjobs":
+            if leaves_at_once:
                 self.store.drop(plural, name)
                 self._json(200, {"kind": "Status", "status": "Success"})
                 return
