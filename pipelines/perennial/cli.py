@@ -6,12 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import webbrowser
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -36,28 +34,17 @@ from perennial.arguments import (
     refuse_both,
 )
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.user_code import (
-    ctrl_c_is_known,
-    explain,
-    format_traceback,
-    no_silent_exit,
-    user_code,
-)
 from perennial.deployment import verbs as cluster
 from perennial.first_steps.verbs import doctor, init, schema
-from perennial.known_errors import explain_error
 from perennial.registry_commands import verbs as registry
 from perennial.study_commands import verbs as studies
+from perennial.verb_errors import FAILED, Verb, refuse, report_errors
 
 if TYPE_CHECKING:
     from perennial.contract import Contract
     from perennial.runs import Home, RunRecord
     from perennial.supervisor import Launch
 
-Verb: TypeAlias = Callable[..., int]
-FAILED = 1
-BAD_INPUT = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
 CONTINUE = "run it again, without --from or --new, to continue"
 
 StartNew: TypeAlias = Annotated[bool, flag("--new", "do not continue an unfinished run")]
@@ -81,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         usage = f"{context.command_path if context else 'perennial'} --help"
-        return _refuse(PerennialError(error.format_message(), action=f"see `{usage}`"))
+        return refuse(PerennialError(error.format_message(), action=f"see `{usage}`"))
 
 
 def _print_version(is_asked: bool) -> None:
@@ -389,6 +376,7 @@ def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool =
 
     home, contract, code = launch.home, launch.contract, launch.code_digest
 
+    # Known before `execute` returns: Ctrl-C must find the run whose MLflow run is to be ended.
     chosen: list[RunRecord] = []
 
     def choose() -> "RunRecord":
@@ -514,59 +502,12 @@ VERBS: dict[str, tuple[Verb, ...]] = {
 }
 
 
-def _report_errors(verb: Verb, name: str) -> Verb:
-    """Wrap a verb: an error that people can fix becomes a message and an exit code."""
-
-    @wraps(verb)
-    def call(*args: object, **options: object) -> int:
-        try:
-            with (
-                ctrl_c_is_known(),
-                no_silent_exit(),
-                user_code(f"perennial {name}", KeyboardInterrupt),
-            ):
-                return verb(*args, **options)
-        except PerennialError as error:
-            return _refuse(error)
-        except BrokenPipeError:  # the reader, such as `head`, has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        except KeyboardInterrupt:
-            print(f"\nstopped{AFTER_STOP.get(verb, '')}", file=sys.stderr)
-            return INTERRUPTED
-        except Exception as error:
-            known = explain_error(error, options.get("home"))
-            return _refuse(known) if known else _report_defect(error)
-
-    return call
-
-
-def _report_defect(error: Exception) -> int:
-    """Print an error that Perennial should have explained, and store its traceback."""
-    descriptor, log = tempfile.mkstemp(prefix="perennial-", suffix=".txt")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(format_traceback(error))
-    print(
-        f"perennial: an unexpected error: {type(error).__name__}: {error}\n"
-        f"  log:      {log}\n"
-        "  to do:    report it, with this file: it is a defect of Perennial",
-        file=sys.stderr,
-    )
-    return FAILED
-
-
-def _refuse(error: PerennialError) -> int:
-    print(
-        "\n".join([f"perennial: {explain(error)}", *getattr(error, "__notes__", ())]),
-        file=sys.stderr,
-    )
-    return BAD_INPUT
-
-
 for heading, verbs in VERBS.items():
     for verb in verbs:
         name = verb.__name__.rstrip("_")
-        app.command(name, rich_help_panel=heading)(_report_errors(verb, name))
+        app.command(name, rich_help_panel=heading)(
+            report_errors(verb, name, AFTER_STOP.get(verb, ""))
+        )
 
 study_app = typer.Typer(
     help="Hyperparameter studies: search, judge on rows that no trial was chosen by, adopt.",
@@ -581,7 +522,7 @@ STUDY_VERBS: dict[str, Verb] = {
     "report": studies.report,
 }
 for name, verb in STUDY_VERBS.items():
-    study_app.command(name)(_report_errors(verb, f"study {name}"))
+    study_app.command(name)(report_errors(verb, f"study {name}"))
 app.add_typer(study_app, name="study", rich_help_panel="On this machine")
 
 

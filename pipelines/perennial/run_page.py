@@ -55,6 +55,7 @@ def find_run_results(home: Home, run: RunRecord) -> RunFindings:
     folder = home.folder(run.run_id)
     records = step_records(folder)
     status: RunStatus = "cancelled" if run.status == "interrupted" else run.status
+    # A killed process cannot record its end; the lock that it no longer holds shows it.
     is_killed = status == "running" and not home.is_active(run.model)
     found = find_results(records, run.model, "failed" if is_killed else status)
     go_on = "The same command continues the run after its finished steps."
@@ -77,6 +78,7 @@ def write_run_report(home: Home, run: RunRecord) -> Path:
         page = folder / "steps" / record.key / "report"
         return page.read_text() if page.is_file() else None
 
+    # Of the same model only: the run before may be of another.
     own = [each for each in home.runs() if each.model == run.model and each.created < run.created]
     links = {"Previous run": f"../{own[-1].run_id}/{REPORT_FILE}"} if own else {}
     html = stitch(

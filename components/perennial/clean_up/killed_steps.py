@@ -39,6 +39,7 @@ def complete_records(stored: StoredRun, pods: Iterable[Object], *, is_cancelled:
     for step in sorted({*known, *ended}):
         record = known.get(step) or StoredStep(step=step, status="running", began=time.time())
         view = ended.get(step)
+        # A step without a record never started; a pod that only waits may still do so.
         is_lost = step in known or (view is not None and view.phase == "Failed")
         if record.status != "running" or not is_lost:
             continue
@@ -55,6 +56,7 @@ def _killed(step: str, view: PodView | None) -> PerennialError:
             f"{step} ended before it wrote its result: its pod is gone",
             action='the machine may have been drained; press "retry" on the run in the dashboard',
         )
+    # 137 is 128 + SIGKILL, with which the kernel ends what needs more memory than it may have.
     is_memory = "OOMKilled" in view.reason or view.exit_code == 137
     return PerennialError(
         f"{step} ran out of memory: Kubernetes killed it"

@@ -28,6 +28,7 @@ def find_run_results(
 
 def started_by(stored: StoredRun, reason: str, trigger: str) -> str:
     """Return why a run was started; of a clone, of which run."""
+    # Claiming twice is harmless: the first run keeps the claim.
     marked = stored.claim_trigger(decode_parameter(trigger))
     if marked == decode_parameter(trigger):
         return reason

@@ -53,6 +53,7 @@ def clean_up_step(
             evidence=f"it has no label {KFP_RUN_LABEL}",
             action="use clean_up as the exit task of a pipeline",
         )
+    # Jobs first: they cost money, and what follows may fail.
     deleted = []
     for resource, job in training_jobs(cluster, {RUN_LABEL: run_id}):
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]

@@ -145,6 +145,7 @@ class Tracking:
         for file in sorted(found for found in folder.rglob("*") if found.is_file()):
             name = file.relative_to(folder).as_posix()
             key = "/".join(filter(None, (self._files.prefix, path, name)))
+            # Size and name decide: the content of a settled file follows from its path.
             present = store.list(key) if name in settled else []
             if StoredObject(key, file.stat().st_size) not in present:
                 store.upload(key, file)
@@ -350,6 +351,7 @@ def close_abandoned_runs(
                 if experiment in ("", found.name)
             ]
             query = f"attributes.status = 'RUNNING' and tags.`{RUN_TAG}` LIKE '%'"
+            # Only runs that Perennial opened: others in the same server are not ours to end.
             found = client.search_runs(experiments, query, max_results=MOST_CLOSED)
             for run_id in [run.info.run_id for run in found if is_over(run.data.tags)]:
                 client.set_tag(run_id, ENDED_TAG, reason)

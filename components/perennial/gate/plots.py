@@ -59,6 +59,7 @@ def confusion_counts(predictions: Floats, labels: Floats) -> tuple[Codes, Codes]
     """Return the classes shown, and rows by true class (down) and predicted class (across)."""
     truth, answers = labels.astype(np.int64), answers_of(predictions)
     classes, counts = np.unique(np.concatenate([truth, answers]), return_counts=True)
+    # Stable, so that classes of equally many rows are chosen alike in every run.
     frequent = np.sort(classes[np.argsort(-counts, kind="stable")[:SHOWN_CLASSES]])
     inside = np.isin(truth, frequent) & np.isin(answers, frequent)
     if not inside.any():
@@ -115,6 +116,7 @@ def _list_confusion(page: Page, name: str, classes: Codes, counts: Codes) -> Non
 
 def _add_residuals(page: Page, name: str, each: ScoredBatch) -> None:
     residuals = each.predictions - each.labels
+    # Bins of equally many rows: of equal width, most would be empty where predictions are skewed.
     order = np.argsort(each.predictions, kind="stable")
     parts = [part for part in np.array_split(order, RESIDUAL_BINS) if len(part)]
     places = [float(each.predictions[part].mean()) for part in parts]

@@ -132,6 +132,7 @@ def index_of_runs(rows: Sequence[Mapping[str, Any]], *, total: int, place: str) 
 
 def _shown_step(page: StepPage, longest: float) -> dict[str, Any]:
     """Return the values of the template; `share` is the part of the longest step's time."""
+    # Only the head: a page holds texts of users, which could imitate these lines further down.
     head = dict(_HEAD.findall((page.html or "")[:2000]))
     outcome, word = page.outcome, WORDS[page.outcome]
     # The page knows warnings; a failed step has failed whatever the page reports.

@@ -88,6 +88,7 @@ def find_results(
     """Return what the steps of a run found so far."""
     failed = [record for record in records if record.status == "failed"]
     cancelled = [record for record in records if record.status == "cancelled"]
+    # The step to name: where it failed or was stopped, else the newest.
     last = next(iter(failed or cancelled or records[-1:]), None)
 
     def result(kind: type[Result]) -> Result | None:
@@ -286,6 +287,7 @@ def _judged(drift: DriftReport) -> list[WindowDrift]:
 
 def _draw_drift(drift: DriftReport) -> tuple[str, str]:
     windows = _judged(drift)
+    # Files without a time column have windows in order, and no dates.
     starts = [window.start for window in windows]
     dated = all(start is not None for start in starts)
     places = [

@@ -178,6 +178,7 @@ class StoredRun:
         except ValueError:
             return trigger  # whoever reads it reports that
         request = found.get("request") if isinstance(found, dict) else None
+        # A schedule's trigger is the same for all of its runs, and names no request.
         if not isinstance(request, str):
             return trigger
         with _logged("the request that started the run"):
@@ -186,6 +187,7 @@ class StoredRun:
                 store.replace(key, self._run_id.encode(), previous=None)
             except ConflictError:
                 first = (store.read(key) or b"").decode(errors="replace")
+                # A retry of the same run finds its own claim.
                 if first != self._run_id:
                     return canonical_json({"trigger": "clone", "of_run": first, "original": found})
         return trigger

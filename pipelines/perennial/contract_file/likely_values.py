@@ -19,15 +19,18 @@ KIND_KEYS = ("type", "kind", "class", "algorithm", "name", "method", "shape", "m
 def likely_values(value: JsonValue, field: FieldInfo | None) -> Iterator[JsonValue]:
     """Yield the values that a person may have meant by one, likeliest first."""
     annotation = field.annotation if field is not None else None
+    # Unchanged first: often the name alone was wrong.
     yield value
     if isinstance(value, str):
         yield from _like_text(value.strip(), list(_words_in(annotation)))
+    # Before the numbers, of which Python counts True and False as two.
     if isinstance(value, bool):
         yield from [{}] if value else []
     elif isinstance(value, int | float):
         yield from _words_like(f"{value:g}", list(_words_in(annotation)))
         if value == int(value):
             yield int(value)
+        # 95 in the place of a share is percent.
         if _is_share(field) and 1.0 < value <= PERCENT:
             yield value / PERCENT
         if value in (0, 1):

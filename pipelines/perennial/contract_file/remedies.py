@@ -90,6 +90,7 @@ class Draft:
         after = self.mistakes_of(changed)
         places = [place for _, place in after]
         at_target = any(place[: len(target)] == target for place in places)
+        # Fewer mistakes are not enough: a line may not trade one mistake for another.
         return mistake not in places and not at_target and after <= self.mistakes
 
 
@@ -125,6 +126,7 @@ def _for_unknown_name(draft: Draft, loc: Location) -> str:
     """Return what to write for an option that does not exist, or not in this section."""
     key, value = str(loc[-1]), value_at(draft.document, loc)
     name = normal(key)
+    # From the surest meaning to the vaguest: the first line that cures the mistake is shown.
     if name in EPOCHS and "training.steps" in _paths(draft.kind):
         return _steps_of_epochs(draft, loc, value)
     if len(loc) == 1 and isinstance(value, dict) and name not in NOT_NEEDED:
@@ -149,6 +151,8 @@ def _correct_table(draft: Draft, loc: Location) -> str:
         or loc[:-1] in find_headers(draft.text)
     ):
         return ""
+    # `{ type = "SGD", lr = 0.1 }` has several wrong names in one line: curing them one by one would
+    # never give a valid table.
     values = (each for each in likely_values(table, field) if isinstance(each, dict))
     return _try_values(draft, loc, loc[:-1], values, document=draft.document)
 
@@ -169,6 +173,7 @@ def _move_option(draft: Draft, loc: Location) -> str:
         if line := _try_values(draft, loc, target, values, document=without, why=why):
             return line
         field = field_at(draft.kind, target)
+        # Sure of the name, but no value is like the one given, such as 0 workers: the default is.
         if is_sure and field is not None and not field.is_required() and field.default is not None:
             default = to_jsonable_python(field.get_default(call_default_factory=True))
             return f"{REMOVE}: {path} is {toml_value(default)} by default"
@@ -191,6 +196,7 @@ def _meanings(
         yield synonym.path, synonym.convert, synonym.why, True
     if name in NOT_NEEDED:
         return
+    # The same name in another section is likelier than one that is only spelt alike in this one.
     elsewhere = [path for path in paths if path.rpartition(".")[2] == name]
     for path in sorted(elsewhere, key=lambda path: path.count(".")):
         yield path, None, "", False
@@ -222,6 +228,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
     """Return the steps that so many epochs have; with the rows of the data where they are near."""
     if value_at(draft.document, ("training", "steps")) is not None:
         return f"{REMOVE}: training.steps is set already"
+    # Who writes `epochs` writes `batch_size` as well, which is another mistake of the same file.
     batch = _written(draft.document, "training", "global_batch_size") or 1024
     split = value_at(draft.document, ("split",))
     shares = split if isinstance(split, dict) else {}
@@ -288,6 +295,7 @@ def _for_value(draft: Draft, loc: Location, detail: ErrorDetails) -> str:
     if any(isinstance(part, int) for part in loc):  # an element: its whole list is written
         loc = loc[: next(n for n, part in enumerate(loc) if isinstance(part, int))]
     value = value_at(draft.document, loc)
+    # 0 and negative numbers are rarely meant as "the least possible".
     bounds = [context[key] for key in ("ge", "le") if key in context]
     is_near = isinstance(value, int | float) and value > 0
     field = field_at(draft.kind, loc)
@@ -344,6 +352,7 @@ def _changes_named_in(
 ) -> Iterator[tuple[tuple[Location, ...], dict[str, typing.Any] | None]]:
     """Yield changes of options that a message names: where, and the document with it."""
     document = draft.document
+    # What validators say is only where to look: each change is tried before it is proposed.
     named = [
         (target, value.strip("'\""))
         for name, value in _NAMED_VALUE.findall(message)
@@ -356,6 +365,8 @@ def _changes_named_in(
         first, second = (value_at(document, target) for target in present[:2])
         swapped = _with(document, present[0], second) or {}
         yield (present[0], present[1]), _with(swapped, present[1], first)
+    # Removing an option always cures, and loses what was meant: it is the last proposal unless the
+    # message itself names it first.
     removals = [((target,), _without(document, target)) for target in present]
     is_removed_first = "remove" in message.partition(" set ")[0]
     yield from removals if is_removed_first else []

@@ -86,6 +86,7 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
         document = _parse(text)
     except ValueError as error:
         raise ContractError(path, [_no_toml(path, text, str(error))]) from error
+    # Before validation, which would repeat such a value in full in its message.
     unusable = [
         Problem(where_in(path, text, location), found, expected, "")
         for location, found, expected in islice(_find_unusable(document), SHOWN)

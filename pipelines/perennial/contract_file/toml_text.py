@@ -58,9 +58,11 @@ def header_of(headers: Sequence[Location], path: Location) -> Location:
 def fix_line(text: str, number: int) -> tuple[int, str]:
     """Return a line's number and the text with which a file can be read beyond it; 0 if none."""
     lines = text.splitlines()
+    # What is not closed is reported at the line after it.
     for index in (number - 1, number - 2):
         if not 0 <= index < len(lines) or len(lines[index]) > LONGEST_LINE:
             continue
+        # Right is what the parser comes past: what follows may have mistakes of its own.
         for candidate in _readable_like(lines[index]):
             changed = "\n".join([*lines[:index], candidate, *lines[index + 1 :]])
             if _first_error(changed) > max(number, index + 1):

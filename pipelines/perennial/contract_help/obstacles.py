@@ -97,6 +97,7 @@ def _require_slices(slices: Sequence[str], columns: Mapping[str, str]) -> None:
 def obstacles_in_contract(contract: Contract) -> Iterator[Obstacle]:
     """Yield contradictions of options that are no mistake of either alone."""
     training, gate = contract.training, contract.gate
+    # The default may be above a small batch, and is then cut to it.
     is_own = "micro_batch_size" in training.model_fields_set
     whole = training.global_batch_size
     if is_own and training.micro_batch_size > whole:
@@ -231,6 +232,7 @@ def _newest(home: Home, model: str, pattern: str, file: str) -> Path | None:
 
 def _larger_share(snapshot: Snapshot, split: Split, wanted: int, found: int) -> Iterator[str]:
     """Yield the line with the share of rows with which a split is large enough, if one is."""
+    # The training split is what the other two leave.
     if split is Split.TRAIN or not found:
         return
     now = getattr(snapshot.split, f"{split.value}_fraction")

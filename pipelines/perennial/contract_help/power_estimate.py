@@ -59,6 +59,7 @@ def power_estimate_lines(
                 f"is better by correlates at {decisive.correlation or 0.0:.2f} from one day to the "
                 "next; judge on more days"
             )
+    # Of the earlier split only the number of blocks is known, which is all that is read here.
     measured = Blocks(np.empty(0, dtype=np.int64), earlier.test_blocks, blocks.unit)
     reach = reach_of(gate, decisive, measured, blocks)
     if reach is not None:

@@ -307,6 +307,7 @@ class DeployedModel:
         if not self.runs:
             return
         server = self.target.profile.server
+        # A list of runs has no tasks; asking for one of them gives its steps.
         run = self.target.api.run(self.runs[0].run_id)
         if not run.is_over:
             running = [step for step, state in step_states(run).items() if state == "RUNNING"]

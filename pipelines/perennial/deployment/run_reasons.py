@@ -64,6 +64,7 @@ class Waiting:
 
     def lines(self, run_id: str) -> list[str]:
         """Return a line for each pod that waits, with the reason."""
+        # Asked every few seconds: a cluster that is out of reach is stated once.
         if self._problem:
             return []
         try:

@@ -92,6 +92,7 @@ def _device() -> Finding:
 
 
 def _disk(home: Home) -> Finding:
+    # A home that does not exist yet would be made below the nearest folder that does.
     there = next(each for each in (home.path, *home.path.parents) if each.exists())
     free = shutil.disk_usage(there).free
     found = f"{free / 1e9:.1f} GB free at {there}"
@@ -125,6 +126,7 @@ def _mlflow(home: Home) -> Finding:
     if not uri:
         return Finding("MLflow", True, f"{missing.found}; the first run makes {database}")
     try:
+        # By default MLflow tries a server that does not answer for minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         open_mlflow(Environment("", uri)).search_experiments(max_results=1)

@@ -167,6 +167,7 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
         if _needs_copy(kind, data, draft):
             target = folder / "data" / f"{data.stem}.parquet"
             _refuse_existing([target])
+            # Rows are split by a hash of their ids: without any, there is nothing to split by.
             if not (draft.ids or draft.time):
                 table = table.with_row_index(ROW_ID)
                 draft.ids = [ROW_ID]
@@ -415,6 +416,7 @@ def _choose_ids(draft: Draft) -> list[str]:
 
 def _judge_feature(draft: Draft, column: Column) -> None:
     """Give a column of a table to the model, or say why not."""
+    # An identifier with few rows each is memorised, not learned.
     few_rows_each = column.distinct * ROWS_OF_A_CATEGORY > draft.rows
     if not (column.is_text or column.dtype.is_numeric() or column.dtype == pl.Boolean):
         draft.leave_out(column.name, f"{column.dtype} is neither a number nor a category")
@@ -446,6 +448,7 @@ def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:
 
 def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
     """Note the form of pictures: of lists their shape, of files of several sizes one size."""
+    # A sample: reading every picture of a large folder would take minutes.
     values = table.select(draft.features[0]).drop_nulls().head(256).collect().to_series()
     if values.dtype != pl.Binary:
         length = len(values[0])
@@ -484,6 +487,7 @@ def _needs_copy(kind: Kind, data: Path, draft: Draft) -> bool:
 
 
 def _write_parquet(table: pl.LazyFrame, target: Path) -> None:
+    # Renamed when whole: a run that begins meanwhile finds no half file.
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".tmp")
     try:

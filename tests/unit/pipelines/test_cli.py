@@ -18,7 +18,7 @@ import typer
 
 from perennial.cli import STUDY_VERBS, VERBS, app, main
 from perennial.clients.tracking import open_tracking
-from perennial.known_errors import EXTRAS, explain_error
+from perennial.verb_errors import EXTRAS, explain_error
 from ports import get_free_port
 from small_models import environment_at
 

@@ -9,7 +9,7 @@ import pytest
 
 from perennial.cli import main
 from perennial.contracts.user_code import place_in, place_of, shorten_trace, without_marks
-from perennial.known_errors import explain_error
+from perennial.verb_errors import explain_error
 
 FULL = (
     "import resource, sys; from perennial.cli import main; "

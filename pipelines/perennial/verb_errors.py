@@ -1,14 +1,30 @@
-"""Known errors: what an exception of a library, the system or a task means, and what to do."""
+"""Errors of verbs: each exception becomes a message, with what to do, and an exit code."""
 
 import errno
 import os
 import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import TypeAlias
 
 from perennial.arguments import HOME_NAME
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.contracts.user_code import place_of
+from perennial.contracts.user_code import (
+    ctrl_c_is_known,
+    explain,
+    format_traceback,
+    no_silent_exit,
+    place_of,
+    user_code,
+)
 
+Verb: TypeAlias = Callable[..., int]
+FAILED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Top-level module → the smallest extra that has it. What is missing from here is the user's own.
@@ -31,6 +47,62 @@ EXTRAS = {
     "torchao": "optimizers",
     "transformers": "transformers",
 }
+
+
+def report_errors(verb: Verb, name: str, after_stop: str = "") -> Verb:
+    """Wrap a verb: an error that people can fix becomes a message and an exit code.
+
+    Args:
+        verb: What is called.
+        name: Of the verb, for messages.
+        after_stop: What Ctrl-C leaves behind, for people.
+    """
+
+    @wraps(verb)
+    def call(*args: object, **options: object) -> int:
+        try:
+            with (
+                ctrl_c_is_known(),
+                no_silent_exit(),
+                user_code(f"perennial {name}", KeyboardInterrupt),
+            ):
+                return verb(*args, **options)
+        except PerennialError as error:
+            return refuse(error)
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except KeyboardInterrupt:
+            print(f"\nstopped{after_stop}", file=sys.stderr)
+            return INTERRUPTED
+        except Exception as error:
+            known = explain_error(error, options.get("home"))
+            return refuse(known) if known else _report_defect(error)
+
+    return call
+
+
+def _report_defect(error: Exception) -> int:
+    """Print an error that Perennial should have explained, and store its traceback."""
+    descriptor, log = tempfile.mkstemp(prefix="perennial-", suffix=".txt")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(format_traceback(error))
+    print(
+        f"perennial: an unexpected error: {type(error).__name__}: {error}\n"
+        f"  log:      {log}\n"
+        "  to do:    report it, with this file: it is a defect of Perennial",
+        file=sys.stderr,
+    )
+    return FAILED
+
+
+def refuse(error: PerennialError) -> int:
+    """Print an error that people can fix; return the exit code of bad input."""
+    print(
+        "\n".join([f"perennial: {explain(error)}", *getattr(error, "__notes__", ())]),
+        file=sys.stderr,
+    )
+    return BAD_INPUT
 
 
 def explain_error(error: Exception, home: object = None) -> PerennialError | None:
