@@ -57,6 +57,7 @@ class Contract(Section):
         """Return option → metric that it names; the task must have each of them."""
         # What selection chooses by becomes training's too: the error names where it is written.
         named = {
+            "study.metric": self.study.metric if self.study else "",
             "selection.metric": self.selection.metric,
             "training.metric": self.training.metric,
             "gate.metric": self.gate.metric,

@@ -8,6 +8,7 @@ from itertools import islice, product
 import numpy as np
 from pydantic import JsonValue
 
+from perennial.contracts.errors import PerennialError
 from perennial.studies.config import Dimension, StudySection
 from perennial.studies.pruning import evaluation_interval, rungs
 from perennial.studies.records import FOLLOWING, StudyPlan
@@ -71,6 +72,10 @@ def find_flaws(plan: StudyPlan, validate: Validate) -> list[Flaw]:
         validate: Holds values against the contract and the task.
     """
     study = plan.study
+    try:
+        space_of(plan)
+    except PerennialError as error:
+        return [Flaw((), f"{error.problem}: {error.evidence}", error.action)]
     flaws = [*_wrong_options(study), *_missing_values(plan)]
     if not flaws:
         flaws += [*_conditions(plan), *_budget(plan)]

@@ -129,11 +129,10 @@ def _for_unknown_name(draft: Draft, loc: Location) -> str:
     # From the surest meaning to the vaguest: the first line that cures the mistake is shown.
     if name in EPOCHS and "training.steps" in _paths(draft.kind):
         return _steps_of_epochs(draft, loc, value)
-    if len(loc) == 1 and isinstance(value, dict) and (name in SECTIONS or name not in NOT_NEEDED):
+    if len(loc) == 1 and isinstance(value, dict) and name not in NOT_NEEDED:
         return _for_unknown_section(draft, loc)
-    for find in (_correct_table, _move_option, _move_into_table):
-        if line := find(draft, loc):
-            return line
+    if line := _correct_table(draft, loc) or _move_option(draft, loc):
+        return line
     if name in NOT_NEEDED:
         return f"{REMOVE}: {NOT_NEEDED[name]}"
     if "model.options" in _paths(draft.kind) and (name in TASK_OPTIONS or loc[0] == "model"):
@@ -158,26 +157,6 @@ def _correct_table(draft: Draft, loc: Location) -> str:
     return _try_values(draft, loc, loc[:-1], values, document=draft.document)
 
 
-def _move_into_table(draft: Draft, loc: Location) -> str:
-    """Return the line with a key in the table beside it that knows such keys; empty if none does.
-
-    Such as a check's name, which belongs into `severities`.
-    """
-    key, value = str(loc[-1]), value_at(draft.document, loc)
-    without = _without(draft.document, loc)
-    for name, field in _fields_in(draft.kind, loc[:-1]).items():
-        target = (*loc[:-1], name, key)
-        if typing.get_origin(field.annotation) is not dict:
-            continue
-        # One that takes any key says nothing about this one.
-        anything = _with(without, (*target[:-1], f"not-{key}"), value)
-        if anything is None or draft.is_cured(anything, loc, target[:-1]):
-            continue
-        if line := _try_values(draft, loc, target, [value], document=without):
-            return line
-    return ""
-
-
 def _move_option(draft: Draft, loc: Location) -> str:
     """Return the line that sets the option which a name stands for; empty if there is none."""
     value, here = value_at(draft.document, loc), ".".join(map(str, loc[:-1]))
@@ -190,7 +169,7 @@ def _move_option(draft: Draft, loc: Location) -> str:
         if convert is not None:
             with suppress(ValueError, TypeError, ZeroDivisionError):
                 converted = convert(value, draft.document)
-        values = likely_values(converted, field_at(draft.kind, target), target[-1])
+        values = likely_values(converted, field_at(draft.kind, target))
         if line := _try_values(draft, loc, target, values, document=without, why=why):
             return line
         field = field_at(draft.kind, target)
@@ -209,7 +188,7 @@ def _meanings(
     Each with the conversion of its value, the reason, and whether it is more than resembled.
     """
     paths = _paths(draft.kind)
-    own = [f"{here}.{each}" if here else each for each in _fields_in(draft.kind, here.split("."))]
+    own = [path for path in paths if path.rpartition(".")[0] == here]
     same = [path for path in own if normal(path.rpartition(".")[2]) == name]
     yield from ((path, None, "", True) for path in same)
     synonym = find_synonym(name)
@@ -231,9 +210,7 @@ def _meanings(
 
 def _for_unknown_section(draft: Draft, loc: Location) -> str:
     """Return the header of the section that a name stands for; empty if there is none."""
-    name = normal(str(loc[0]))
-    every = _paths(draft.kind).items()
-    paths = [path for path, field in every if sections_in(field.annotation)] + ["model.options"]
+    name, paths = normal(str(loc[0])), _paths(draft.kind)
     # Also by their last name, such as `optimizer` of `training.optimizer`; outer ones count first.
     inner_first = sorted(paths, key=lambda path: "." not in path)
     sections = {path.rpartition(".")[2]: path for path in inner_first}
@@ -269,7 +246,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
         train = rows * (1.0 - held_out)
         steps = max(math.ceil(passes * train / int(str(batch))), 1)
     except (TypeError, ValueError, ZeroDivisionError):
-        return "steps = …  # epochs x training rows / global_batch_size"
+        return ""
     why = f"{passes:g} epochs of about {train:,.0f} training rows / {batch}"
     return _line(draft, {"training": {"steps": steps}}, loc, ("training", "steps"), why)
 
@@ -322,7 +299,7 @@ def _for_value(draft: Draft, loc: Location, detail: ErrorDetails) -> str:
     bounds = [context[key] for key in ("ge", "le") if key in context]
     is_near = isinstance(value, int | float) and value > 0
     field = field_at(draft.kind, loc)
-    values = [*likely_values(value, field, str(loc[-1])), *(bounds if is_near else [])]
+    values = [*likely_values(value, field), *(bounds if is_near else [])]
     if line := _try_values(draft, loc, loc, values, document=draft.document):
         return line
     if field is not None and typing.get_origin(field.annotation) is dict:
@@ -405,10 +382,7 @@ def _changes_named_in(
                 yield (target,), _with(document, target, json.loads(text.rstrip(".")))
     for quoted in re.findall(r"'([^']+)'", message):  # a column in two lists
         for target in _lists_with(document, loc, quoted):
-            found = value_at(document, target)
-            rest = [each for each in found if each != quoted]
-            if found.count(quoted) > 1:
-                rest = list(dict.fromkeys(found))
+            rest = [each for each in value_at(document, target) or [] if each != quoted]
             yield (target,), _with(document, target, rest)
     for target, renamed in _renamed_keys(document, loc, message):
         yield (target,), renamed
@@ -454,7 +428,12 @@ def _for_missing(draft: Draft, loc: Location) -> str:
     """Return a required option: as it is written under another name, else an example."""
     here = ".".join(map(str, loc[:-1]))
     section = value_at(draft.document, loc[:-1])
-    fields = _fields_in(draft.kind, loc[:-1])
+    known = field_at(draft.kind, loc[:-1]) if loc[:-1] else None
+    fields = draft.kind.model_fields if not loc[:-1] else {}
+    if known is not None:
+        fields = {
+            n: f for each in sections_in(known.annotation) for n, f in each.model_fields.items()
+        }
     for key in section if isinstance(section, dict) else ():
         if key in fields:
             continue
@@ -550,14 +529,6 @@ def _paths(kind: type[BaseModel], above: str = "") -> dict[str, FieldInfo]:
             for section in sections_in(field.annotation):
                 found = _paths(section, path) | found
     return found
-
-
-def _fields_in(kind: type[BaseModel], path: Sequence[str | int]) -> dict[str, FieldInfo]:
-    """Return the options of a section, of all its kinds; an empty path is the whole file."""
-    field = field_at(kind, path) if any(path) else None
-    sections = sections_in(field.annotation) if field is not None else []
-    sections = sections if any(path) else [kind]
-    return {name: each for one in sections for name, each in one.model_fields.items()}
 
 
 def field_at(kind: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | None:

@@ -49,17 +49,7 @@ def _warmup_share(steps: Value, document: Document) -> Value:
 
 def _chosen(key: str, **others: Value) -> Callable[[Value, Document], Value]:
     """Return how a table is chosen by a word, such as an optimizer by its name."""
-
-    def convert(value: Value, document: Document) -> Value:
-        if not isinstance(value, dict):
-            return {key: WORDS.get(plain(str(value)), str(value).lower()), **others}
-        table = dict[str, Value]()
-        for name, item in value.items():
-            synonym = find_synonym(name) or Synonym(name)
-            table[synonym.path.rpartition(".")[2]] = synonym.convert(item, document)
-        return table
-
-    return convert
+    return lambda value, _: {key: WORDS.get(plain(str(value)), str(value).lower()), **others}
 
 
 def _fixed(value: Value) -> Callable[[Value, Document], Value]:
@@ -140,8 +130,8 @@ _NAMES: dict[str, str] = {
     "training.checkpoints.keep_best": "save_total_limit save_top_k keep_checkpoints max_to_keep",
     "training.averaging.decay": "ema_decay ema_momentum",
     "split.validation_fraction": "validation_split val_split val_size val_fraction "
-    "validation_size validation_share val_ratio valid_size dev_size val valid validation dev",
-    "split.test_fraction": "test_size test_split test_ratio test_share holdout test",
+    "validation_size validation_share val_ratio valid_size dev_size",
+    "split.test_fraction": "test_size test_split test_ratio test_share holdout",
     "split.method": "split_method split_by strategy_of_split",
     "data.label": "target target_column label_column label_col y labels target_col outcome "
     "response label_name dependent_variable",
@@ -233,7 +223,6 @@ _SYNONYMS |= dict.fromkeys(
 SECTIONS: Mapping[str, str] = MappingProxyType(
     {"dataset": "data", "train": "training", "trainer": "training", "tests": "gate"}
     | {"promotion": "gate", "checks": "skeleton", "sanity": "skeleton"}
-    | dict.fromkeys(("hyperparameters", "hyperparams", "hparams", "parameters"), "training")
     | {"cluster": "resources.cluster", "options": "model.options"}
 )
 """Sections under other names."""
@@ -255,10 +244,7 @@ _NOT_NEEDED = {
     "early_stopping_rounds restore_best_weights",
     "a GPU is used where there is one": "device use_cuda cuda no_cuda accelerator use_cpu "
     "no_gpu gpu use_gpu mps use_mps_device",
-    "the training split is what validation and test leave": "train train_fraction train_size "
-    "train_split train_ratio train_share",
     "the task's `metrics` states each metric's direction": "greater_is_better mode direction "
-    "higher_is_better lower_is_better is_higher_better bigger_is_better "
     "metric_direction maximize minimize",
     "the task's `losses` is the loss": "loss loss_fn criterion loss_function objective",
     "the task's `build_model` is the model": "architecture model_type backbone network pretrained",

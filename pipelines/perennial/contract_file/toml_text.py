@@ -10,6 +10,7 @@ from pathlib import Path
 Location = tuple[str | int, ...]
 LONGEST_LINE = 500  # that is worth guessing at
 HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
+KEY_PART = re.compile(r"""\s*(?:"[^"]*"|'[^']*'|[^.]+)""")  # a dot inside quotes is a letter
 
 
 def where_in(path: Path, text: str, location: Sequence[str | int]) -> str:
@@ -43,7 +44,7 @@ def find_headers(text: str) -> list[Location]:
     """Return the headers of tables in a file, as their parts."""
     found = (HEADER.match(line) for line in text.splitlines())
     return [
-        tuple(part.strip(" \"'") for part in each[1].split("."))
+        tuple(part.strip(" \"'") for part in KEY_PART.findall(each[1]))
         for each in found
         if each and "=" not in each.string.partition("]")[0]
     ]
@@ -95,8 +96,7 @@ def _readable_like(line: str) -> Iterator[str]:
     values += [f"0{value}"] if value.startswith(".") else []
     values += [f"{value}0"] if value.endswith(".") else []
     values += [value.replace(",", "")] if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else []
-    table = re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)  # of JSON, Python or YAML
-    values += [table, re.sub(r"= *([A-Za-z_][\w.-]*)(?=\s*[,}])", r'= "\1"', table)]
+    values += [re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)]  # a table of JSON or Python
     values += [f"{value}{end}" for end in ('"', "'", "]", '"]', "}")]
     bare = value.strip("\"'“”[](){}")
     values += [json.dumps(bare)] if bare and "=" not in bare else []

@@ -29,7 +29,6 @@ def load_study(contract: Path, study: Path | None = None) -> Contract:
         PerennialError: there is no study, or the task lacks what it names.
     """
     found = load_beside_its_task(contract, with_study=True)
-    check_task(found)
     place = study or contract
     if study is not None:
         document, text = read_document(study, StudyFile, "study")
@@ -41,6 +40,7 @@ def load_study(contract: Path, study: Path | None = None) -> Contract:
             f"{contract} has no [study]",
             action="write one (`perennial options study`), or name a file: --study FILE",
         )
+    check_task(found)
     problems = list(find_problems(found, place, text))
     if problems:
         raise ContractError(place, problems)
