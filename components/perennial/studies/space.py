@@ -276,12 +276,15 @@ def read_with(
     try:
         return kind.model_validate_json(json.dumps(changed))
     except ValidationError as error:
-        refused = [_keys(changed, each["loc"]) for each in error.errors(include_url=False)]
         siblings = {option.rpartition(".")[0] for option in values}
         dropped = [
             keys
-            for keys in refused
-            if ".".join(keys) not in values and ".".join(keys[:-1]) in siblings
+            for each in error.errors(include_url=False)
+            for keys in [_keys(changed, each["loc"])]
+            # The place of an option in a table of several kinds has the kind's tag, too.
+            if len(keys) < len(each["loc"])
+            and ".".join(keys) not in values
+            and ".".join(keys[:-1]) in siblings
         ]
         if not dropped:
             raise

@@ -121,6 +121,12 @@ def test_another_kind_of_a_table_keeps_the_options_that_it_has():
     assert (optimizer.name, optimizer.momentum, optimizer.learning_rate) == ("sgd", 0.5, 3e-4)
 
 
+def test_a_kind_that_does_not_exist_is_refused_whatever_else_changes():
+    values = {"training.optimizer.name": "lion", "training.steps": 60}
+    with pytest.raises(ValueError, match="lion"):
+        read_with(TrainModelConfig, CONTRACT, values)
+
+
 def test_an_option_that_the_study_names_is_never_dropped():
     values = {"training.optimizer.name": "adamw", "training.optimizer.momentum": 0.5}
     with pytest.raises(ValueError, match="momentum"):

@@ -156,6 +156,9 @@ BAD = {
     "a choice that the contract refuses": (
         nuisance("training.precision", 'choices = ["fp32", "fp8"]'), "fp8",
     ),
+    "a choice that the contract refuses, beside other changes": (
+        nuisance("training.optimizer.name", 'choices = ["adamw", "lion"]', "steps = 60\n"), "lion",
+    ),
     "a value that the task refuses": (
         nuisance("model.options.dropout", "linear = [0.0, 2.0]"), "model.options.dropout",
     ),
