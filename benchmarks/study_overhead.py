@@ -2,11 +2,11 @@
 
     python -m benchmarks.study_overhead [--trials 16] [--by-hand 4]
 
-Both train the digits example with other learning rates, two trainings at a time, one process each.
+Both train the digits example with other learning rates, two trainings of one process at a time.
 By hand: Optuna's `optimize(n_jobs=2)` whose objective writes a contract and calls `perennial run`,
-with a home for each thread, as a home has one run of a model at a time. A study shares the snapshot,
-the sanity checks and the encoded data; `perennial run` also evaluates and registers each model. The
-overhead of a trial is its time, two of which pass at once, without the seconds of its training.
+with a home for each thread, as a home has one run of a model at a time. A study shares the
+snapshot, the sanity checks and the encoded data; `perennial run` also evaluates and registers each
+model. The overhead of a trial is its time, two of which pass at once, without its training's.
 """
 
 import argparse
@@ -150,8 +150,8 @@ def main() -> None:
             f"# Overhead of a trial ({date.today().isoformat()})", "",
             f"{platform.machine()}, {os.cpu_count()} cores (load {os.getloadavg()[0]:.0f}), Python "
             f"{platform.python_version()}; digits, {options.steps} steps, two trainings at a time "
-            "with one process each. A study's trainings include its confirmations; the steps before "
-            "the trials (snapshot, validation, sanity checks) and the verdict are paid once.",
+            "with one process each. A study's trainings include its confirmations; the steps "
+            "before them (snapshot, validation, sanity checks) and the verdict are paid once.",
             "", f"| {' | '.join(head)} |", "|---|---|---|---|---|---|", *rows,
         ]
     )  # fmt: skip
