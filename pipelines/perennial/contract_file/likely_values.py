@@ -13,16 +13,36 @@ from perennial.contract_file.synonyms import WORDS, find_synonym, normal, plain
 
 TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
 PERCENT = 100.0
+OPTION_UNITS = ("seconds", "minutes", "hours", "days", "mib", "gib")
+"""Units that names of options state."""
+TIMES = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * 86400.0),
+    **dict.fromkeys(("month", "months"), 30 * 86400.0),
+    **dict.fromkeys(("y", "year", "years"), 365 * 86400.0),
+}
+SIZES = {
+    **dict.fromkeys(("k", "kb", "ki", "kib"), 2.0**10),
+    **dict.fromkeys(("m", "mb", "mi", "mib"), 2.0**20),
+    **dict.fromkeys(("g", "gb", "gi", "gib"), 2.0**30),
+    **dict.fromkeys(("t", "tb", "ti", "tib"), 2.0**40),
+}
 KIND_KEYS = ("type", "kind", "class", "algorithm", "name", "method", "shape", "mode")
 
 
-def likely_values(value: JsonValue, field: FieldInfo | None) -> Iterator[JsonValue]:
-    """Yield the values that a person may have meant by one, likeliest first."""
+def likely_values(value: JsonValue, field: FieldInfo | None, name: str = "") -> Iterator[JsonValue]:
+    """Yield the values that a person may have meant by one, likeliest first.
+
+    The option's name states its unit, such as `max_age_days`.
+    """
     annotation = field.annotation if field is not None else None
     # Unchanged first: often the name alone was wrong.
     yield value
     if isinstance(value, str):
-        yield from _like_text(value.strip(), list(_words_in(annotation)))
+        yield from _like_text(value.strip(), list(_words_in(annotation)), name)
     # Before the numbers, of which Python counts True and False as two.
     if isinstance(value, bool):
         yield from [{}] if value else []
@@ -32,7 +52,7 @@ def likely_values(value: JsonValue, field: FieldInfo | None) -> Iterator[JsonVal
             yield int(value)
         # 95 in the place of a share is percent.
         if _is_share(field) and 1.0 < value <= PERCENT:
-            yield value / PERCENT
+            yield round(value / PERCENT, 9)
         if value in (0, 1):
             yield bool(value)
         yield str(value)
@@ -57,15 +77,17 @@ def _is_share(field: FieldInfo | None) -> bool:
     return any(limit is not None and limit <= 1.0 for limit in limits)
 
 
-def _like_text(text: str, words: Sequence[str]) -> Iterator[JsonValue]:
+def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue]:
     yield from _words_like(text, words)
     yield from [True] if text.lower() in TRUE else [False] if text.lower() in FALSE else []
-    number = re.fullmatch(r"([-+]?[\d_,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%?)\s*[A-Za-z]*", text)
-    if number is not None:
-        found = float(number[1].replace(",", "").replace("_", ""))
-        found = found / PERCENT if number[2] else found
+    number = re.fullmatch(r"[<>=≥≤]*\s*([-+]?[\d_,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%|[A-Za-z]*)", text)
+    factor = _factor_of(number[2], name) if number is not None else None
+    if number is not None and factor is not None:
+        found = float(number[1].replace(",", "").replace("_", "")) * factor
         yield from [int(found)] if found == int(found) else []
-        yield found
+        yield round(found, 9)
+    if re.fullmatch(r"[\w./-]+\.py", text):  # the class is not named
+        yield f"{text.removesuffix('.py').replace('/', '.').strip('.')}:MyTask"
     if re.fullmatch(r"[\w./-]+\.py:\w+|[\w./-]+[.:]\w+", text):  # digits.py:Digits, digits.Digits
         module, _, name = text.replace("::", ":").rpartition(":" if ":" in text else ".")
         yield f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{name}"
@@ -79,8 +101,23 @@ def _like_text(text: str, words: Sequence[str]) -> Iterator[JsonValue]:
     yield re.sub(r"^[^a-z]+|[^a-z0-9]+$", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:63]
 
 
+def _factor_of(unit: str, name: str) -> float | None:
+    """Return what turns a number in this unit into the option's own; None if they do not fit."""
+    given, parts = unit.lower(), name.split("_")
+    for units in (TIMES, SIZES):
+        own = next((units[part] for part in parts if part in OPTION_UNITS and part in units), None)
+        if own is not None and given in units:
+            return units[given] / own
+    if not given or any(part.startswith(given.removesuffix("s")) for part in parts if given[1:]):
+        return 1.0  # without a unit, or in the option's own, such as "100 steps"
+    if "cpus" in parts and unit == "m":
+        return 1e-3  # Kubernetes' thousandths of a processor
+    return {"%": 1.0 / PERCENT, "k": 1e3, "K": 1e3, "M": 1e6}.get(unit)
+
+
 def _words_like(text: str, words: Sequence[str]) -> Iterator[str]:
     """Yield the allowed words that a text may mean."""
+    text = text.rpartition(".")[2] or text  # `torch.optim.SGD`
     simple = {plain(word): word for word in words}
     if plain(text) in simple:
         yield simple[plain(text)]
@@ -122,7 +159,7 @@ def _rename_keys(value: dict[str, JsonValue], section: type[BaseModel]) -> dict[
         meant = [normal(key), synonym.path.rpartition(".")[2] if synonym else ""]
         meant += [tag_of_kind(section)] if normal(key) in KIND_KEYS else []
         name = next((each for each in meant if each in section.model_fields), key)
-        texts = _like_text(item, []) if isinstance(item, str) else iter(())
+        texts = _like_text(item, [], name) if isinstance(item, str) else iter(())
         is_number = name in section.model_fields and not [
             *_words_in(section.model_fields[name].annotation)
         ]

@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 from perennial.contract_file.likely_values import likely_values, sections_in, tag_of_kind
 from perennial.contract_file.synonyms import (
     EPOCHS,
+    LIMITS,
     NOT_NEEDED,
     SECTIONS,
     TASK_OPTIONS,
@@ -129,10 +130,11 @@ def _for_unknown_name(draft: Draft, loc: Location) -> str:
     # From the surest meaning to the vaguest: the first line that cures the mistake is shown.
     if name in EPOCHS and "training.steps" in _paths(draft.kind):
         return _steps_of_epochs(draft, loc, value)
-    if len(loc) == 1 and isinstance(value, dict) and name not in NOT_NEEDED:
+    if len(loc) == 1 and isinstance(value, dict) and (name in SECTIONS or name not in NOT_NEEDED):
         return _for_unknown_section(draft, loc)
-    if line := _correct_table(draft, loc) or _move_option(draft, loc):
-        return line
+    for find in (_correct_table, _move_option, _move_into_table):
+        if line := find(draft, loc):
+            return line
     if name in NOT_NEEDED:
         return f"{REMOVE}: {NOT_NEEDED[name]}"
     if "model.options" in _paths(draft.kind) and (name in TASK_OPTIONS or loc[0] == "model"):
@@ -157,6 +159,26 @@ def _correct_table(draft: Draft, loc: Location) -> str:
     return _try_values(draft, loc, loc[:-1], values, document=draft.document)
 
 
+def _move_into_table(draft: Draft, loc: Location) -> str:
+    """Return the line with a key in the table beside it that knows such keys; empty if none does.
+
+    Such as a check's name, which belongs into `severities`.
+    """
+    key, value = str(loc[-1]), value_at(draft.document, loc)
+    without = _without(draft.document, loc)
+    for name, field in _fields_in(draft.kind, loc[:-1]).items():
+        target = (*loc[:-1], name, key)
+        if typing.get_origin(field.annotation) is not dict:
+            continue
+        # One that takes any key says nothing about this one.
+        anything = _with(without, (*target[:-1], f"not-{key}"), value)
+        if anything is None or draft.is_cured(anything, loc, target[:-1]):
+            continue
+        if line := _try_values(draft, loc, target, [value], document=without):
+            return line
+    return ""
+
+
 def _move_option(draft: Draft, loc: Location) -> str:
     """Return the line that sets the option which a name stands for; empty if there is none."""
     value, here = value_at(draft.document, loc), ".".join(map(str, loc[:-1]))
@@ -169,13 +191,16 @@ def _move_option(draft: Draft, loc: Location) -> str:
         if convert is not None:
             with suppress(ValueError, TypeError, ZeroDivisionError):
                 converted = convert(value, draft.document)
-        values = likely_values(converted, field_at(draft.kind, target))
+        values = likely_values(converted, field_at(draft.kind, target), target[-1])
         if line := _try_values(draft, loc, target, values, document=without, why=why):
             return line
         field = field_at(draft.kind, target)
+        if not is_sure or field is None or field.is_required() or field.default is None:
+            continue
         # Sure of the name, but no value is like the one given, such as 0 workers: the default is.
-        if is_sure and field is not None and not field.is_required() and field.default is not None:
-            default = to_jsonable_python(field.get_default(call_default_factory=True))
+        default = to_jsonable_python(field.get_default(call_default_factory=True))
+        changed = _with(without, target, default)
+        if changed is not None and draft.is_cured(changed, loc, target):
             return f"{REMOVE}: {path} is {toml_value(default)} by default"
     return ""
 
@@ -188,11 +213,14 @@ def _meanings(
     Each with the conversion of its value, the reason, and whether it is more than resembled.
     """
     paths = _paths(draft.kind)
-    own = [path for path in paths if path.rpartition(".")[0] == here]
-    same = [path for path in own if normal(path.rpartition(".")[2]) == name]
+    own = [f"{here}.{each}" if here else each for each in _fields_in(draft.kind, here.split("."))]
+    meant = LIMITS.get(name, name)
+    same = [path for path in own if normal(path.rpartition(".")[2]) in (name, meant)]
     yield from ((path, None, "", True) for path in same)
     synonym = find_synonym(name)
-    if synonym is not None and synonym.path in paths:
+    # `dir` and `path` are the data's in [data] alone; elsewhere something is to be written there.
+    is_data = synonym is not None and synonym.path == "data.uri"
+    if synonym is not None and synonym.path in paths and not (is_data and here not in ("", "data")):
         yield synonym.path, synonym.convert, synonym.why, True
     if name in NOT_NEEDED:
         return
@@ -210,7 +238,9 @@ def _meanings(
 
 def _for_unknown_section(draft: Draft, loc: Location) -> str:
     """Return the header of the section that a name stands for; empty if there is none."""
-    name, paths = normal(str(loc[0])), _paths(draft.kind)
+    name = normal(str(loc[0]))
+    every = _paths(draft.kind).items()
+    paths = [path for path, field in every if sections_in(field.annotation)] + ["model.options"]
     # Also by their last name, such as `optimizer` of `training.optimizer`; outer ones count first.
     inner_first = sorted(paths, key=lambda path: "." not in path)
     sections = {path.rpartition(".")[2]: path for path in inner_first}
@@ -246,7 +276,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
         train = rows * (1.0 - held_out)
         steps = max(math.ceil(passes * train / int(str(batch))), 1)
     except (TypeError, ValueError, ZeroDivisionError):
-        return ""
+        return "steps = …  # epochs x training rows / global_batch_size"
     why = f"{passes:g} epochs of about {train:,.0f} training rows / {batch}"
     return _line(draft, {"training": {"steps": steps}}, loc, ("training", "steps"), why)
 
@@ -299,10 +329,11 @@ def _for_value(draft: Draft, loc: Location, detail: ErrorDetails) -> str:
     bounds = [context[key] for key in ("ge", "le") if key in context]
     is_near = isinstance(value, int | float) and value > 0
     field = field_at(draft.kind, loc)
-    values = [*likely_values(value, field), *(bounds if is_near else [])]
+    values = [*likely_values(value, field, str(loc[-1])), *(bounds if is_near else [])]
     if line := _try_values(draft, loc, loc, values, document=draft.document):
         return line
-    if field is not None and typing.get_origin(field.annotation) is dict:
+    is_table = field is not None and typing.get_origin(field.annotation) is dict
+    if is_table and field is not field_at(draft.kind, loc[:-1]):  # not one of its own keys
         return f"{loc[-1]} = {{ NAME = … }}"
     if field is None or field.is_required() or field.default_factory is not None:
         return PLACEHOLDERS.get(str(loc[-1]), "") if loc else ""
@@ -382,7 +413,10 @@ def _changes_named_in(
                 yield (target,), _with(document, target, json.loads(text.rstrip(".")))
     for quoted in re.findall(r"'([^']+)'", message):  # a column in two lists
         for target in _lists_with(document, loc, quoted):
-            rest = [each for each in value_at(document, target) or [] if each != quoted]
+            found = value_at(document, target)
+            rest = [each for each in found if each != quoted]
+            if found.count(quoted) > 1:
+                rest = list(dict.fromkeys(found))
             yield (target,), _with(document, target, rest)
     for target, renamed in _renamed_keys(document, loc, message):
         yield (target,), renamed
@@ -428,12 +462,7 @@ def _for_missing(draft: Draft, loc: Location) -> str:
     """Return a required option: as it is written under another name, else an example."""
     here = ".".join(map(str, loc[:-1]))
     section = value_at(draft.document, loc[:-1])
-    known = field_at(draft.kind, loc[:-1]) if loc[:-1] else None
-    fields = draft.kind.model_fields if not loc[:-1] else {}
-    if known is not None:
-        fields = {
-            n: f for each in sections_in(known.annotation) for n, f in each.model_fields.items()
-        }
+    fields = _fields_in(draft.kind, loc[:-1])
     for key in section if isinstance(section, dict) else ():
         if key in fields:
             continue
@@ -529,6 +558,14 @@ def _paths(kind: type[BaseModel], above: str = "") -> dict[str, FieldInfo]:
             for section in sections_in(field.annotation):
                 found = _paths(section, path) | found
     return found
+
+
+def _fields_in(kind: type[BaseModel], path: Sequence[str | int]) -> dict[str, FieldInfo]:
+    """Return the options of a section, of all its kinds; an empty path is the whole file."""
+    field = field_at(kind, path) if any(path) else None
+    sections = sections_in(field.annotation) if field is not None else []
+    sections = sections if any(path) else [kind]
+    return {name: each for one in sections for name, each in one.model_fields.items()}
 
 
 def field_at(kind: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | None:

@@ -47,9 +47,26 @@ def _warmup_share(steps: Value, document: Document) -> Value:
     return round(_number(steps) / _setting(document, "training", "steps", 2000), 6)
 
 
+def _final_share(rate: Value, document: Document) -> Value:
+    training = document.get("training")
+    optimizer = training.get("optimizer") if isinstance(training, dict) else None
+    whole = optimizer.get("learning_rate", 3e-4) if isinstance(optimizer, dict) else 3e-4
+    return round(_number(rate) / _number(whole), 6)
+
+
 def _chosen(key: str, **others: Value) -> Callable[[Value, Document], Value]:
     """Return how a table is chosen by a word, such as an optimizer by its name."""
-    return lambda value, _: {key: WORDS.get(plain(str(value)), str(value).lower()), **others}
+
+    def convert(value: Value, document: Document) -> Value:
+        if not isinstance(value, dict):
+            return {key: WORDS.get(plain(str(value)), str(value).lower()), **others}
+        table = dict[str, Value]()
+        for name, item in value.items():
+            synonym = find_synonym(name) or Synonym(name)
+            table[synonym.path.rpartition(".")[2]] = synonym.convert(item, document)
+        return table
+
+    return convert
 
 
 def _fixed(value: Value) -> Callable[[Value, Document], Value]:
@@ -128,15 +145,18 @@ _NAMES: dict[str, str] = {
     "training.log_every_steps": "logging_steps log_every_n_steps log_interval log_every log_freq",
     "training.checkpoints.keep_every_steps": "save_steps save_every save_interval every_n_steps",
     "training.checkpoints.keep_best": "save_total_limit save_top_k keep_checkpoints max_to_keep",
+    "training.parallelism.tensor": "tensor_parallel tensor_parallel_size tp tp_size",
+    "training.parallelism.pipeline": "pipeline_parallel pipeline_parallel_size pp pp_size",
+    "resources.cluster.budgets.running_hours": "timeout time_limit max_runtime walltime",
     "training.averaging.decay": "ema_decay ema_momentum",
     "split.validation_fraction": "validation_split val_split val_size val_fraction "
-    "validation_size validation_share val_ratio valid_size dev_size",
-    "split.test_fraction": "test_size test_split test_ratio test_share holdout",
+    "validation_size validation_share val_ratio valid_size dev_size val valid validation dev",
+    "split.test_fraction": "test_size test_split test_ratio test_share holdout test",
     "split.method": "split_method split_by strategy_of_split",
     "data.label": "target target_column label_column label_col y labels target_col outcome "
     "response label_name dependent_variable",
     "data.uri": "path data_path data_dir train_path dataset dataset_path url folder dir file "
-    "source location root train_file train_data",
+    "source location root train_file train_data files data_files",
     "data.ids": "id id_column id_col key keys primary_key row_id index index_col",
     "data.time": "timestamp time_column time_col date datetime date_column date_col ts "
     "timestamp_column event_time",
@@ -174,6 +194,10 @@ _SYNONYMS |= dict.fromkeys(
 _SYNONYMS |= dict.fromkeys(
     ("warmup_steps", "num_warmup_steps", "lr_warmup_steps"),
     Synonym(f"{_SCHEDULE}.warmup_fraction", _warmup_share, "a share of training.steps"),
+)
+_SYNONYMS |= dict.fromkeys(
+    ("min_lr", "eta_min", "lr_min", "end_lr", "final_lr"),
+    Synonym(f"{_SCHEDULE}.final_fraction", _final_share, "a share of the learning rate"),
 )
 _SYNONYMS |= dict.fromkeys(
     ("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum", "accumulation_steps"),
@@ -220,9 +244,15 @@ _SYNONYMS |= dict.fromkeys(
     Synonym("gate.confidence", lambda value, _: round(1.0 - _number(value), 6), "1 - alpha"),
 )
 
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {"minimum": "min", "maximum": "max", "regex": "matches", "pattern": "matches"}
+    | dict.fromkeys(("values", "enum", "isin", "choices", "categories"), "allowed")
+)
+"""Names of a column's limits in `expectations.columns`."""
 SECTIONS: Mapping[str, str] = MappingProxyType(
     {"dataset": "data", "train": "training", "trainer": "training", "tests": "gate"}
     | {"promotion": "gate", "checks": "skeleton", "sanity": "skeleton"}
+    | dict.fromkeys(("hyperparameters", "hyperparams", "hparams", "parameters"), "training")
     | {"cluster": "resources.cluster", "options": "model.options"}
 )
 """Sections under other names."""
@@ -233,7 +263,8 @@ EPOCHS = frozenset(
 _OF_TASKS = (
     "dropout hidden hidden_size hidden_sizes hidden_dim layers num_layers n_layers width depth "
     "embedding_dim embed_dim d_model num_heads n_heads heads vocab_size max_length num_classes "
-    "n_classes activation channels kernel_size image_size"
+    "n_classes activation channels kernel_size image_size categorical categorical_features "
+    "cat_features"
 )
 TASK_OPTIONS = frozenset(_OF_TASKS.split())
 """Names of options that only a task can have."""
@@ -244,7 +275,10 @@ _NOT_NEEDED = {
     "early_stopping_rounds restore_best_weights",
     "a GPU is used where there is one": "device use_cuda cuda no_cuda accelerator use_cpu "
     "no_gpu gpu use_gpu mps use_mps_device",
+    "the training split is what validation and test leave": "train train_fraction train_size "
+    "train_split train_ratio train_share",
     "the task's `metrics` states each metric's direction": "greater_is_better mode direction "
+    "higher_is_better lower_is_better is_higher_better bigger_is_better "
     "metric_direction maximize minimize",
     "the task's `losses` is the loss": "loss loss_fn criterion loss_function objective",
     "the task's `build_model` is the model": "architecture model_type backbone network pretrained",
@@ -262,7 +296,7 @@ _NOT_NEEDED = {
     "training.steps alone sets the length": "steps_per_epoch initial_epoch limit_train_batches "
     "max_time min_epochs min_steps",
     "threads load the data: training.loading.workers": "use_multiprocessing persistent_workers",
-    '[skeleton.severities] switches checks off: NAME = "off"': "skip skip_checks disable",
+    '[skeleton.severities] switches checks off: NAME = "off"': "skip skip_checks disable waive",
     "the task's `scoring_rows` is the batch of an evaluation": "eval_batch_size "
     "per_device_eval_batch_size val_batch_size test_batch_size",
 }

@@ -96,7 +96,8 @@ def _readable_like(line: str) -> Iterator[str]:
     values += [f"0{value}"] if value.startswith(".") else []
     values += [f"{value}0"] if value.endswith(".") else []
     values += [value.replace(",", "")] if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else []
-    values += [re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)]  # a table of JSON or Python
+    table = re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)  # of JSON, Python or YAML
+    values += [table, re.sub(r"= *([A-Za-z_][\w.-]*)(?=\s*[,}])", r'= "\1"', table)]
     values += [f"{value}{end}" for end in ('"', "'", "]", '"]', "}")]
     bare = value.strip("\"'“”[](){}")
     values += [json.dumps(bare)] if bare and "=" not in bare else []

@@ -102,6 +102,45 @@ MISTAKES = {
         training('optimizer = { name = "lion" }'), 'optimizer = { name = "adamw" }  # the default',
     ),
     "a severity": (section("skeleton", 'severities = { few_rows = "ignore" }'), 'severities = { few_rows = "off" }'),
+    "thousands by a letter": (training('steps = "10k"'), "steps = 10000"),
+    "weeks where days are asked": (section("triggers", 'max_age = "2 weeks"'), "max_age_days = 14"),
+    "hours in words": (section("resources.cluster.budgets", 'queued_hours = "90 minutes"'), "queued_hours = 1.5"),
+    "mebibytes": (section("resources.cluster", 'memory = "512Mi"'), "memory_gib_per_process = 0.5"),
+    "an optimizer's class": (training('optimizer = { name = "torch.optim.SGD" }'), 'optimizer = { name = "sgd" }'),
+    "a schedule in another form": (
+        training('scheduler = { type = "cosine", warmup_steps = 100 }'),
+        'schedule = { shape = "cosine", warmup_fraction = 0.05 }',
+    ),
+    "shares by the splits' names": (section("split", "val = 0.1"), "validation_fraction = 0.1"),
+    "the training split's share": (
+        section("split", "train = 0.7"), f"{REMOVE}: the training split is what validation and test leave",
+    ),
+    "a limit of a column": (section("expectations.columns.x", "minimum = 0"), "min = 0"),
+    "a check among the options": (section("skeleton", 'few_rows = "off"'), 'severities = { few_rows = "off" }'),
+    "hyperparameters": (section("hyperparameters", "steps = 600"), "[training]"),
+    "a column twice": (replaced("[data]", '[data]\nfeatures = ["x", "x"]'), 'features = ["x"]'),
+    "a table of YAML": (
+        training("optimizer: {name: sgd, learning_rate: 0.1}"), 'optimizer = {name = "sgd", learning_rate = 0.1}',
+    ),
+    "the metric's direction": (
+        section("gate", "higher_is_better = true"), f"{REMOVE}: the task's `metrics` states each metric's direction",
+    ),
+    "thousandths of a processor": (
+        section("resources.cluster", 'cpus_per_process = "500m"'), "cpus_per_process = 0.5",
+    ),
+    "a comparison as a value": (section("gate", 'required = { roc_auc = ">0.8" }'), "required = { roc_auc = 0.8 }"),
+    "a task's file": (
+        replaced('"perennial.tasks.tabular:TabularClassification"', '"tasks/mine.py"'), 'task = "tasks.mine:MyTask"',
+    ),
+    "an expression for a column": (section("expectations.columns.x", 'regex = "a+"'), 'matches = "a+"'),
+    "the last learning rate": (
+        training("min_lr = 3e-5"), "schedule = { final_fraction = 0.1 }  # a share of the learning rate",
+    ),
+    "a folder for checkpoints": (training('checkpoints = { dir = "c" }'), f"{REMOVE}: there is no such option"),
+    "momentum of another optimizer": (
+        training('optimizer = { name = "adamw", momentum = 0.9 }'), f"{REMOVE}: there is no such option",
+    ),
+    "a time limit": (section("resources.cluster", 'timeout = "90 min"'), "budgets = { running_hours = 1.5 }"),
     "Python's None": (training("seed = None"), "# seed is not set"),
     "a comment of C": (training("steps = 600 // all"), "steps = 600"),
     "YAML's colon": (training("steps: 600"), "steps = 600"),
