@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from perennial.contracts.artifact import Artifact
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.training import Direction, EvaluationPoint
 from perennial.studies.config import StudySection
 
@@ -47,9 +47,15 @@ class StudyPlan(Artifact):
 
     @cached_property
     def study_digest(self) -> str:
-        """Return the digest that names the study."""
+        """Return the digest that names the study.
+
+        Options at their defaults do not enter it, so that a later version, which has more of them,
+        finds a stored study again.
+        """
         study = self.study.model_copy(update={"goal": ""})
-        return self.model_copy(update={"study": study}).digest()
+        named = self.model_copy(update={"study": study})
+        text = canonical_json(named.model_dump(mode="json", exclude_defaults=True))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def prefix(self) -> str:

@@ -100,6 +100,7 @@ def find_study(
         for key in keys
         if key.endswith(f"/{StudyPlan.file_name}")
         and (plan := read_record(StudyPlan, store, key)) is not None
+        and key.startswith(f"{plan.prefix}/")  # else of a version that named studies otherwise
     ]
     fitting = [plan for plan in plans if plan.study_digest.startswith(digest)]
     if contract.study is not None and not digest:
@@ -107,7 +108,11 @@ def find_study(
         fitting = [plan for plan in fitting if _question(plan.study) == asked]
     if len(fitting) == 1:
         return contract, StoredStudy(store, fitting[0])
-    known = [f"{plan.study_digest[:16]} ({plan.study.goal})" for plan in fitting or plans]
+    known = [
+        f"{plan.study_digest[:16]} ({plan.study.goal}; data {plan.snapshot[:8]}, code "
+        f"{plan.code[:8]})"
+        for plan in fitting or plans
+    ]
     many = "several studies" if fitting else "no such study"
     raise PerennialError(
         f"{many} of {model} in {store.uri}",
