@@ -259,8 +259,7 @@ def study_run(
 
     refuse_both("--new", "--from", new, start_at)
     checked = load_study(contract, study)
-    if checked.study is not None:
-        print_lines(f"note: {warning}" for warning in design_warnings(checked.study))
+    print_lines(f"note: {warning}" for warning in design_warnings(checked))
     launch = Launch(open_home(home, contract), checked, contract.resolve().parent)
     return _execute(launch, "hyperparameter_study", start_at, new=new)
 

@@ -142,7 +142,10 @@ class StudyStore:
 
         def renew() -> None:
             while not is_over.wait(RENEW_SECONDS):
-                self.renew()
+                try:
+                    self.renew()
+                except PerennialError as error:  # the trials themselves wait for the store
+                    logger.warning("claims cannot be renewed at present: %s", error)
 
         thread = threading.Thread(target=renew, name="claims", daemon=True)
         thread.start()

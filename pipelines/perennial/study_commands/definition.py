@@ -1,5 +1,6 @@
 """Definition of a study: from the contract or a file beside it, checked before any trial."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -106,10 +107,21 @@ def _draft(contract: Contract) -> tuple[StudyPlan, Callable[[Mapping[str, JsonVa
     return plan, validate
 
 
-def design_warnings(study: StudySection) -> list[str]:
-    """Return what is allowed, and rarely what is wanted."""
+def design_warnings(contract: Contract) -> list[str]:
+    """Return what a contract's study may do, and what is rarely wanted."""
+    study, resources = contract.study, contract.resources
+    if study is None:
+        return []
     free = [name for name, each in study.dimensions.items() if each.same_as is None]
     warnings = []
+    threads = study.parallel * resources.num_processes * resources.threads_per_process
+    cores = os.cpu_count() or 1
+    if threads > cores:
+        warnings.append(
+            f"{study.parallel} trials at a time of {resources.num_processes} processes need "
+            f"{threads} cores, and this machine has {cores}: lower study.parallel or "
+            "resources.num_processes"
+        )
     if study.sampler == "grid" and len(free) > 1:
         warnings.append(
             "a grid tries each value of a hyperparameter again and again beside values of others "

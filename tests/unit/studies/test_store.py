@@ -9,10 +9,18 @@ from perennial.studies import store as module
 from perennial.studies.store import StudyStore
 
 
+@pytest.fixture(params=["folder", "s3"])
+def place(request, tmp_path):
+    """Return the address of an object store."""
+    if request.param == "folder":
+        return str(tmp_path)
+    return f"{request.getfixturevalue('bucket')}/{tmp_path.name.lower()}"
+
+
 @pytest.fixture
-def workers(tmp_path):
+def workers(place):
     plan = made_up_plan()
-    return [StudyStore(open_store(str(tmp_path)), plan, owner) for owner in ("one", "two")]
+    return [StudyStore(open_store(place), plan, owner) for owner in ("one", "two")]
 
 
 def test_a_trial_is_claimed_by_one_worker(workers):
@@ -52,9 +60,9 @@ def test_a_claim_that_is_renewed_is_kept_and_a_stale_one_taken_over(workers, mon
     assert not one.claim(3)
 
 
-def test_the_next_attempt_of_a_worker_takes_its_claims_over(workers, tmp_path):
+def test_the_next_attempt_of_a_worker_takes_its_claims_over(workers, place):
     assert workers[0].claim(3)
-    again = StudyStore(open_store(str(tmp_path)), workers[0].plan, "one")
+    again = StudyStore(open_store(place), workers[0].plan, "one")
     assert again.claim(3)
 
 
@@ -65,10 +73,9 @@ def test_a_stage_is_cut_short_once(workers):
     assert two.end_of("explore") == 7
 
 
-def test_a_damaged_record_is_named(workers, tmp_path):
+def test_a_damaged_record_is_named(workers, place):
     one, _ = workers
-    (tmp_path / one.plan.prefix / "trials").mkdir(parents=True)
-    (tmp_path / one.plan.prefix / "trials" / "0003.json").write_text("{")
+    open_store(place).write(f"{one.plan.prefix}/trials/0003.json", b"{")
     with pytest.raises(PerennialError, match=r"0003.json cannot be read") as caught:
         one.trial(3)
     assert "delete it" in caught.value.action

@@ -226,8 +226,14 @@ def test_a_training_does_not_depend_on_the_study(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_rarely_wanted_is_said(load, study, expected):
-    warnings = design_warnings(load(study).study)
+    warnings = design_warnings(load(f"[resources]\nnum_processes = 1\n{study}"))
     assert (expected in "".join(warnings)) if expected else warnings == []
+
+
+def test_more_processes_than_cores_are_noticed(load, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    (warning,) = design_warnings(load(GOAL + RATES))
+    assert "2 trials at a time of 2 processes need 4 cores, and this machine has 3" in warning
 
 
 def test_check_holds_the_study_against_the_contract_too(tmp_path, capsys):
