@@ -322,7 +322,7 @@ def _add_trials(page: Page, search: Search) -> None:
         [
             (
                 trial.number,
-                trial.stage,
+                f"{trial.stage}, by {trial.source}" if trial.source else trial.stage,
                 trial.state,
                 trial.value,
                 *(shown_value(trial.values.get(option)) for option in options),

@@ -46,6 +46,15 @@ def test_overfitting_is_diagnosed_for_the_training_that_shows_it():
     assert any("overfitting" in text for each in found.curves for text in each.findings)
 
 
+def test_few_evaluations_advise_nothing():
+    trial = made_trial(0, {RATE: 0.01}, [0.5])
+    training = trial.trainings[0].model_copy(update={"evaluations": curve([0.1, 0.3, 0.5])})
+    trials = [trial.model_copy(update={"trainings": (training,)})]
+    found = advise_length(Search.of(made_plan(), trials))
+    assert found.advice == "unknown"
+    assert "3 evaluations are too few" in found.text
+
+
 def test_without_curves_nothing_is_advised():
     trials = [made_trial(0, {RATE: 0.01}, [0.5])]
     found = advise_length(Search.of(made_plan(), trials))
