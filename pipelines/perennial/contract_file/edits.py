@@ -21,7 +21,7 @@ KEY = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 
 def change_options(text: str, values: Mapping[str, JsonValue]) -> str:
-    """Return a file with other values of some options, by their dotted names.
+    """Return a file with other values of some options, by their dotted names; None removes one.
 
     Raises:
         PerennialError: the file's form is none that can be changed in place.
@@ -64,6 +64,9 @@ def _candidates(text: str, keys: Keys, value: JsonValue) -> Iterator[str]:
         if ended is None:
             continue
         stop, rest, old = ended
+        if value is None and here == keys:
+            yield "".join([*lines[:number], *lines[stop + 1 :]])
+            return
         new = value if here == keys else _with(old, keys[len(here) :], value)
         written = f"{line[: match.end()]} {toml_value(new)}{rest}"
         yield "".join([*lines[:number], written, *lines[stop + 1 :]])
@@ -121,6 +124,8 @@ def _with(
 ) -> dict[str, JsonValue]:
     first, *rest = keys
     inner = document.get(first, {})
+    if not rest and value is None:
+        return {name: found for name, found in document.items() if name != first}
     if not rest:
         return {**document, first: value}
     if not isinstance(inner, dict):

@@ -1,7 +1,8 @@
 """Adoption: write a study's winning values into its contract, as a patch that people review."""
 
 import difflib
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from perennial.register_model.config import AdoptedStudy
 from perennial.studies.findings import StudyJudgement
 from perennial.studies.planning import baseline_of, trial_document
 from perennial.studies.records import StudyPlan
-from perennial.studies.space import canonical, option_value
+from perennial.studies.space import canonical, option_value, read_with
 from perennial.training_jobs.config import TrainModelConfig
 
 OPTION = "registry.study"
@@ -96,7 +97,8 @@ def adopt_study(
     after = change_options(before, changes) if changes else before
     if changes:
         found = adopted.model_copy(update={"options": tuple(changes)})
-        after = change_options(after, {OPTION: found.model_dump(mode="json")})
+        left_over = dict.fromkeys(_left_over(contract, after, changes))
+        after = change_options(after, {**left_over, OPTION: found.model_dump(mode="json")})
         _require_readable(path, after)
     return Patch(path, before, after, tuple(_notes(contract, plan, changes)))
 
@@ -159,6 +161,16 @@ def _current_values(contract: Contract, plan: StudyPlan) -> dict[str, JsonValue]
         if is_known:
             found[option] = value
     return found
+
+
+def _left_over(contract: Contract, text: str, changes: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Yield written options that the new values' kind of table lacks, as another optimizer does."""
+    meant = read_with(Contract, contract.model_dump(mode="json"), changes).model_dump(mode="json")
+    written = tomllib.loads(text)
+    for table in dict.fromkeys(option.rpartition(".")[0] for option in changes):
+        there, wanted = option_value(written, table)[1], option_value(meant, table)[1]
+        if isinstance(there, dict) and isinstance(wanted, dict) and table != "model.options":
+            yield from (f"{table}.{name}" for name in there if name not in wanted)
 
 
 def _require_readable(path: Path, text: str) -> None:

@@ -74,6 +74,16 @@ def test_a_value_of_several_lines_is_replaced_whole():
     assert "betas = [0.8, 0.9]\n" in after
 
 
+def test_an_option_is_removed():
+    text = "[training]\nsteps = 3 # few\nbetas = [\n  0.9,\n]\nseed = 1\n"
+    assert (
+        change_options(text, {"training.betas": None}) == "[training]\nsteps = 3 # few\nseed = 1\n"
+    )
+    inline = "optimizer = { learning_rate = 1e-3, betas = [0.9, 0.99] }\n"
+    after = change_options(inline, {"optimizer.betas": None})
+    assert after == "optimizer = { learning_rate = 0.001 }\n"
+
+
 def test_dotted_and_quoted_keys_are_found():
     text = '[training]\noptimizer.learning_rate = 1e-3 # a\n"steps" = 3\n'
     after = change_options(text, {"training.optimizer.learning_rate": 0.1, "training.steps": 4})

@@ -188,6 +188,16 @@ def test_adopting_twice_changes_nothing_more(contract, plan, snapshot):
     assert list(adopted(contract, plan, snapshot).lines()) == []
 
 
+def test_options_that_another_optimizer_lacks_are_removed(contract, plan, snapshot):
+    written = "optimizer = { learning_rate = 1e-3, betas = [0.9, 0.95] }"
+    contract.write_text(CONTRACT.replace("optimizer = { learning_rate = 1e-3 }", written))
+    values = {RATE: 0.1, "training.optimizer.name": "sgd", "training.optimizer.momentum": 0.9}
+    patch = adopted(contract, plan, snapshot, values=values)
+    assert (
+        'optimizer = { learning_rate = 0.1, name = "sgd", momentum = 0.9 } # found' in patch.after
+    )
+
+
 def test_fixed_values_are_adopted_with_the_others(contract, plan, snapshot):
     study = plan.study.model_copy(update={"fixed": {"training.seed": 7}})
     patch = adopted(contract, plan.model_copy(update={"study": study}), snapshot)
