@@ -1,5 +1,6 @@
 """A study that is killed, wherever and however often, has the same trials and the same verdict."""
 
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from killing import descendants, no_process_is_left, wait_for
+from perennial.runs import FLOW, Home, step_records
 from perennial.studies.records import Trial
 
 STUDY = """
@@ -25,7 +27,7 @@ log = [1e-4, 1e-1]
 [study.exploit]
 trials = 2
 """
-pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
+pytestmark = pytest.mark.timeout(900)
 
 
 def start(project: Path, home: Path) -> subprocess.Popen[bytes]:
@@ -79,12 +81,14 @@ def undisturbed(tmp_path_factory):
     return make
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_study_killed_at_any_moment_has_the_same_trials(project, tmp_path, undisturbed, attempt):
     home, chance = tmp_path / "home", random.Random(attempt)
     for _ in range(5):
         process = start(project, home)
-        time.sleep(chance.uniform(2.0, 25.0))
+        wait_for(home, "step_started", "snapshot_data", process)
+        time.sleep(chance.uniform(0.0, 25.0))
         victims = [process.pid, *descendants(process.pid)]
         with_children = chance.choice([victims, [chance.choice(victims)]])
         for victim in with_children:
@@ -110,4 +114,20 @@ def test_two_commands_at_once_run_one_study(project, tmp_path):
     first.communicate()
     assert first.returncode == 0
     trials, _ = records(home)
-    assert len(list((home / "store" / "training").iterdir())) == len(trials)
+    assert len(list((home / "store" / "training").iterdir())) == len(trials) == 9 + 6
+    assert [trial.stage for trial in trials].count("exploit") == 2
+    (run,) = Home(home).runs()
+    steps = step_records(home / "runs" / run.run_id)
+    assert [(step.step, step.status) for step in steps] == [
+        (name, "finished") for name in FLOW["hyperparameter_study"]
+    ]
+    (study,) = json.loads(perennial("study", "status", "--home", home, "--json"))
+    assert study["goal"] == "Which learning rate?"
+    assert study["planned"] == 9
+    assert sum(study["trials"].values()) == 15
+    assert "of 9 (" in perennial("study", "status", "clicks", "--home", home)
+
+
+def perennial(*arguments) -> str:
+    command = [sys.executable, "-m", "perennial.cli", *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
