@@ -20,14 +20,14 @@ def finalists(plan: StudyPlan, trials: Sequence[Trial]) -> tuple[int, ...]:
     chosen = best_by_value(search)
     wanted = {number for numbers in chosen.values() for number in numbers.values()}
     rest = [trial.number for trial in search.ranked if trial.number in wanted]
-    return tuple(dict.fromkeys([*found, *(each for each in rest if each)]))[:MOST]
+    return tuple(dict.fromkeys([*found, *rest]))[:MOST]
 
 
 def best_by_value(search: Search) -> dict[str, dict[str, int]]:
     """Return scientific option → value → number of the best trial that has it.
 
     Only hyperparameters of few values: those of a range cannot be confirmed one by one. The
-    baseline may be the best of its values.
+    baseline stands for none: its other values may lie outside of what was searched for all.
     """
     found: dict[str, dict[str, int]] = {}
     for option in search.plan.study.scientific:
@@ -35,7 +35,7 @@ def best_by_value(search: Search) -> dict[str, dict[str, int]]:
             continue
         best: dict[str, int] = {}
         for trial in search.ranked:
-            if option in trial.values:
+            if trial.number and option in trial.values:
                 best.setdefault(shown_value(trial.values[option]), trial.number)
         found[option] = best
     return found

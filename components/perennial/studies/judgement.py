@@ -84,16 +84,16 @@ def judge_study(
     Raises:
         PerennialError: a confirmation's training or checkpoint is gone, or labels differ.
     """
-    confirmed = _confirmations(plan, trials)
+    confirmed = confirmations_of(plan, trials)
     if BASELINE not in confirmed or len(confirmed) < 2:
         missing = "the baseline" if BASELINE not in confirmed else "a finalist"
         return _nothing_judged(plan, f"{missing} has fewer than two confirmations")
     dataset = Dataset(Snapshot.read(snapshot))
-    judged = _measure(plan, confirmed, dataset, store, gate.resamples)
+    judged = measure_confirmations(plan, confirmed, dataset, store, gate.resamples)
     return decide_study(plan, trials, judged, _too_small(gate, judged))
 
 
-def _confirmations(plan: StudyPlan, trials: Sequence[Trial]) -> dict[int, list[Trial]]:
+def confirmations_of(plan: StudyPlan, trials: Sequence[Trial]) -> dict[int, list[Trial]]:
     """Return candidate → its confirmations, where two or more can be measured."""
     wanted = (BASELINE, *finalists(plan, trials))
     found: dict[int, list[Trial]] = {number: [] for number in wanted}
@@ -252,7 +252,7 @@ def _nothing_judged(plan: StudyPlan, why: str) -> StudyJudgement:
     )
 
 
-def _measure(
+def measure_confirmations(
     plan: StudyPlan,
     confirmed: Mapping[int, list[Trial]],
     dataset: Dataset,

@@ -73,7 +73,7 @@ def _budget(
 ) -> dict[str, object]:
     """Return the budget's changes: trials, seeds, steps and confirmations."""
     changes: dict[str, object] = {}
-    if more := findings.good_points.more_trials:
+    if (more := findings.good_points.more_trials) and not findings.boundaries:
         changes["trials"] = min(study.trials + more, 2 * study.trials)
         reasons.append(findings.good_points.text)
     noise = findings.noise

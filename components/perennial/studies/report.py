@@ -44,7 +44,7 @@ def write_page(
             f"test {judgement.unit}s": judgement.test_blocks,
         }
     )
-    _add_answers(page, judgement)
+    _add_answers(page, judgement, findings)
     _add_judgement(page, judgement, findings)
     _add_advice(page, findings, next_study)
     _add_space(page, search, findings)
@@ -56,9 +56,15 @@ def write_page(
     page.write(path)
 
 
-def _add_answers(page: Page, judgement: StudyJudgement) -> None:
+def _add_answers(page: Page, judgement: StudyJudgement, findings: StudyFindings) -> None:
     for answer in judgement.answers:
         page.text(answer.text + ".")
+    if judgement.answers and findings.boundaries:
+        names = ", ".join(each.option for each in findings.boundaries)
+        page.text(
+            f"The best trials lie at the end of a range ({names}): these answers hold within the "
+            "ranges that were searched."
+        )
 
 
 def _add_judgement(page: Page, judgement: StudyJudgement, findings: StudyFindings) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from made_confirmations import made_candidates, made_rows
+from benchmarks.study_decisions import Spread, made_candidates, made_rows
 from perennial.studies.analysis.confirmation import (
     compare_candidates,
     difference_of,
@@ -16,8 +16,10 @@ from perennial.studies.analysis.confirmation import (
 ROWS = made_rows(40)
 
 
-def compared(true, seed=0, least=0.0, rows=ROWS, **more):
-    baseline, *rivals = made_candidates(true, rows, np.random.default_rng(seed), **more)
+def compared(true, seed=0, least=0.0, rows=ROWS, seeds=3, **spread):
+    baseline, *rivals = made_candidates(
+        true, rows, np.random.default_rng(seed), seeds=seeds, spread=Spread(**spread)
+    )
     pairs = [(rival, baseline) for rival in rivals]
     return compare_candidates(pairs, rows, sign=1.0, confidence=0.95, least=least)
 
@@ -69,7 +71,9 @@ def test_more_seeds_and_more_rows_narrow_the_interval():
 
 
 def test_rows_limit_what_seeds_can_settle():
-    baseline, rival = made_candidates([0, 0], ROWS, np.random.default_rng(0), between_blocks=5.0)
+    baseline, rival = made_candidates(
+        [0, 0], ROWS, np.random.default_rng(0), spread=Spread(between_blocks=5.0)
+    )
     difference = difference_of(rival, baseline, ROWS, 1.0)
     assert difference.confirmations_for(0.1, 0.95, 3) is None
     assert difference.confirmations_for(100.0, 0.95, 3) == 3
@@ -99,8 +103,10 @@ def test_a_single_block_has_no_interval():
 
 def test_two_seeds_that_err_on_different_rows_are_not_counted_twice():
     """Most of the difference between seeds on one test split is the split's."""
-    alone = {"between_seeds": 0.0, "between_blocks": 0.0, "within": 3.0, "seeds": 20}
-    baseline, rival = made_candidates([0, 0], ROWS, np.random.default_rng(0), **alone)
+    alone = Spread(between_seeds=0.0, between_blocks=0.0, within=3.0)
+    baseline, rival = made_candidates(
+        [0, 0], ROWS, np.random.default_rng(0), seeds=20, spread=alone
+    )
     difference = difference_of(rival, baseline, ROWS, 1.0)
     true = 3.0 * np.sqrt(2 / 20 / 40)
     assert difference.error == pytest.approx(true, rel=0.25)
@@ -119,8 +125,7 @@ def test_intervals_of_three_finalists_hold_together(between_seeds, within):
             [0.0, 0.0, 0.0, 0.0],
             ROWS,
             generator,
-            between_seeds=between_seeds,
-            within=within,
+            spread=Spread(between_seeds=between_seeds, within=within),
         )
         pairs = [(rival, baseline) for rival in rivals]
         found = compare_candidates(pairs, ROWS, sign=1.0, confidence=0.95)

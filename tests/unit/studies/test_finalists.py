@@ -22,7 +22,8 @@ def test_the_best_trial_comes_first_then_the_best_of_each_scientific_value():
 
 def test_the_baseline_is_never_a_finalist_even_if_it_is_the_best():
     trials = trials_of(("relu", 0.90), ("gelu", 0.80), ("relu", 0.75))
-    assert finalists(made_plan(scientific=CHOICES), trials) == (1,)
+    assert finalists(made_plan(scientific=CHOICES), trials) == (1, 2)
+    assert finalists(made_plan(), trials) == (1,)
 
 
 def test_a_minimized_metric_has_the_smallest_value_first():

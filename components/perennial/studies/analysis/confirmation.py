@@ -7,8 +7,9 @@ candidates cannot have used them, so a plain interval of them holds, as after an
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.special import stdtrit
 
@@ -102,13 +103,26 @@ class Difference:
 
     @property
     def degrees(self) -> float:
-        """Return the degrees of freedom of the error (Satterthwaite, 1946)."""
+        """Return the degrees of freedom of the error (Satterthwaite, 1946).
+
+        The seeds' variances count as far as the error has them: a rule chosen by simulation
+        (benchmarks/results/study_decisions.md).
+        """
         if not self.error or not math.isfinite(self.error):
             return self.data.degrees
+        whole = sum(variance for variance, _ in self.seed)
+        share = self.seed_part / whole if whole else 0.0
         parts = [self.data.error**4 / self.data.degrees]
-        if self.seed_part:
-            parts += [variance**2 / degrees for variance, degrees in self.seed if degrees]
+        parts += [share * variance**2 / degrees for variance, degrees in self.seed if degrees]
         return max(self.error**4 / sum(parts), 1.0) if sum(parts) else self.data.degrees
+
+    def with_confirmations(self, count: int, seeds: int) -> "Difference":
+        """Return what is to be expected of another number of confirmations per candidate."""
+        share = seeds / count
+        lasting = max(self.data.error**2 - self.sampled, 0.0)
+        error = math.sqrt(lasting + self.sampled * share)
+        seed = tuple((variance * share, count - 1.0) for variance, _ in self.seed)
+        return Difference(replace(self.data, error=error), seed, self.sampled * share)
 
     def interval(self, confidence: float) -> Interval | None:
         """Return the two-sided interval; None where the test rows or seeds are too few for one."""
@@ -127,15 +141,15 @@ class Difference:
         """
         if difference <= 0.0 or not math.isfinite(self.error):
             return None
-        lasting = max(self.data.error**2 - self.sampled, 0.0)
-        fading = (self.sampled + self.seed_part) * seeds
-        for count in range(max(seeds, 2), MOST_CONFIRMATIONS):
-            variance = lasting + fading / count
-            degrees = self.data.degrees + 2.0 * (count - 1)
-            quantile = float(stdtrit(degrees, (1.0 + confidence) / 2.0))
-            if quantile * math.sqrt(variance) < difference:
-                return count
-        return None
+
+        def is_enough(count: int) -> bool:
+            expected = self.with_confirmations(count, seeds)
+            quantile = float(stdtrit(expected.degrees, (1.0 + confidence) / 2.0))
+            return quantile * expected.error < difference
+
+        counts = range(max(seeds, 2), MOST_CONFIRMATIONS)
+        place = bisect_left(counts, True, key=is_enough)
+        return counts[place] if place < len(counts) else None
 
 
 def difference_of(ours: Measured, theirs: Measured, test: HeldOutRows, sign: float) -> Difference:
