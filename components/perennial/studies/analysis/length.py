@@ -80,8 +80,8 @@ def advise_length(search: Search) -> TrainingLength:
     text = {
         "longer": f"compute-bound: the best trials still improve at step {last:,} ({where}); train "
         f"{steps:,} steps",
-        "shorter": f"not compute-bound: the best trials stop improving early ({where}); {steps:,} "
-        f"of {last:,} steps would do",
+        "shorter": f"not compute-bound: beyond {steps:,} of {last:,} steps, the best trials do not "
+        "improve measurably",
         "enough": f"the length of {last:,} steps is neither too short nor too long ({where})",
     }[advice]
     return TrainingLength(
