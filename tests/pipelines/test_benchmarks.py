@@ -43,6 +43,7 @@ IMPORTED = {
     "skeleton_cost": "needs the data of the three examples",
     "study_decisions": "simulates thousands; a small version is tests/unit/studies/test_decisions.py",
     "study_overhead": "trains a dozen trials, and four by hand",
+    "study_questions": "whole studies of flights and digits",
     "two_machines": "needs podman and the images",
 }
 SHOW_HELP = """
