@@ -3,8 +3,8 @@
     python -m benchmarks.study_questions [--trials 32] [--only NAME]
 
 A range of learning rates that ends below the good ones; a question whose answer is known (training
-for a tenth of the steps is worse); a question without an answer (AdamW's epsilon); and a contract
-whose learning rate is a thousand times too small. On flights (a table) and digits (pictures).
+for a few steps only is worse); a question without an answer (a weight decay of 1e-6); and a contract
+whose learning rate is too small. On flights (a table) and digits (pictures).
 """
 
 import argparse
@@ -56,23 +56,23 @@ def questions(steps: int) -> dict[str, Question]:
             steps,
         ),
         "known answer": Question(
-            "Does training ten times as long help?",
-            {**wide, 'scientific."training.steps"': {"choices": [steps // 10, steps]}},
-            f"{steps} steps are better than {steps // 10}",
+            "Does training fifty times as long help?",
+            {**wide, 'scientific."training.steps"': {"choices": [steps // 50, steps]}},
+            f"{steps} steps are better than {steps // 50}",
             None,
         ),
         "no difference": Question(
-            "Which epsilon of AdamW?",
-            {**wide, 'scientific."training.optimizer.epsilon"': {"choices": [1e-8, 1e-9]}},
+            "Which weight decay?",
+            {**wide, 'scientific."training.optimizer.weight_decay"': {"choices": [0.0, 1e-6]}},
             "inconclusive",
             steps,
         ),
         "bad contract": Question(
             "Which learning rate?",
             wide,
-            "adopt: the contract's 1e-6 is far too small",
+            "adopt: the contract's 1e-4 is too small",
             steps,
-            rate=1e-6,
+            rate=1e-4,
         ),
     }
 
@@ -109,12 +109,12 @@ def ask(example: str, question: Question, options: dict[str, Any], home: Path) -
     command = ["study", "run", str(contract), "--study", str(study), "--home", str(home / "home")]
     subprocess.run([sys.executable, "-m", "perennial.cli", *command], check=True)
     seconds = time.perf_counter() - started
-    (folder,) = (home / "home" / "store" / "studies").glob("*/*")
+    (result,) = (home / "home" / "store" / "studies").glob("*/*/result.json")
     return Answer(
-        findings=json.loads((folder / "result.json").read_text()),
-        judgement=json.loads((folder / "judgement.json").read_text()),
-        proposal=(folder / "next.study.toml").read_text(),
-        trials=len(list((folder / "trials").glob("*.json"))),
+        findings=json.loads(result.read_text()),
+        judgement=json.loads((result.parent / "judgement.json").read_text()),
+        proposal=(result.parent / "next.study.toml").read_text(),
+        trials=len(list((result.parent / "trials").glob("*.json"))),
         seconds=seconds,
     )
 
