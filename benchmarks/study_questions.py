@@ -3,8 +3,8 @@
     python -m benchmarks.study_questions [--trials 32] [--only NAME]
 
 A range of learning rates that ends below the good ones; a question whose answer is known (training
-for a few steps only is worse); a question without an answer (a weight decay of 1e-6); and a contract
-whose learning rate is too small. On flights (a table) and digits (pictures).
+for a few steps only is worse); a question without an answer (a weight decay of 1e-6); and a
+contract whose learning rate is too small. On flights (a table) and digits (pictures).
 """
 
 import argparse
@@ -148,7 +148,7 @@ def main() -> None:
             if given.only not in name:
                 continue
             options = {"trials": given.trials, "parallel": 2}
-            with tempfile.TemporaryDirectory(prefix="perennial-study-") as folder:
+            with tempfile.TemporaryDirectory(prefix="perennial-question-") as folder:
                 answer = ask(example, question, options, Path(folder))
             page += [f"## {example}: {name}", "", *lines_of(question, answer), ""]
             print("\n".join(page[page.index(f"## {example}: {name}") :]), flush=True)
