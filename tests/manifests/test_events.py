@@ -10,7 +10,7 @@ import yaml
 
 from cluster_manifests import BASE, K8S, build, mistakes, needs_kubectl
 from deployments import contract, profile
-from perennial import cli
+from perennial import cli, verb_errors
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import TargetCluster
@@ -82,7 +82,7 @@ def test_a_signed_event_starts_one_run_with_its_reason_as_written(mounted, capsy
     assert message["evidence"]["rows"] == 120
 
     # The Job that found a run under way comes again; anybody else repeats the event.
-    assert mounted(body)[0] == cli.BAD_INPUT
+    assert mounted(body)[0] == verb_errors.BAD_INPUT
     assert "under way" in capsys.readouterr().err
     assert mounted(body, job="job-2")[0] == REFUSED
     assert "the event was accepted before" in capsys.readouterr().err

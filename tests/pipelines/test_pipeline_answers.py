@@ -143,7 +143,7 @@ def test_an_interrupted_command_reports_what_becomes_of_the_run(monkeypatch, cap
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perennial.deployment.verbs._connect", interrupted)
+    monkeypatch.setattr("perennial.deployment.verbs.connect_to", interrupted)
     arguments = {"trigger": ["--reason", "x", "flights"], "deploy": ["contract.toml"]}[verb]
     assert main([verb, "--profile", "profile.toml", *arguments]) == 130
     assert capsys.readouterr().err.endswith(f"{message}\n" if verb == "trigger" else message)

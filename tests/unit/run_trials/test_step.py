@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import traceback
+from functools import partial
 
 import pytest
 
@@ -186,7 +187,23 @@ def test_a_pruned_trial_is_stopped_and_recorded_up_to_its_rung(environment, root
     assert all(trial.state == "complete" for trial in trials if trial.stage == "confirm")
 
 
-def test_a_stopped_study_continues_with_the_same_trials(environment, root, monkeypatch):
+def ignore(number, frame):
+    """What SIGTERM does before and after the study: its own handler is another."""
+
+
+def stop_study(is_over, seconds):
+    """Send SIGTERM to this process so many seconds after the study listens to it."""
+    while signal.getsignal(signal.SIGTERM) is ignore:
+        if is_over.wait(0.02):
+            return
+    if not is_over.wait(seconds):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_stopped_study_continues_with_the_same_trials(environment, root, monkeypatch, request):
+    request.addfinalizer(
+        partial(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, ignore))
+    )
     config = config_of(pruning="asha", reduction=2)
     monkeypatch.setenv("PERENNIAL_STORE_URI", str(environment / "whole"))
     _, whole, _ = run_study(environment, root, config, "whole")
@@ -195,16 +212,17 @@ def test_a_stopped_study_continues_with_the_same_trials(environment, root, monke
         folder = environment / "home" / "runs" / "run-2"
         folder.mkdir(exist_ok=True)
         monkeypatch.setenv(RUN_FOLDER, str(folder))
-        timer = threading.Timer(1.0 + number, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
+        is_over = threading.Event()
+        stopper = threading.Thread(target=stop_study, args=(is_over, 0.5 + number))
+        stopper.start()
         try:
             _, trials, _ = run_study(environment, root, config, f"cut-{number}")
             break
         except RunStopped:
             continue
         finally:
-            timer.cancel()
-            timer.join()
+            is_over.set()
+            stopper.join()
     assert number
     assert timeless(trials) == timeless(whole)
 
