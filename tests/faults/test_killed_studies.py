@@ -103,6 +103,7 @@ def test_a_study_killed_at_any_moment_has_the_same_trials(project, tmp_path, und
     assert records(home) == undisturbed(project)
 
 
+@pytest.mark.full
 def test_two_commands_at_once_run_one_study(project, tmp_path):
     home = tmp_path / "home"
     first = start(project, home)

@@ -108,6 +108,7 @@ def test_a_study_that_is_stopped_deletes_its_experiment(environment, root, kubef
     assert not kubeflow.store.all("experiments")
 
 
+@pytest.mark.full
 def test_a_trial_that_diverges_is_a_result_and_katib_counts_it_as_failed(
     environment, root, make_katib
 ):
