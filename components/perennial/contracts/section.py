@@ -129,6 +129,23 @@ def canonical_json(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def with_values(
+    document: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """Return a new document with other values of some options, by their dotted names."""
+    changed: dict[str, JsonValue] = json.loads(json.dumps(document))
+    for option in sorted(values, key=lambda name: name.count(".")):
+        *tables, name = option.split(".")
+        table = changed
+        for part in tables:
+            inner = table.get(part)
+            if not isinstance(inner, dict):
+                inner = table[part] = {}
+            table = inner
+        table[name] = values[option]
+    return changed
+
+
 def cut_sections(contract: str, reader: type[Section]) -> str:
     """Cut a contract's text to the sections that a reader has as fields, as canonical JSON.
 

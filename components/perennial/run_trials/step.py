@@ -69,8 +69,8 @@ def run_trials_step(
                 driver.run(math.ceil(plan.study.parallel / int(worker.rpartition("/")[2])))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        recorder.finish(driver.all_trials())
-    ended = driver.all_trials()
+        ended = driver.all_trials()
+        recorder.finish(ended)
     hand_on(Path(trials), plan, Path(snapshot))
     trials_page(plan, ended).write(Path(report))
     return StepResult(metrics={"trials": float(len(ended))}, summary=summarize(plan, ended))

@@ -124,7 +124,7 @@ class StudySection(Section):
     """Option → space of the hyperparameters whose effect is asked for. Each of their values is
     judged at the best values of the nuisance ones found for it."""
     nuisance: dict[Option, Dimension] = Field(default_factory=dict)
-    """Option → space of the hyperparameters that must be tuned anew for a fair comparison: nearly
+    """Option → space of the hyperparameters that must be tuned again for a fair comparison: nearly
     always the learning rate."""
     fixed: dict[Option, JsonValue] = Field(default_factory=dict)
     """Option → value that all trials have instead of the contract's own, the baseline too.

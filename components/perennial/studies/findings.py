@@ -105,7 +105,7 @@ class Noise(Section):
     """Standard deviation of one training between seeds; None without repeated trainings."""
     degrees: int = 0
     tied: tuple[int, ...] = ()
-    """Trials that cannot be told from the best one, which is among them."""
+    """Trials that cannot be distinguished from the best one, which is among them."""
     seeds_needed: int | None = None
     """Seeds per trial that would separate the best two; None if it is not known."""
     optimism: float | None = None
@@ -131,7 +131,7 @@ class TrainingLength(Section):
     advice: Length
     next_steps: int | None
     is_compute_bound: bool | None
-    """Whether the metric is limited by the number of steps; None if it cannot be told."""
+    """Whether the metric is limited by the number of steps; None if it is not known."""
     curves: tuple[CurveVerdict, ...] = ()
     text: str
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import JsonValue, ValidationError
 
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, with_values
 from perennial.studies.config import Dimension
 
 Checked = TypeVar("Checked", bound=Section)
@@ -241,23 +241,6 @@ def option_value(document: Mapping[str, JsonValue], option: str) -> tuple[bool, 
             return False, None
         found = found[part]
     return True, found
-
-
-def with_values(
-    document: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
-) -> dict[str, JsonValue]:
-    """Return a contract with other values of some options, as a new document."""
-    changed: dict[str, JsonValue] = json.loads(json.dumps(document))
-    for option in sorted(values, key=lambda name: name.count(".")):
-        *tables, name = option.split(".")
-        table = changed
-        for part in tables:
-            inner = table.get(part)
-            if not isinstance(inner, dict):
-                inner = table[part] = {}
-            table = inner
-        table[name] = values[option]
-    return changed
 
 
 def read_with(

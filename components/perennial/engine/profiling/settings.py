@@ -11,7 +11,7 @@ import torch
 from pydantic import JsonValue, ValidationError
 
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import canonical_json, with_values
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.optimization.optimizer import follow_schedule
@@ -142,13 +142,7 @@ def with_changes(training: TrainingSection, changes: Changes) -> TrainingSection
     Raises:
         pydantic.ValidationError: it refuses them.
     """
-    document = training.model_dump(mode="json")
-    for name, value in changes.items():
-        *sections, option = name.split(".")
-        place = document
-        for section in sections:
-            place = place[section]
-        place[option] = value
+    document = with_values(training.model_dump(mode="json"), changes)
     return TrainingSection.from_json(canonical_json(document))
 
 

@@ -243,7 +243,8 @@ def decide(interval: Interval | None, least: float) -> Decision:
 def target_of(interval: Interval | None, least: float) -> float:
     """Return the difference that further confirmations should be able to tell from none.
 
-    Without a smallest one worth a change, the estimate, or half of what could be told so far.
+    Without a smallest one worth a change, the estimate, or half of what could be distinguished so
+    far.
     """
     if least or interval is None:
         return least

@@ -26,7 +26,7 @@ EDGE = 0.2
 BEST_SHARE, FEWEST_BEST = 0.2, 4
 """The best fifth of the trials is looked at, but at least four."""
 ENOUGH_TRIALS = 10
-"""With fewer, no end of a range can be told from chance."""
+"""With fewer, no end of a range can be distinguished from chance."""
 LEVEL = 0.05
 LOG_REACH = math.log(100.0)
 """A range on a logarithmic scale grows by two decades or its own length, whichever is more: how far

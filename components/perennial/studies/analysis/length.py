@@ -51,32 +51,32 @@ def advise_length(search: Search) -> TrainingLength:
     """
     curves = judge_curves(search)
     # Without advice and without a length, the evaluations are too few for a diagnosis.
-    told = [each for each in curves if each.advice != "nothing" or each.next_steps is not None]
+    clear = [each for each in curves if each.advice != "nothing" or each.next_steps is not None]
     lengths: list[Length] = []
-    for curve in told:
+    for curve in clear:
         if curve.advice == "longer":
             lengths.append("longer")
         elif curve.advice == "shorter" or curve.best_step <= EARLY_SHARE * curve.last_step:
             lengths.append("shorter")
         else:
             lengths.append("enough")
-    if not told:
+    if not clear:
         text = curves[0].findings[0] if curves else "no learning curve was recorded"
         return TrainingLength(
             advice="unknown", next_steps=None, is_compute_bound=None, curves=curves, text=text
         )
     advice, count = Counter(lengths).most_common(1)[0]
-    if 2 * count <= len(told) and len(told) > 1:
+    if 2 * count <= len(clear) and len(clear) > 1:
         advice = "enough"
     proposed = [
         curve.next_steps
-        for curve, length in zip(told, lengths, strict=True)
+        for curve, length in zip(clear, lengths, strict=True)
         if length == advice and curve.next_steps is not None
     ]
-    last = max(curve.last_step for curve in told)
+    last = max(curve.last_step for curve in clear)
     steps = int(np.median(proposed)) if proposed and advice != "enough" else last
-    late = sum(curve.best_step >= LATE_SHARE * curve.last_step for curve in told)
-    where = f"the best step is in the last quarter in {late} of {len(told)} trainings"
+    late = sum(curve.best_step >= LATE_SHARE * curve.last_step for curve in clear)
+    where = f"the best step is in the last quarter in {late} of {len(clear)} trainings"
     text = {
         "longer": f"compute-bound: the best trials still improve at step {last:,} ({where}); train "
         f"{steps:,} steps",
