@@ -23,6 +23,9 @@ IMAGE_DIGEST = "PERENNIAL_IMAGE_DIGEST"
 LEASE = "PERENNIAL_LEASE"
 RENDEZVOUS = "PERENNIAL_RENDEZVOUS"
 CACHE = "PERENNIAL_CACHE"
+CORES = "PERENNIAL_CORES"
+DASK_SCHEDULER = "PERENNIAL_DASK_SCHEDULER"
+DASK_TLS = "PERENNIAL_DASK_TLS"
 SECRET_FILES = "PERENNIAL_SECRET_FILES"
 SECRETS_FOLDER = "/etc/perennial/secrets"
 KUBERNETES_HOST = "KUBERNETES_SERVICE_HOST"
@@ -148,6 +151,22 @@ class ClusterAddress:
             ca_file=str(folder / "ca.crt") if (folder / "ca.crt").is_file() else "",
             pod=os.environ.get(POD_NAME, ""),
         )
+
+
+@dataclass(frozen=True)
+class DaskScheduler:
+    """The Dask cluster that does work over partitions."""
+
+    address: str
+    """`tls://HOST:PORT` or, without encryption and login, `tcp://HOST:PORT`."""
+    tls_folder: str
+    """Folder with `ca.crt`, `tls.crt` and `tls.key`, as a secret of type kubernetes.io/tls."""
+
+    @classmethod
+    def read(cls) -> "DaskScheduler | None":
+        """Return the cluster; None where work is done by processes of this machine."""
+        address = os.environ.get(DASK_SCHEDULER, "")
+        return cls(address, os.environ.get(DASK_TLS, "")) if address else None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ and its retries. Pure: equal inputs give equal bytes, so that an equal deploymen
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import ceil
 from typing import Any
 
 import yaml
@@ -39,11 +40,11 @@ def place(compiled: str, profile: Profile) -> str:
         container = executor["container"]
         runs_task = container["image"] == TASK_IMAGE
         container["image"] = _image(str(container["image"]), profile)
+        resources = profile.pods.steps.get(step, StepResources())
         container["env"] = [
             {"name": name, "value": value}
-            for name, value in _variables(profile, container["image"]).items()
+            for name, value in _variables(profile, container["image"], resources.cpu).items()
         ]
-        resources = profile.pods.steps.get(step, StepResources())
         container["resources"] = {
             "resourceCpuRequest": resources.cpu,
             "resourceMemoryRequest": resources.memory,
@@ -109,7 +110,7 @@ def _image(logical: str, profile: Profile) -> str:
     return str(known[logical])
 
 
-def _variables(profile: Profile, image: str) -> Mapping[str, str]:
+def _variables(profile: Profile, image: str, cpu: str) -> Mapping[str, str]:
     digest = image.rpartition("@")[2]
     own = {
         environment.STORE_URI: profile.stores.store_uri,
@@ -118,7 +119,13 @@ def _variables(profile: Profile, image: str) -> Mapping[str, str]:
         # In an image, the code is the image.
         environment.CODE_DIGEST: digest.removeprefix("sha256:"),
         "HOME": SCRATCH,
+        # Without a limit, a pod sees all cores of its node, which are not its own.
+        environment.CORES: str(_cores(cpu)),
     }
+    if profile.dask.scheduler:
+        own[environment.DASK_SCHEDULER] = profile.dask.scheduler
+    if profile.dask.tls_secret:
+        own[environment.DASK_TLS] = f"{environment.SECRETS_FOLDER}/{profile.dask.tls_secret}"
     if profile.stores.secrets:
         own[environment.SECRET_FILES] = " ".join(
             f"{name}={place_}" for name, place_ in sorted(profile.stores.secrets.items())
@@ -126,11 +133,17 @@ def _variables(profile: Profile, image: str) -> Mapping[str, str]:
     return {"OMP_NUM_THREADS": "1", **profile.stores.environment, **own}
 
 
+def _cores(cpu: str) -> int:
+    """Return the cores of a quantity such as `1500m`, rounded up."""
+    return ceil(float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu))
+
+
 def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
     pods = profile.pods
     is_long = step in TRAINING_STEPS
     minutes = pods.training_timeout_minutes if is_long else pods.timeout_minutes
-    mounted = sorted({place_.partition("/")[0] for place_ in profile.stores.secrets.values()})
+    secrets = {place_.partition("/")[0] for place_ in profile.stores.secrets.values()}
+    mounted = sorted(secrets | {profile.dask.tls_secret} - {""})
     pod: dict[str, JsonValue] = {
         # Never as variables: the kubelet writes them wherever an argument contains `$(NAME)`.
         "secretAsVolume": [

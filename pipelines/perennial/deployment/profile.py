@@ -20,6 +20,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
 """`SECRET/KEY`: a Kubernetes secret and one of its keys."""
+Cpu = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?m?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
 LabelKey = Annotated[
     str,
@@ -43,6 +44,9 @@ OWN_VARIABLES = frozenset(
         environment.IMAGE_DIGEST,
         environment.CODE_DIGEST,
         environment.SECRET_FILES,
+        environment.CORES,
+        environment.DASK_SCHEDULER,
+        environment.DASK_TLS,
     }
 )
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -241,7 +245,7 @@ class StoresSection(Section):
 class StepResources(Section):
     """Resources of a step's pod; the training job's own pods follow the contract instead."""
 
-    cpu: Quantity = "1"
+    cpu: Cpu = "1"
     """Requested cores; there is no limit, which would only slow bursts down."""
     memory: Quantity = "2Gi"
     """Requested and at most: more is killed rather than the node's other pods."""
@@ -286,6 +290,28 @@ class PodsSection(Section):
         return steps
 
 
+class DaskSection(Section):
+    """The Dask cluster that does the steps' work over partitions (k8s/components/dask)."""
+
+    scheduler: Annotated[str, _address("tls", "tcp", "")] = ""
+    """Address of the scheduler, such as `tls://perennial-dask-scheduler:8786`. Empty: each step
+    works in processes of its own pod. Dask's protocol unpickles what it receives: under `tcp`,
+    whoever reaches a port of the cluster runs code in it, and network policies alone keep others
+    away."""
+    tls_secret: Annotated[str, StringConstraints(pattern=rf"^({VOLUME_NAME.pattern})?$")] = ""
+    """Kubernetes secret of type kubernetes.io/tls with `ca.crt`, `tls.crt` and `tls.key`, mounted
+    in the steps' pods; needed for `tls`."""
+
+    @model_validator(mode="after")
+    def _has_certificates_for_tls(self) -> Self:
+        if self.scheduler.startswith("tls:") != bool(self.tls_secret):
+            raise ValueError(
+                "scheduler begins with tls:// exactly where tls_secret is set (got "
+                f"{self.scheduler!r} and {self.tls_secret!r})"
+            )
+        return self
+
+
 class SchedulesSection(Section):
     """Schedules of the pipelines; five cron fields, in the server's time zone (UTC)."""
 
@@ -305,6 +331,7 @@ class Profile(Section):
     images: ImagesSection
     stores: StoresSection
     pods: PodsSection = PodsSection()
+    dask: DaskSection = DaskSection()
     schedules: SchedulesSection = SchedulesSection()
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from deployments import DIGEST, profile
 from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.placement import place, settings_in
+from perennial.deployment.placement import place, settings_in, step_of
 from perennial.training_jobs.leftovers import LEFT_IN_PLACE
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "s3-access/key", "AWS_SECRET_ACCESS_KEY": "s3-access/word"}
@@ -158,3 +158,18 @@ def test_variables_of_the_profile_reach_every_step_and_win_over_a_default(compil
             assert values["OMP_NUM_THREADS"] == threads
             assert values["HOME"] == "/tmp"
             assert values.get("AWS_REGION", "") == ("eu-central-1" if threads == "4" else "")
+
+
+def test_every_step_knows_its_cores_and_the_dask_cluster(compiled):
+    where = profile(
+        pods={"steps": {"validate_data": {"cpu": "2500m"}}},
+        dask={"scheduler": "tls://perennial-dask-scheduler:8786", "tls_secret": "dask-tls"},
+    )
+    spec, pods = parts(place(compiled["continuous_training"], where))
+    for label, executor in spec["deploymentSpec"]["executors"].items():
+        values = {each["name"]: each["value"] for each in executor["container"]["env"]}
+        assert values["PERENNIAL_CORES"] == ("3" if step_of(label) == "validate_data" else "1")
+        assert values["PERENNIAL_DASK_SCHEDULER"] == "tls://perennial-dask-scheduler:8786"
+        assert values["PERENNIAL_DASK_TLS"] == "/etc/perennial/secrets/dask-tls"
+        mounts = {each["secretName"]: each["mountPath"] for each in pods[label]["secretAsVolume"]}
+        assert mounts["dask-tls"] == values["PERENNIAL_DASK_TLS"]

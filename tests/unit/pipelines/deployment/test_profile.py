@@ -67,6 +67,8 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
         ("secrets = {", 'environment = { HTTPS_PROXY = "http://me:word@proxy:3128" }\nsecrets = {', "look like secrets"),
         ("secrets = {", 'environment = { OPENAI_KEY = "word" }\nsecrets = {', "look like secrets"),
         ('"0 3 * * *"', '"at three"', "2 fields, not five"),
+        ("[schedules]", '[dask]\nscheduler = "tls://dask:8786"\n[schedules]', "exactly where tls_secret is set"),
+        ("[schedules]", '[dask]\nscheduler = "http://dask:8787"\n[schedules]', "begin it with tls://"),
         ("[schedules]", "[pods.steps.train]\ncpu = \"2\"\n[schedules]", r"\['train'\] are not steps"),
     ],
 )  # fmt: skip
