@@ -30,7 +30,7 @@ DOORS = {
     "kubernetes": r"components/perennial/clients/cluster\.py",
     "torch": r"components/perennial/(engine|tasks|check_skeleton|select_checkpoint|gate|detect_drift)/.*\.py",
     "optuna": r"components/perennial/studies/sampling\.py",
-    "safetensors": r"components/perennial/engine/export\.py",
+    "safetensors": r"components/perennial/engine/(export|data/block_cache)\.py",
 }
 BANNED = re.compile(
     r"(^|_)(utils?|helpers?|common|misc|shared|base|manager|handler|types|constants)(_|$)"

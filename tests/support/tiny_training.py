@@ -170,30 +170,39 @@ class TinyModel(nn.Module):
 
 def write_snapshot(folder: Path, rows: int = 300) -> Path:
     """A snapshot over one small Parquet file; returns the artifact's folder."""
+    return write_partitions(folder, [rows])
+
+
+def write_partitions(folder: Path, rows: list[int], group_rows: int | None = None) -> Path:
+    """A snapshot over Parquet files of so many rows each; returns the artifact's folder."""
     random = np.random.default_rng(5)
-    x = random.normal(size=(rows, FEATURES))
-    y = x[:, 0] - 0.5 * x[:, 1] * x[:, 2] + 0.1 * random.normal(size=rows)
+    x = random.normal(size=(sum(rows), FEATURES))
+    y = x[:, 0] - 0.5 * x[:, 1] * x[:, 2] + 0.1 * random.normal(size=sum(rows))
     columns = {f"x{index}": x[:, index] for index in range(FEATURES)}
-    frame = pl.DataFrame({"id": np.arange(rows), **columns, "y": y})
+    frame = pl.DataFrame({"id": np.arange(sum(rows)), **columns, "y": y})
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "part.parquet"
-    frame.write_parquet(file)
+    names = ["part.parquet"] if len(rows) == 1 else [f"part-{n}.parquet" for n in range(len(rows))]
+    files, start = [folder / name for name in names], 0
+    for file, count in zip(files, rows, strict=True):
+        frame.slice(start, count).write_parquet(file, row_group_size=group_rows)
+        start += count
     data, split = DataSection(uri=str(folder), label="y", ids=("id",)), SplitSection()
-    names = frame.select(split_expression(data, split).alias("split"))["split"]
+    parts = frame.select(split_expression(data, split).alias("split"))["split"]
     Snapshot(
         data=data,
         split=split,
-        files=(
+        files=tuple(
             DataFile(
                 uri=str(file),
                 size_bytes=file.stat().st_size,
                 sha256=sha256_of_file(file),
-                rows=rows,
-            ),
+                rows=count,
+            )
+            for file, count in zip(files, rows, strict=True)
         ),
         columns={name: str(dtype) for name, dtype in frame.schema.items()},
-        rows=rows,
-        split_rows={part: int((names == part.value).sum()) for part in Split},
+        rows=sum(rows),
+        split_rows={part: int((parts == part.value).sum()) for part in Split},
     ).write(folder / "snapshot")
     return folder / "snapshot"
 

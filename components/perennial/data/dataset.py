@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 
@@ -52,9 +53,9 @@ class Dataset:
             position = pl.col(FILE_COLUMN).replace_strict(
                 names, list(range(len(names))), return_dtype=pl.Int64
             )
-            frame = _scan(self._paths, FILE_COLUMN).select(*columns, position)
+            frame = scan_files(self._paths, FILE_COLUMN).select(*columns, position)
         else:
-            frame = _scan(self._paths).select(columns)
+            frame = scan_files(self._paths).select(columns)
         if split is None:
             return frame
         return frame.filter(selected_split(self.snapshot) == split.value)
@@ -135,20 +136,20 @@ class Dataset:
         return [
             file.uri
             for file, path in zip(self.snapshot.files, self._paths, strict=True)
-            if not _scan([path]).filter(rows).head(1).collect().is_empty()
+            if not scan_files([path]).filter(rows).head(1).collect().is_empty()
         ]
 
     def rows_by_file(self) -> dict[str, int]:
         """The rows that each partition really has, column by column; for messages."""
         return {
-            file.uri: _scan([path]).collect(engine="streaming").height
+            file.uri: scan_files([path]).collect(engine="streaming").height
             for file, path in zip(self.snapshot.files, self._paths, strict=True)
         }
 
     def _decoding_error(self, error: BaseException) -> BadDataError:
         for file, path in zip(self.snapshot.files, self._paths, strict=True):
             try:
-                _scan([path]).collect(engine="streaming")
+                scan_files([path]).collect(engine="streaming")
             except LIBRARY_ERRORS as found:
                 return unreadable(
                     file.uri,
@@ -160,10 +161,7 @@ class Dataset:
         return BadDataError("the partitions cannot be read together", evidence=str(error))
 
     def _verified(self, file: DataFile) -> Path:
-        root = self.snapshot.data.uri.rstrip("/")
-        key = file.uri.removeprefix(f"{root}/")
-        if key == file.uri:  # a snapshot of a place that has moved since
-            root, _, key = file.uri.rpartition("/")
+        root, key = locate(self.snapshot, file)
         store = self._store(root)
         path = store.fetch(key, self._cache)
         if not self._is_pinned(file, path) and path.parent == self._cache:
@@ -183,7 +181,16 @@ class Dataset:
         return path.stat().st_size == file.size_bytes and sha256_of_file(path) == file.sha256
 
 
-def _scan(paths: list[Path], file_column: str | None = None) -> pl.LazyFrame:
+def locate(snapshot: Snapshot, file: DataFile) -> tuple[str, str]:
+    """Return the store of a partition, and its key there."""
+    root = snapshot.data.uri.rstrip("/")
+    key = file.uri.removeprefix(f"{root}/")
+    if key == file.uri:  # a snapshot of a place that has moved since
+        root, _, key = file.uri.rpartition("/")
+    return root, key
+
+
+def scan_files(paths: list[Path], file_column: str | None = None) -> pl.LazyFrame:
     """The rows of files; their names are not patterns and add only the column asked for."""
     return pl.scan_parquet(
         paths,
@@ -214,15 +221,20 @@ def selected_split(snapshot: Snapshot) -> pl.Expr:
     if snapshot.columns.get(data.label, "").startswith("Float"):
         used &= pl.col(data.label).is_not_nan()
     if data.time and snapshot.time_max is not None:
-        newest = pl.lit(_microseconds(snapshot.time_max)).cast(pl.Datetime("us"))
         for days, is_inside in (
             (rule.train_days, name != Split.TEST.value),
             (rule.test_days, name == Split.TEST.value),
         ):
             if days is not None:
-                first = _local_day(newest, snapshot) - timedelta(days=days - 1)
+                first = window_start(snapshot, days)
                 used &= ~is_inside | (pl.col(data.time).dt.date() >= first)
     return pl.when(used).then(name)
+
+
+def window_start(snapshot: Snapshot, days: int) -> pl.Expr:
+    """The first of the newest `days` days; the snapshot has a newest moment."""
+    newest = pl.lit(_microseconds(cast("datetime", snapshot.time_max))).cast(pl.Datetime("us"))
+    return _local_day(newest, snapshot) - timedelta(days=days - 1)
 
 
 def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:

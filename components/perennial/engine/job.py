@@ -41,6 +41,9 @@ class TrainingJob(Section):
     shared: str = ""
     """Folder of this machine for the fitted state and the encoded splits, which trainings of the
     same data, task options and code share; empty: the job has its own."""
+    common: str = ""
+    """Address of the store for what all trainings share: what is known of row groups, and rows that
+    were encoded ahead; empty: the training keeps it for itself."""
     contract: dict[str, JsonValue] = Field(default_factory=dict)
     """The settings whose digest is the fingerprint, by name."""
 
@@ -58,6 +61,11 @@ class TrainingJob(Section):
     def checkpoints_uri(self) -> str:
         """Return the address of the checkpoint store; `checkpoints` may contain copies."""
         return f"{self.store_uri}/checkpoints" if self.store_uri else str(self.checkpoints)
+
+    @property
+    def common_uri(self) -> str:
+        """Return the address of the store for what all trainings share."""
+        return self.common or self.store_uri or str(self.root / "common")
 
     @property
     def attempt_uri(self) -> str:

@@ -35,8 +35,10 @@ from perennial.contracts.user_code import (
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
-from perennial.engine.data.encoded import EncodedSplit, encoded, prepare_data
+from perennial.engine.data.encoded import EncodedRows, EncodedSplit, encoded, prepare_data
 from perennial.engine.data.loader import Loader
+from perennial.engine.data.preparation import choose_mode, stream_data
+from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
 from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.evaluation.sampled import SampledEvaluation
 from perennial.engine.handover import (
@@ -136,6 +138,9 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
     """Prepare a job: fit the task, encode the data, and build the training loop."""
     snapshot = Snapshot.read(Path(job.snapshot))
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
+    if choose_mode(job, world, snapshot):
+        train, sample = stream_data(job, world, task, snapshot)
+        return assemble(job, world, stop, task, data=train, validation=sample)
     prepare_data(job, world, task, snapshot)
     data, validation = (
         EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
@@ -149,7 +154,7 @@ def assemble(
     stop: StopSignal,
     task: Task,
     *,
-    data: EncodedSplit,
+    data: EncodedRows,
     validation: EncodedSplit,
 ) -> Training:
     """Build the training loop, in the state of the newest checkpoint."""
@@ -200,7 +205,7 @@ def assemble(
     )
 
 
-def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world: World) -> Loader:
+def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world: World) -> Loader:
     """Return the loader of this rank's part of the training rows.
 
     Raises:
@@ -224,19 +229,16 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
             "training.loading.pin_memory = true, but this process runs on a CPU",
             action="remove it: pinned memory is what a GPU copies from",
         )
-    return Loader(
-        task,
-        data,
-        GlobalOrder(data.rows, section.seed),
-        plan,
-        world.data_rank,
-        seed=section.seed,
-        loading=section.loading.on(world.device.type),
-    )
+    rank, seed, loading = world.data_rank, section.seed, section.loading.on(world.device.type)
+    if isinstance(data, StreamedSplit):
+        total = world.sum_data
+        return StreamedLoader(task, data, plan, rank, seed=seed, loading=loading, total=total)
+    order = GlobalOrder(data.rows, seed)
+    return Loader(task, data, order, plan, rank, seed=seed, loading=loading)
 
 
 def initial_model(
-    task: Task, data: EncodedSplit, section: TrainingSection, world: World
+    task: Task, data: EncodedRows, section: TrainingSection, world: World
 ) -> nn.Module:
     """Build the same initial model on every rank, parallelized and ready for its first update."""
     model = normalized(seeded_model(task, section.seed), section, world)

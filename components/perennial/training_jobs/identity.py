@@ -49,6 +49,7 @@ def training_job(
         num_processes=resources.num_processes,
         folder=str(folder.absolute()),
         store_uri=store_uri,
+        common=store.uri,
     )
 
 

@@ -53,8 +53,26 @@ class Normalization(Section):
 
 
 class Loading(Section):
-    """Data loading: prefetching, worker threads, pinned memory."""
+    """Data loading: resident or streamed rows, prefetching, workers, pinned memory."""
 
+    mode: Literal["auto", "resident", "streaming"] = "auto"
+    """`resident` encodes the whole split once per machine, into local files. `streaming` encodes
+    row groups when they are needed: each process reads its share, disk and memory stay bounded, and
+    the order is shuffled within `shuffle_rows`. `auto` takes `resident` where the encoded split
+    fits on the local disk, and reports why."""
+    shuffle_rows: Annotated[int, Field(ge=1)] = 262_144
+    """When streaming: rows, over all processes, among which a batch is drawn; whole row groups, 16
+    at least. Raise it where neighbouring rows are alike and curves are noisy, or where there are
+    more processes than row groups among so many rows. Costs disk and time to the first batch."""
+    encode_workers: Annotated[int, Field(ge=0, le=64)] = 1
+    """When streaming: processes, beside each training process, that read and encode ahead; 0
+    encodes in the training. Raise it while the data wait is high; the profile names a number."""
+    cache_gib: Advanced[Annotated[float, Field(gt=0)]] = 16.0
+    """When streaming: most GiB of encoded rows kept on a machine's disk, the latest used. Raise it
+    where the split nearly fits, so that later epochs encode nothing."""
+    fit_rows: Advanced[PositiveInt | None] = 1_000_000
+    """When streaming: about how many rows `fit` sees: whole row groups, evenly spaced over the
+    split. None means all. Raise it where rare categories matter."""
     prefetch_batches: Advanced[Annotated[int, Field(ge=0, le=64)] | None] = None
     """Batches gathered ahead by threads; 0 gathers them in the loop. None means 2 on a GPU, and 0
     on a CPU, where a thread would compete with the model for cores (4 % of a step of 3 ms), unless
@@ -82,6 +100,12 @@ class Loading(Section):
 
     @model_validator(mode="after")
     def _is_used(self) -> Self:
+        unused = self.changed("shuffle_rows", "encode_workers", "cache_gib", "fit_rows")
+        if self.mode == "resident" and unused:
+            raise ValueError(
+                f'{unused[0]} = {getattr(self, unused[0])} has no effect with mode = "resident": '
+                "remove one of them"
+            )
         if self.workers > 1 and self.prefetch_batches == 0:
             raise ValueError(
                 f"workers = {self.workers} has no effect with prefetch_batches = 0, which gathers "
@@ -235,7 +259,7 @@ class TrainingSection(Section):
     normalization: Normalization = Normalization()
     """The examples over which batch normalisation computes its statistics."""
     loading: Loading = Loading()
-    """Data loading: prefetching, worker threads, pinned memory."""
+    """Data loading: resident or streamed rows, prefetching, workers, pinned memory."""
     evaluate_every_steps: PositiveInt = 100
     """Steps between evaluations; each evaluation also writes a checkpoint. Lower it when the curve
     turns between two points, raise it when evaluations take more than a tenth of the time."""

@@ -7,6 +7,7 @@ only state is the step, and every row is used exactly once per epoch.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,13 @@ from numpy.typing import NDArray
 from perennial.contracts.errors import BadDataError
 
 Indices = NDArray[np.int64]
+
+
+class RowOrder(Protocol):
+    """The endless stream of row indices, a function of seed and position."""
+
+    def indices(self, start: int, count: int) -> Indices:
+        """Return the row indices at `count` positions from `start` on."""
 
 
 class GlobalOrder:

@@ -4,13 +4,16 @@ import fcntl
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
@@ -41,26 +44,27 @@ def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot)
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     dataset = Dataset(snapshot) if world.local_rank == 0 else None
     state: list[dict[str, JsonValue]] = [{}]
-    with _alone(job) if dataset is not None else nullcontext():
+    with alone(job) if dataset is not None else nullcontext():
         if world.is_first and dataset is not None:
-            state = [fitted_state(job, task, dataset)]
+            state = [fitted_state(job, task, partial(dataset.scan, Split.TRAIN))]
         dist.broadcast_object_list(state, src=0, group=group)
         # All ranks continue alike with the fitted or the loaded state.
         task.load_state(state[0])
         if dataset is not None:
             # The fingerprint, or the key of what is shared, and the fitted state determine it.
-            digest = FittedTask(fingerprint=_identity(job), state=state[0]).digest()
+            digest = FittedTask(fingerprint=identity_of(job), state=state[0]).digest()
             for split in (Split.TRAIN, Split.VALIDATION):
                 encode_split(task, dataset, split, encoded(job, split), digest)
     dist.barrier(group=group)
 
 
-def _identity(job: TrainingJob) -> str:
+def identity_of(job: TrainingJob) -> str:
+    """Return what determines the encoded rows beside the fitted state: task, options and code."""
     return Path(job.shared).name if job.shared else job.fingerprint
 
 
 @contextmanager
-def _alone(job: TrainingJob) -> Iterator[None]:
+def alone(job: TrainingJob) -> Iterator[None]:
     """Wait until no other training writes what is shared; a lock that its process's end drops."""
     if not job.shared:
         yield
@@ -79,7 +83,9 @@ def encoded(job: TrainingJob, split: Split) -> Path:
     return job.scratch / f"machine-{machine_of_this_process()}" / split
 
 
-def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
+def fitted_state(
+    job: TrainingJob, task: Task, train: Callable[[], pl.LazyFrame]
+) -> dict[str, JsonValue]:
     """Fit the task on the training split, or load the state that was fitted before.
 
     By an earlier attempt, or by another training with which it is shared.
@@ -91,15 +97,28 @@ def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, Js
         state = FittedTask.read(Path(job.shared)).state
     else:
         logger.info("fitting=%s", type(task).__name__)
-        task.fit(dataset.scan(Split.TRAIN))
+        task.fit(train())
         state = task.state()
         if job.shared:
-            FittedTask(fingerprint=_identity(job), state=state).write(Path(job.shared))
+            FittedTask(fingerprint=identity_of(job), state=state).write(Path(job.shared))
     save_decision(job, FittedTask(fingerprint=job.fingerprint, state=state))
     return state
 
 
-class EncodedSplit:
+class EncodedRows(ABC):
+    """The encoded rows of a split, by their index in file order."""
+
+    rows: int
+    """Number of rows of the split."""
+    weights: NDArray[Any] | None
+    """Weight of each row, shape [rows]; None where all are equal, or not known beforehand."""
+
+    @abstractmethod
+    def gather(self, rows: Indices) -> Batch:
+        """Return the examples at these indices, as new tensors."""
+
+
+class EncodedSplit(EncodedRows):
     """The encoded rows of a split (memory-mapped) or of a sample (in memory).
 
     Args:
@@ -110,7 +129,6 @@ class EncodedSplit:
         self._arrays = _mapped(source) if isinstance(source, Path) else _viewed(source)
         self.rows = len(self._arrays[LABEL])
         self.weights = self._arrays.get(WEIGHT)
-        """Return the weight of each row, shape [rows]; None means equal weights."""
 
     def gather(self, rows: Indices) -> Batch:
         """Return the examples at these indices, as new tensors."""
@@ -161,7 +179,7 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
     written, logged_at = 0, time.monotonic()
     arrays: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
     for rows in dataset.batches(split, ENCODE_ROWS):
-        batch = _checked(task.encode(rows), rows.height, task)
+        batch = checked(task.encode(rows), rows.height, task)
         if not arrays:
             arrays = {
                 name: _create(partial, name, value, expected) for name, value in batch.items()
@@ -183,7 +201,12 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
     partial.replace(folder)
 
 
-def _checked(batch: Batch, rows: int, task: Task) -> Batch:
+def checked(batch: Batch, rows: int, task: Task) -> Batch:
+    """Return what `encode` made of a number of rows.
+
+    Raises:
+        BadTaskError: it is not one example per row, with a label.
+    """
     lengths = {name: len(tensor) for name, tensor in batch.items()}
     if LABEL not in batch or set(lengths.values()) != {rows}:
         raise BadTaskError(

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from perennial.engine.config.training import Loading
-from perennial.engine.data.batching import BatchPlan, GlobalOrder, Indices
-from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.batching import BatchPlan, Indices, RowOrder
+from perennial.engine.data.encoded import EncodedRows
 from perennial.engine.reproducibility import derived_seed
 from perennial.engine.task import WEIGHT, Batch, Task
 
@@ -24,7 +24,7 @@ class RankBatch:
 
     Attributes:
         micro_batches: One per forward pass, on the host.
-        rows: Positions in the encoded split, to identify a bad batch.
+        rows: Indices in the split, to identify a bad batch.
         weight: Weight of the whole global batch: number of rows, or the sum of their weights.
     """
 
@@ -38,7 +38,7 @@ class Loader:
 
     Args:
         task: For its `augment`.
-        data: The encoded training split.
+        data: The training split.
         order: The stream of its rows.
         plan: How a global batch is divided.
         data_rank: Which part belongs to this process.
@@ -49,8 +49,8 @@ class Loader:
     def __init__(
         self,
         task: Task,
-        data: EncodedSplit,
-        order: GlobalOrder,
+        data: EncodedRows,
+        order: RowOrder,
         plan: BatchPlan,
         data_rank: int,
         *,
@@ -65,7 +65,11 @@ class Loader:
         self._seed = seed
         self._pin_memory = bool(loading.pin_memory)
         self._augments = type(task).augment is not Task.augment
-        self._slices, self._share = plan.micro_batches(data_rank), plan.share(data_rank)
+        self._share = plan.share(data_rank)
+        self._slices = [
+            slice(part.start - self._share.start, part.stop - self._share.start)
+            for part in plan.micro_batches(data_rank)
+        ]
         depth = loading.prefetch_batches
         self._ahead = _Ahead(self.gather, depth, loading.workers) if depth else None
 
@@ -75,25 +79,31 @@ class Loader:
 
     def gather(self, position: int) -> RankBatch:
         """Compute the batch at a position in the calling thread."""
-        size = self.plan.global_size
-        rows = self._order.indices(position * size, size)
-        weights = self._data.weights
-        weight = float(size) if weights is None else float(weights[rows].sum(dtype=np.float64))
+        start = position * self.plan.global_size
+        share = self._share
+        rows = self._order.indices(start + share.start, share.stop - share.start)
         generator = None
         if self._augments:
             generator = torch.Generator()
             generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
-        micro_batches = [self._micro_batch(rows, part, generator) for part in self._slices]
-        return RankBatch(micro_batches, rows[self._share], weight)
+        micro_batches = [self._micro_batch(start, rows[part], generator) for part in self._slices]
+        return RankBatch(micro_batches, rows, self._weigh(start, rows))
 
     def close(self) -> None:
         """Stop the threads."""
         if self._ahead:
             self._ahead.close()
 
-    def _micro_batch(self, rows: Indices, part: slice, generator: torch.Generator | None) -> Batch:
-        batch = self._data.gather(rows[part] if part.start < part.stop else rows[:1])
-        if part.start == part.stop:
+    def _weigh(self, start: int, rows: Indices) -> float:
+        """Return the weight of the whole global batch, which begins at `start`."""
+        size, weights = self.plan.global_size, self._data.weights
+        if weights is None:
+            return float(size)
+        return float(weights[self._order.indices(start, size)].sum(dtype=np.float64))
+
+    def _micro_batch(self, start: int, rows: Indices, generator: torch.Generator | None) -> Batch:
+        batch = self._data.gather(rows if len(rows) else self._order.indices(start, 1))
+        if not len(rows):
             # A sharded model's passes are collectives: a rank without rows takes part with one
             # of weight 0.
             batch[WEIGHT] = torch.zeros(1)

@@ -19,7 +19,7 @@ from torch import nn
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.memory import MemoryEstimate, MemoryPlan
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.encoded import EncodedRows
 from perennial.engine.handover import load_decision, save_decision
 from perennial.engine.job import Decision, TrainingJob
 from perennial.engine.memory.footprint import (
@@ -57,9 +57,7 @@ class PlannedMemory(Decision):
     plan: MemoryPlan
 
 
-def plan_strategy(
-    job: TrainingJob, world: World, task: Task, data: EncodedSplit
-) -> TrainingSection:
+def plan_strategy(job: TrainingJob, world: World, task: Task, data: EncodedRows) -> TrainingSection:
     """Return the training section with `auto` replaced by a layout; every rank calls it together.
 
     Raises:
@@ -76,7 +74,7 @@ def plan_strategy(
     return candidate.applied(job.training)
 
 
-def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedSplit) -> MemoryPlan:
+def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedRows) -> MemoryPlan:
     """Measure, then take the first layout that fits; every rank comes to the same plan.
 
     Raises:
@@ -119,7 +117,7 @@ class Activations:
     """
 
     def __init__(
-        self, around: Circumstances, world: World, task: Task, data: EncodedSplit, available: int
+        self, around: Circumstances, world: World, task: Task, data: EncodedRows, available: int
     ) -> None:
         self._world = world
         self._task = task

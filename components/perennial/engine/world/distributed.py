@@ -20,7 +20,7 @@ from perennial.contracts.environment import RENDEZVOUS
 from perennial.contracts.errors import PerennialError
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.world.layout import DIMENSIONS, Layout
-from perennial.engine.world.scalars import Scalar, unpacked, vector
+from perennial.engine.world.scalars import Scalar, read, unpacked, vector
 
 T = TypeVar("T")
 # Far beyond any step; the longer wait for prepared data has a group of its own.
@@ -137,6 +137,11 @@ class World:
         if self.size == 1:
             return list(values)
         return unpacked(self.sum(vector(values, self.device)))
+
+    def sum_data(self, value: float) -> float:
+        """Return the sum over the data ranks; those that hold the same rows have equal values."""
+        (found,) = read(self.sum_scalars([value]))
+        return found * self.data_size / self.size
 
     def sum_in_order(self, values: Sequence[Scalar]) -> list[Scalar]:
         """Return the sums over all ranks, each added up in the order of the ranks.

@@ -1,0 +1,341 @@
+"""Row groups: which rows of a split each holds, known before any is read, and reading one alone.
+
+Partitions are immutable, so what is found out about one is kept in the object store, under the
+digest of its bytes and that of the split's rule: a run looks at new partitions only.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO, ClassVar, cast
+
+import polars as pl
+import pyarrow.parquet as pq
+from pydantic import JsonValue
+
+from perennial.clients.object_store import ObjectStore, open_store
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.data import Split
+from perennial.contracts.environment import data_cache
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.data.dataset import (
+    SPLIT_COLUMN,
+    locate,
+    scan_files,
+    selected_split,
+    window_start,
+)
+from perennial.data.parquet_files import LIBRARY_ERRORS, readable, unreadable
+
+_READERS = 8  # partitions looked at together: reading waits for the store, hashing for a core
+_CHUNK = 1 << 22
+_DAY = "__day__"
+
+
+class RowGroup(Section):
+    """A row group of a partition, and the rows of each split in it."""
+
+    start: int
+    """Number of its first row in the partition."""
+    rows: int
+    """Rows of all splits."""
+    first_byte: int
+    """Offset of its pages in the file."""
+    last_byte: int
+    """Offset behind its pages."""
+    sha256: str
+    """Digest of its pages."""
+    counts: dict[Split, dict[str, int]]
+    """Split → calendar day → rows; the day is empty where it is null or no window is set."""
+
+
+class PartitionIndex(Artifact):
+    """What is known of one partition under one rule of splitting; one object in the store."""
+
+    file_name: ClassVar[str] = "row_groups.json"
+
+    groups: tuple[RowGroup, ...]
+
+
+@dataclass(frozen=True)
+class SelectedGroup:
+    """A row group with the rows that one split selects in it.
+
+    Attributes:
+        file: Position of its partition in the snapshot.
+        index: Its number in the partition.
+        group: Where it lies.
+        selected: Rows of the split.
+    """
+
+    file: int
+    index: int
+    group: RowGroup
+    selected: int
+
+
+def select_groups(
+    snapshot: Snapshot, indexes: Sequence[PartitionIndex], split: Split
+) -> list[SelectedGroup]:
+    """Return every row group with the number of rows that a split selects, in file order.
+
+    Raises:
+        BadDataError: they are not as many as the snapshot counted.
+    """
+    first = _first_day(snapshot, split)
+    found = [
+        SelectedGroup(number, index, group, _selected(group, split, first))
+        for number, each in enumerate(indexes)
+        for index, group in enumerate(each.groups)
+    ]
+    rows, expected = sum(each.selected for each in found), snapshot.split_rows[split]
+    if rows != expected:
+        raise BadDataError(
+            f"the {split} split does not have the rows that the snapshot counted",
+            evidence=f"expected {expected:,}, found {rows:,}",
+            action="take a new snapshot; partitions of the data set must never be rewritten",
+        )
+    return found
+
+
+def _selected(group: RowGroup, split: Split, first: date | None) -> int:
+    days = group.counts.get(split, {})
+    return sum(
+        n for day, n in days.items() if first is None or (day and date.fromisoformat(day) >= first)
+    )
+
+
+def _first_day(snapshot: Snapshot, split: Split) -> date | None:
+    """Return the first day of the split's window; None without a window."""
+    rule = snapshot.split
+    days = rule.test_days if split is Split.TEST else rule.train_days
+    if days is None or not snapshot.data.time or snapshot.time_max is None:
+        return None
+    return cast("date", pl.select(window_start(snapshot, days)).item())
+
+
+def index_partitions(
+    snapshot: Snapshot, store: ObjectStore, cache_folder: Path | None = None
+) -> list[PartitionIndex]:
+    """Return what is known of each partition; partitions that are new to the store are read once.
+
+    Raises:
+        BadDataError: a partition is gone, damaged, or not the file that the snapshot pinned.
+    """
+    reader = RowGroupReader(snapshot, cache_folder)
+    prefix = f"row-groups/{_rule_digest(snapshot)}"
+
+    def find(number: int) -> PartitionIndex:
+        key = f"{prefix}/{snapshot.files[number].sha256}.json"
+        content = store.read(key)
+        if content is not None:
+            return PartitionIndex.from_json(content)
+        found = _index(reader, number)
+        store.write(key, found.to_json().encode())
+        return found
+
+    with ThreadPoolExecutor(_READERS, "row-groups") as readers:
+        return list(readers.map(find, range(len(snapshot.files))))
+
+
+def _rule_digest(snapshot: Snapshot) -> str:
+    """Digest of what decides the split of a row, without the windows, which select whole days."""
+    data, rule = snapshot.data, snapshot.split
+    needed = {data.label, *([data.time] if data.time else [])}
+    settings: dict[str, JsonValue] = {
+        "split": rule.model_copy(update={"train_days": None, "test_days": None}).to_json(),
+        "columns": {name: snapshot.columns.get(name) for name in sorted(needed)},
+        "roles": [data.label, data.time, data.group, list(data.ids)],
+        "has_windows": _has_windows(snapshot),
+    }
+    return hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:16]
+
+
+def _has_windows(snapshot: Snapshot) -> bool:
+    rule = snapshot.split
+    return bool(snapshot.data.time) and (rule.train_days or rule.test_days) is not None
+
+
+def _index(reader: "RowGroupReader", number: int) -> PartitionIndex:
+    file, path = reader.snapshot.files[number], reader.path(number)
+    with readable(file.uri), path.open("rb") as stream:
+        ranges = _byte_ranges(pq.read_metadata(stream))
+        stream.seek(0)
+        if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
+            raise _changed(file, "its SHA-256 is another")
+        digests = [_digest(stream, first, last) for _, first, last in ranges]
+    rows = [rows for rows, _, _ in ranges]
+    counts = _counts(reader.snapshot, path, file, rows)
+    return PartitionIndex(
+        groups=tuple(
+            RowGroup(
+                start=sum(rows[:index]),
+                rows=rows[index],
+                first_byte=first,
+                last_byte=last,
+                sha256=digests[index],
+                counts=counts[index],
+            )
+            for index, (_, first, last) in enumerate(ranges)
+        )
+    )
+
+
+def _byte_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int, int]]:
+    """Return each row group's rows, its first byte and the byte after its last."""
+    found = []
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        columns = [group.column(each) for each in range(group.num_columns)]
+        firsts = [
+            min(each.data_page_offset, each.dictionary_page_offset or each.data_page_offset)
+            for each in columns
+        ]
+        lasts = [
+            first + each.total_compressed_size for first, each in zip(firsts, columns, strict=True)
+        ]
+        found.append((group.num_rows, min(firsts), max(lasts)))
+    return found
+
+
+def _digest(stream: BinaryIO, first: int, last: int) -> str:
+    found = hashlib.sha256()
+    stream.seek(first)
+    while first < last:
+        chunk = stream.read(min(_CHUNK, last - first))
+        if not chunk:
+            break
+        found.update(chunk)
+        first += len(chunk)
+    return found.hexdigest()
+
+
+def _counts(
+    snapshot: Snapshot, path: Path, file: DataFile, group_rows: Sequence[int]
+) -> list[dict[Split, dict[str, int]]]:
+    """Count the rows of each split per row group; reads only what the rule needs."""
+    rule = snapshot.split.model_copy(update={"train_days": None, "test_days": None})
+    split = selected_split(snapshot.model_copy(update={"split": rule})).alias(SPLIT_COLUMN)
+    day = pl.lit("")
+    if _has_windows(snapshot):
+        day = pl.col(snapshot.data.time or "").dt.date().cast(pl.String).fill_null("")
+    query = scan_files([path]).select(split, day.alias(_DAY))
+    found: list[dict[Split, dict[str, int]]] = []
+    start = 0
+    with _decoding(file):
+        for rows in group_rows:
+            frame = query.slice(start, rows).drop_nulls(SPLIT_COLUMN)
+            counts: dict[Split, dict[str, int]] = {}
+            for name, of_day, n in frame.group_by(SPLIT_COLUMN, _DAY).len().collect().iter_rows():
+                counts.setdefault(Split(name), {})[of_day] = n
+            found.append(counts)
+            start += rows
+    return found
+
+
+class RowGroupReader:
+    """Reads single row groups of a snapshot, each verified by its digest.
+
+    Args:
+        snapshot: Which partitions.
+        cache_folder: Where copies of a remote store's partitions are kept.
+    """
+
+    def __init__(self, snapshot: Snapshot, cache_folder: Path | None = None) -> None:
+        self.snapshot = snapshot
+        self._cache = cache_folder or data_cache()
+        self.path = cache(self._path)
+
+    def read(self, groups: Sequence[SelectedGroup], split: Split) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a split in these row groups, all columns, in file order.
+
+        Neighbours in one partition come together.
+
+        Raises:
+            BadDataError: a row group is damaged, rewritten or cannot be decoded.
+        """
+        is_selected = selected_split(self.snapshot) == split.value
+        for run in _neighbours([each for each in groups if each.selected]):
+            file = self.snapshot.files[run[0].file]
+            path = self._verified(run)
+            rows = sum(each.group.rows for each in run)
+            query = scan_files([path]).select(list(self.snapshot.columns))
+            with _decoding(file):
+                found = query.slice(run[0].group.start, rows).filter(is_selected).collect()
+            if found.height != sum(each.selected for each in run):
+                raise _changed(
+                    file,
+                    f"row groups {run[0].index} to {run[-1].index} hold {found.height:,} rows of "
+                    f"the {split} split instead of {sum(each.selected for each in run):,}",
+                )
+            yield found
+
+    def scan(self, groups: Sequence[SelectedGroup], split: Split) -> pl.LazyFrame:
+        """Return a query of the rows of a split in these row groups, in file order."""
+        is_selected = selected_split(self.snapshot) == split.value
+        return pl.concat(
+            scan_files([self._verified(run)])
+            .select(list(self.snapshot.columns))
+            .slice(run[0].group.start, sum(each.group.rows for each in run))
+            .filter(is_selected)
+            for run in _neighbours(groups)
+        )
+
+    def _verified(self, run: Sequence[SelectedGroup]) -> Path:
+        """Return the local file that holds row groups with the bytes that were indexed."""
+        file, path = self.snapshot.files[run[0].file], self.path(run[0].file)
+        with readable(file.uri), path.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size != file.size_bytes:
+                raise _changed(file, f"it has not {file.size_bytes:,} bytes any more")
+            for each in run:
+                group = each.group
+                if _digest(stream, group.first_byte, group.last_byte) != group.sha256:
+                    raise _changed(
+                        file,
+                        f"row group {each.index}, bytes {group.first_byte:,} to "
+                        f"{group.last_byte:,}, has another SHA-256 than when it was indexed",
+                    )
+        return path
+
+    def _path(self, number: int) -> Path:
+        place, key = locate(self.snapshot, self.snapshot.files[number])
+        return open_store(place).fetch(key, self._cache)
+
+
+def _neighbours(groups: Sequence[SelectedGroup]) -> list[list[SelectedGroup]]:
+    """Runs of row groups that follow each other in one partition."""
+    numbered = enumerate(groups)
+    runs = groupby(numbered, lambda found: (found[1].file, found[1].index - found[0]))
+    return [[each for _, each in run] for _, run in runs]
+
+
+@contextmanager
+def _decoding(file: DataFile) -> Iterator[None]:
+    """Turn what a library raises about a partition's pages into our own error."""
+    try:
+        yield
+    except LIBRARY_ERRORS as error:
+        raise unreadable(
+            file.uri,
+            error,
+            problem="cannot be decoded",
+            action="write it again under a new name and remove this one: its pages are damaged",
+        ) from error
+
+
+def _changed(file: DataFile, evidence: str) -> BadDataError:
+    return BadDataError(
+        f"{file.uri} changed after the snapshot was taken, or is damaged",
+        evidence=evidence,
+        action="put the original file back: partitions of the dataset are written once; "
+        "corrections go into a new partition",
+    )

@@ -1,0 +1,113 @@
+"""Block cache: encoded blocks as files of tensors that every process of a machine maps.
+
+The format is safetensors, with the digest of the tensors: a file that is truncated or altered is
+never taken for what was written.
+"""
+
+import hashlib
+import logging
+import os
+import threading
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+from perennial.engine.task import Batch
+
+_CONTENT = "sha256"
+logger = logging.getLogger(__name__)
+
+
+class BlockCache:
+    """A folder of encoded blocks, bounded in bytes; the least recently used are deleted first.
+
+    All processes of a machine share it: files appear whole, and one that is mapped stays readable
+    after it was deleted.
+
+    Args:
+        folder: Created where it is missing.
+        limit_bytes: Most bytes of files; what is mapped at the moment comes on top.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._limit = limit_bytes
+
+    def has(self, key: str) -> bool:
+        """Whether a block is there."""
+        return self._path(key).exists()
+
+    def load(self, key: str) -> Batch | None:
+        """Map a block; None if it is not there. One that is damaged is deleted."""
+        path = self._path(key)
+        try:
+            tensors = load_block(path)
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except (SafetensorError, OSError) as error:
+            logger.warning("block=%s is damaged and will be encoded again: %s", path.name, error)
+            path.unlink(missing_ok=True)
+            return None
+        return tensors
+
+    def store(self, key: str, tensors: Batch) -> None:
+        """Write a block, then delete others until all are within the limit."""
+        partial = self.folder / f".{key}.{os.getpid()}.{threading.get_ident()}"
+        try:
+            save_block(partial, tensors)
+            partial.replace(self._path(key))
+        finally:
+            partial.unlink(missing_ok=True)
+        self._evict(self._path(key).name)
+
+    def _evict(self, newest: str) -> None:
+        found = []
+        for each in os.scandir(self.folder):
+            try:
+                found.append((each.stat().st_mtime_ns, each.stat().st_size, each.name))
+            except FileNotFoundError:  # another process deletes, too
+                continue
+        total = sum(size for _, size, _ in found)
+        for _, size, name in sorted(found):
+            if total <= self._limit:
+                break
+            if name != newest and not name.startswith("."):
+                (self.folder / name).unlink(missing_ok=True)
+                total -= size
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.safetensors"
+
+
+def save_block(path: Path, tensors: Batch) -> None:
+    """Write tensors with the digest of their bytes."""
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(whole, path, metadata={_CONTENT: digest_of(whole)})
+
+
+def load_block(path: Path) -> Batch:
+    """Map the tensors of a file.
+
+    Raises:
+        SafetensorError: the file is truncated, or holds other bytes than were written.
+        OSError: it is missing or cannot be read.
+    """
+    with safe_open(path, "pt") as stream:
+        expected = (stream.metadata() or {}).get(_CONTENT)
+    tensors: Batch = load_file(path)
+    if digest_of(tensors) != expected:
+        raise SafetensorError("its tensors have another SHA-256 than was written")
+    return tensors
+
+
+def digest_of(tensors: Batch) -> str:
+    """Return the SHA-256 of the tensors' names, types, shapes and bytes."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()

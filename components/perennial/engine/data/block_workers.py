@@ -1,0 +1,151 @@
+"""Block workers: processes that encode blocks ahead of the training.
+
+They hand over through the cache's files, which the training maps: no example passes through a pipe.
+Their number changes neither the order nor the content of a batch.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import JsonValue
+
+from perennial.clients.outages import waiting_out_outages, waits
+from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.data.row_groups import RowGroupReader
+from perennial.engine.data.block_cache import BlockCache
+from perennial.engine.data.blocks import Block, BlockEncoder
+from perennial.engine.task import load_task
+
+MAX_RESTARTS = 3
+"""Ended worker processes before an error: one may be the victim of a neighbour's memory, four in a
+row are not."""
+
+
+@dataclass(frozen=True)
+class EncoderRecipe:
+    """What a worker process builds its encoder from.
+
+    Attributes:
+        snapshot: Folder of the snapshot.
+        model: Task and options.
+        state: Fitted.
+        split: Whose rows.
+        cache: Folder of the encoded blocks, and its limit in bytes.
+        identity: Digest of task, code and fitted state.
+    """
+
+    snapshot: Path
+    model: ModelSection
+    state: Mapping[str, JsonValue]
+    split: Split
+    cache: tuple[Path, int]
+    identity: str
+
+    def build(self) -> BlockEncoder:
+        """Return the encoder."""
+        snapshot = Snapshot.read(self.snapshot)
+        task = load_task(self.model.task, self.model.options, snapshot.task_columns)
+        task.load_state(self.state)
+        cache = BlockCache(*self.cache)
+        return BlockEncoder(task, RowGroupReader(snapshot), self.split, cache, self.identity)
+
+
+class BlockWorkers:
+    """A pool of processes that encode blocks; one that is killed is replaced.
+
+    Args:
+        recipe: Of their encoder.
+        count: Number of processes.
+    """
+
+    def __init__(self, recipe: EncoderRecipe, count: int) -> None:
+        self.count = count
+        self._recipe = recipe
+        self._restarts = 0
+        self._pool = self._start()
+
+    def submit(self, block: Block) -> Future[float]:
+        """Encode a block ahead; the result is the number of seconds."""
+        try:
+            return self._submit(block)
+        except BrokenProcessPool as error:
+            self._restart(error)
+            return self._submit(block)
+
+    def finish(self, block: Block, coming: Future[float], place: str) -> float:
+        """Wait for a block; encode it again where its process was killed.
+
+        Raises:
+            PerennialError: processes are killed again and again, or encoding failed.
+        """
+        while True:
+            try:
+                return coming.result()
+            except BrokenProcessPool as error:
+                self._restart(error, place)
+                coming = self.submit(block)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, block: Block) -> Future[float]:
+        return self._pool.submit(_encode, block, waits_out_outages=waits())
+
+    def _restart(self, error: BrokenProcessPool, place: str = "") -> None:
+        self._restarts += 1
+        if self._restarts > MAX_RESTARTS:
+            raise PerennialError(
+                "processes that encode rows were killed again and again",
+                evidence=f"{self._restarts} times; at the end while encoding {place or 'a block'}",
+                action="lower training.loading.encode_workers or give the machine more memory: "
+                "each holds one block and what `encode` makes of it",
+            ) from error
+        self.close()
+        self._pool = self._start()
+
+    def _start(self) -> ProcessPoolExecutor:
+        # Not forked from this process, whose threads (polars, torch) hold locks.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        return ProcessPoolExecutor(
+            self.count, mp_context=context, initializer=_begin, initargs=(self._recipe,)
+        )
+
+
+_encoder: BlockEncoder | None = None
+
+
+def _begin(recipe: EncoderRecipe) -> None:
+    """Prepare a worker process: one thread, no signals of the terminal, no life of its own."""
+    global _encoder  # noqa: PLW0603 (the one state of a worker process)
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    torch.set_num_threads(1)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the training decides when they end
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _encoder = recipe.build()
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
+
+
+def _encode(block: Block, *, waits_out_outages: bool) -> float:
+    if _encoder is None:
+        raise RuntimeError("the process was not prepared")
+    with waiting_out_outages() if waits_out_outages else nullcontext():
+        return _encoder(block)

@@ -1,0 +1,138 @@
+"""Blocks: runs of row groups that are read, encoded and kept together, as files of tensors."""
+
+import hashlib
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import torch
+from pydantic import JsonValue
+
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.section import canonical_json
+from perennial.data.row_groups import RowGroupReader, SelectedGroup
+from perennial.engine.data.block_cache import BlockCache
+from perennial.engine.data.encoded import ENCODE_ROWS, checked
+from perennial.engine.task import Batch, Task
+
+BLOCK_ROWS = 16_384
+"""Row groups are joined up to this size: below, a batch would gather a few rows each from hundreds
+of files."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring row groups.
+
+    Attributes:
+        groups: In file order.
+        rows: Rows of the split in them.
+    """
+
+    groups: tuple[SelectedGroup, ...]
+    rows: int
+
+
+def join_groups(groups: Sequence[SelectedGroup]) -> list[Block]:
+    """Return the blocks of a split, without those in which it has no row.
+
+    Cut by the rows of all splits, so that a window of days that moves on changes no block but those
+    at its edge.
+    """
+    blocks, run = list[Block](), list[SelectedGroup]()
+    for number, each in enumerate(groups):
+        run.append(each)
+        is_last = number + 1 == len(groups)
+        if is_last or sum(found.group.rows for found in run) >= BLOCK_ROWS:
+            rows = sum(found.selected for found in run)
+            if rows:
+                blocks.append(Block(tuple(found for found in run if found.selected), rows))
+            run = []
+    return blocks
+
+
+class BlockEncoder:
+    """Reads and encodes blocks into the cache.
+
+    Args:
+        task: Fitted.
+        reader: Of the snapshot's partitions.
+        split: Whose rows.
+        cache: Where the blocks are kept.
+        identity: Digest of task, code and fitted state.
+    """
+
+    def __init__(
+        self, task: Task, reader: RowGroupReader, split: Split, cache: BlockCache, identity: str
+    ) -> None:
+        self.cache = cache
+        self._task = task
+        self._reader = reader
+        self._split = split
+        self._identity = identity
+
+    def key(self, block: Block) -> str:
+        """Return the name of an encoded block: a digest of all that determines its content."""
+        files = self._reader.snapshot.files
+        parts: list[JsonValue] = [
+            [files[each.file].sha256, each.group.sha256, each.index, each.selected]
+            for each in block.groups
+        ]
+        content = canonical_json([self._identity, self._split.value, parts])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def __call__(self, block: Block) -> float:
+        """Put a block into the cache; return the seconds that it took, 0 where it is there.
+
+        Raises:
+            BadDataError: a row group is damaged or was rewritten.
+            BadTaskError: the task's `encode` raised, or breaks its contract.
+        """
+        if self.cache.has(self.key(block)):
+            return 0.0
+        start = time.monotonic()
+        batches = [self._encode(rows, block) for rows in self._chunks(block)]
+        names = batches[0].keys()
+        try:
+            tensors = {name: torch.cat([batch[name] for batch in batches]) for name in names}
+        except (RuntimeError, KeyError) as error:
+            raise BadTaskError(
+                f"{type(self._task).__name__}.encode changes the shape or type of its tensors "
+                "between batches",
+                evidence=f"{error}, in {self.place_of(block)}",
+                action="pad or cut to one size: shapes may not depend on the other rows",
+            ) from error
+        self.cache.store(self.key(block), tensors)
+        return time.monotonic() - start
+
+    def place_of(self, block: Block) -> str:
+        """Return the partitions and row groups of a block, for messages."""
+        first, last = block.groups[0], block.groups[-1]
+        files = self._reader.snapshot.files
+        begin = f"row group {first.index} of {files[first.file].uri}"
+        if (first.file, first.index) == (last.file, last.index):
+            return begin
+        return f"{begin} to row group {last.index} of {files[last.file].uri}"
+
+    def _chunks(self, block: Block) -> Iterator[pl.DataFrame]:
+        for rows in self._reader.read(block.groups, self._split):
+            yield from rows.iter_slices(ENCODE_ROWS)
+
+    def _encode(self, rows: pl.DataFrame, block: Block) -> Batch:
+        try:
+            return checked(self._task.encode(rows), rows.height, self._task)
+        except PerennialError:
+            raise
+        except Exception as error:  # the user's code may raise anything
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            raise BadTaskError(
+                f"{type(self._task).__name__}.encode failed on {self.place_of(block)}",
+                evidence=f"{type(error).__name__}: {error} "
+                f"({Path(frame.filename).name}:{frame.lineno} in {frame.name})",
+                action="encode must take every row of the split; the traceback is in the log of "
+                "the rank",
+            ) from error

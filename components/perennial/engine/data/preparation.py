@@ -1,0 +1,281 @@
+"""Preparation: chooses between resident and streamed rows, and makes either ready for training."""
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import polars as pl
+import torch
+import torch.distributed as dist
+from pydantic import JsonValue
+
+from perennial.clients.object_store import open_store
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.section import canonical_json
+from perennial.contracts.snapshot import Snapshot
+from perennial.data.row_groups import (
+    PartitionIndex,
+    RowGroupReader,
+    SelectedGroup,
+    index_partitions,
+    select_groups,
+)
+from perennial.engine.data.batching import Indices, fixed_sample
+from perennial.engine.data.block_cache import BlockCache, load_block, save_block
+from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
+from perennial.engine.data.blocks import BlockEncoder, join_groups
+from perennial.engine.data.encoded import (
+    ENCODE_ROWS,
+    PATIENCE,
+    checked,
+    fitted_state,
+    identity_of,
+)
+from perennial.engine.data.streamed import SampledSplit, StreamedSplit
+from perennial.engine.handover import load_decision, save_decision
+from perennial.engine.job import Decision, FittedTask, TrainingJob
+from perennial.engine.task import Batch, Task, load_task
+from perennial.engine.world.distributed import World, machine_of_this_process
+
+GIB = 2**30
+DISK_SHARE = 0.5
+"""Share of the free disk that encoded splits may take: checkpoints and copies of remote partitions
+are written beside them."""
+EXPANSION = 100
+"""Encoded bytes per byte of Parquet that no task of ours reaches: JPEG pictures as float32 become
+about 40 times as large, tables 10 times."""
+MEASURED_ROWS = 4_096
+logger = logging.getLogger(__name__)
+
+
+class LoadingPlan(Decision):
+    """Whether rows are resident or streamed, and why; it decides the data order.
+
+    File tree: `loading_plan.json`.
+    """
+
+    file_name: ClassVar[str] = "loading_plan.json"
+
+    mode: Literal["resident", "streaming"]
+    reason: str
+
+
+def choose_mode(job: TrainingJob, world: World, snapshot: Snapshot) -> bool:
+    """Return whether rows are streamed; every rank calls it together, and the choice is kept.
+
+    Raises:
+        BadDataError: a sample of the rows cannot be read.
+    """
+    plan = None
+    if world.is_first:
+        plan = load_decision(job, LoadingPlan)
+        if plan is None:
+            plan = _plan(job, snapshot)
+            save_decision(job, plan)
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    holder = [plan]
+    dist.broadcast_object_list(holder, src=0, group=group)
+    plan = holder[0]
+    if plan is None:
+        raise RuntimeError("the first rank sent no plan")
+    logger.info("loading=%s: %s", plan.mode, plan.reason)
+    return plan.mode == "streaming"
+
+
+def _plan(job: TrainingJob, snapshot: Snapshot) -> LoadingPlan:
+    mode = job.training.loading.mode
+    reason = "training.loading.mode says so"
+    if mode == "auto":
+        limit = int(_free_bytes(job.root) * DISK_SHARE)
+        needed, evidence = _encoded_bytes(job, snapshot, limit)
+        mode = "resident" if needed <= limit else "streaming"
+        reason = (
+            f"{evidence}, and {limit / GIB:,.1f} GiB ({DISK_SHARE:.0%} of the free disk) may be "
+            "used"
+        )
+    return LoadingPlan(fingerprint=job.fingerprint, mode=mode, reason=reason)
+
+
+def _encoded_bytes(job: TrainingJob, snapshot: Snapshot, limit: int) -> tuple[int, str]:
+    """Return the size of both encoded splits at most, and how it is known."""
+    stored = sum(file.size_bytes for file in snapshot.files)
+    if stored * EXPANSION <= limit:
+        return stored * EXPANSION, f"the partitions have {stored / GIB:,.3f} GiB"
+    task = load_task(job.model.task, job.model.options, snapshot.task_columns)
+    reader = RowGroupReader(snapshot)
+    groups = select_groups(snapshot, _indexes(job, snapshot), Split.TRAIN)
+    rows = reader.scan(_spaced(groups, MEASURED_ROWS), Split.TRAIN).head(MEASURED_ROWS).collect()
+    task.fit(rows.lazy())  # of a task of its own: only the shapes matter
+    batch = checked(task.encode(rows), rows.height, task)
+    per_row = sum(tensor.nbytes for tensor in batch.values()) / max(rows.height, 1)
+    count = snapshot.split_rows[Split.TRAIN] + snapshot.split_rows[Split.VALIDATION]
+    needed = int(per_row * count)
+    return needed, (
+        f"{count:,} rows of {per_row:,.0f} bytes (measured on {rows.height:,}) are "
+        f"{needed / GIB:,.1f} GiB when encoded"
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _indexes(job: TrainingJob, snapshot: Snapshot) -> list[PartitionIndex]:
+    return index_partitions(snapshot, open_store(job.common_uri))
+
+
+def stream_data(
+    job: TrainingJob, world: World, task: Task, snapshot: Snapshot
+) -> tuple[StreamedSplit, SampledSplit]:
+    """Fit the task, and open the training split and the sample of validation rows.
+
+    Raises:
+        BadDataError: a split is empty, or a partition is damaged or was rewritten.
+    """
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    reader = RowGroupReader(snapshot)
+    shared: list[tuple[list[PartitionIndex], dict[str, JsonValue]]] = []
+    if world.is_first:
+        indexes = _indexes(job, snapshot)
+        groups = select_groups(snapshot, indexes, Split.TRAIN)
+        shared = [(indexes, fitted_state(job, task, lambda: _fitting_rows(job, reader, groups)))]
+    holder = shared or [([], {})]
+    dist.broadcast_object_list(holder, src=0, group=group)
+    indexes, state = holder[0]
+    task.load_state(state)
+    identity = _encoding_identity(job, state)
+    train = _open_train(job, task, reader, indexes, identity)
+    if world.local_rank == 0:
+        _encode_sample(job, task, reader, indexes, identity)
+    dist.barrier(group=group)
+    return train, _open_sample(job, snapshot, identity)
+
+
+def _encoding_identity(job: TrainingJob, state: dict[str, JsonValue]) -> str:
+    """Return the digest of all that determines an encoded row beside the row itself."""
+    code = job.contract.get("code")
+    if code is None:  # without a contract only the job itself tells
+        return FittedTask(fingerprint=identity_of(job), state=state).digest()
+    model = job.model.model_dump(mode="json", exclude={"name"})
+    return hashlib.sha256(canonical_json([code, model, state]).encode()).hexdigest()
+
+
+def _open_train(
+    job: TrainingJob,
+    task: Task,
+    reader: RowGroupReader,
+    indexes: Sequence[PartitionIndex],
+    identity: str,
+) -> StreamedSplit:
+    loading = job.training.loading
+    blocks = join_groups(select_groups(reader.snapshot, indexes, Split.TRAIN))
+    if not blocks:
+        raise _empty(reader.snapshot, Split.TRAIN)
+    place = _folder(job) / "blocks", int(loading.cache_gib * GIB)
+    encoder = BlockEncoder(task, reader, Split.TRAIN, BlockCache(*place), identity)
+    workers = None
+    if loading.encode_workers:
+        recipe = EncoderRecipe(
+            Path(job.snapshot), job.model, task.state(), Split.TRAIN, place, identity
+        )
+        workers = BlockWorkers(recipe, loading.encode_workers)
+    return StreamedSplit(blocks, encoder, workers)
+
+
+def _fitting_rows(
+    job: TrainingJob, reader: RowGroupReader, groups: Sequence[SelectedGroup]
+) -> pl.LazyFrame:
+    """Return a query of about `fit_rows` rows of the training split, in file order."""
+    used = [each for each in groups if each.selected]
+    chosen = _spaced(used, job.training.loading.fit_rows)
+    rows = sum(each.selected for each in chosen)
+    total = sum(each.selected for each in used)
+    logger.info(
+        "fitting on %s of %s rows, in %d of %d row groups", f"{rows:,}", f"{total:,}",
+        len(chosen), len(used),
+    )  # fmt: skip
+    return reader.scan(chosen, Split.TRAIN)
+
+
+def _spaced(groups: Sequence[SelectedGroup], rows: int | None) -> list[SelectedGroup]:
+    """Return evenly spaced row groups with at least so many rows together, in file order."""
+    used = [each for each in groups if each.selected]
+    total = sum(each.selected for each in used)
+    if rows is None or total <= rows:
+        return list(used)
+    count = min(len(used), -(-rows * len(used) // total))
+    while True:
+        places = (np.arange(count) + 0.5) * len(used) / count
+        chosen = [used[int(place)] for place in places]
+        if count == len(used) or sum(each.selected for each in chosen) >= rows:
+            return chosen
+        count += 1
+
+
+def _sample_file(job: TrainingJob, identity: str) -> Path:
+    training = job.training
+    name = f"validation-{identity[:16]}-{training.evaluation_rows}-{training.seed}.safetensors"
+    return _folder(job) / name
+
+
+def _encode_sample(
+    job: TrainingJob,
+    task: Task,
+    reader: RowGroupReader,
+    indexes: Sequence[PartitionIndex],
+    identity: str,
+) -> None:
+    """Encode the validation rows that evaluations score, once per machine."""
+    target = _sample_file(job, identity)
+    if target.exists():
+        return
+    snapshot = reader.snapshot
+    groups = [each for each in select_groups(snapshot, indexes, Split.VALIDATION) if each.selected]
+    if not groups:
+        raise _empty(snapshot, Split.VALIDATION)
+    sample = _sample(job, snapshot)
+    starts = np.cumsum([0, *(each.selected for each in groups)])
+    parts: list[Batch] = []
+    for each, first, last in zip(groups, starts, starts[1:], strict=False):
+        mine = sample[np.searchsorted(sample, first) : np.searchsorted(sample, last)] - first
+        if len(mine):
+            (rows,) = reader.read([each], Split.VALIDATION)
+            for chunk in rows[mine].iter_slices(ENCODE_ROWS):
+                parts.append(checked(task.encode(chunk), chunk.height, task))
+    batch = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    save_block(partial, batch)
+    partial.replace(target)
+
+
+def _open_sample(job: TrainingJob, snapshot: Snapshot, identity: str) -> SampledSplit:
+    batch = load_block(_sample_file(job, identity))
+    return SampledSplit(batch, _sample(job, snapshot), snapshot.split_rows[Split.VALIDATION])
+
+
+def _sample(job: TrainingJob, snapshot: Snapshot) -> Indices:
+    rows = snapshot.split_rows[Split.VALIDATION]
+    return fixed_sample(rows, job.training.evaluation_rows, job.training.seed)
+
+
+def _folder(job: TrainingJob) -> Path:
+    if job.shared:
+        return Path(job.shared) / "streamed"
+    return job.scratch / f"machine-{machine_of_this_process()}" / "streamed"
+
+
+def _empty(snapshot: Snapshot, split: Split) -> BadDataError:
+    return BadDataError(
+        f"the {split} split is empty",
+        evidence=f"the snapshot has {snapshot.rows} rows",
+        action="check [split] and the range of the data's times",
+    )

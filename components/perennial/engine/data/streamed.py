@@ -1,0 +1,263 @@
+"""Streamed split: rows that are encoded when they are needed, block by block."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.engine.config.training import Loading
+from perennial.engine.data.batching import BatchPlan, Indices
+from perennial.engine.data.block_workers import BlockWorkers
+from perennial.engine.data.blocks import Block, BlockEncoder
+from perennial.engine.data.encoded import EncodedRows, EncodedSplit
+from perennial.engine.data.loader import Loader, RankBatch
+from perennial.engine.data.stream_order import StreamOrder
+from perennial.engine.task import WEIGHT, Batch, Task
+
+_KEPT_OPEN = 4
+_ATTEMPTS = 3
+_Arrays = dict[str, NDArray[Any]]
+
+
+class StreamedSplit(EncodedRows):
+    """The rows of a split in file order, of which only blocks in use are encoded.
+
+    Args:
+        blocks: The split's.
+        encoder: Puts a block into the cache.
+        workers: Processes that do so ahead; None encodes in the thread that asks.
+    """
+
+    weights = None
+
+    def __init__(
+        self, blocks: Sequence[Block], encoder: BlockEncoder, workers: BlockWorkers | None = None
+    ) -> None:
+        self.blocks = blocks
+        self.block_rows = np.array([block.rows for block in blocks], dtype=np.int64)
+        self.rows = int(self.block_rows.sum())
+        self.encode_seconds, self.encoded_rows = 0.0, 0
+        self._base = np.cumsum(self.block_rows) - self.block_rows
+        self._encoder = encoder
+        self._workers = workers
+        self._open: OrderedDict[int, _Arrays] = OrderedDict()
+        self._coming: dict[int, Future[float]] = {}
+        self._lock = threading.RLock()
+        self._form: dict[str, tuple[Any, tuple[int, ...]]] = {}
+        self._has_moved = True
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether examples have weights of their own; known once some were gathered."""
+        return WEIGHT in self._form
+
+    @property
+    def seconds_per_row(self) -> float:
+        """Return the time that one process takes to read and encode a row; 0 before the first."""
+        return self.encode_seconds / max(self.encoded_rows, 1)
+
+    @property
+    def num_workers(self) -> int:
+        """Return the number of processes that encode; 0 where this one does."""
+        return self._workers.count if self._workers else 0
+
+    def gather(self, rows: Indices) -> Batch:
+        """Return the examples at these indices, as new tensors.
+
+        Raises:
+            BadDataError: a row group is damaged or was rewritten.
+            BadTaskError: the task's `encode` raised, or breaks its contract.
+        """
+        return self._gather(rows, None)
+
+    def weights_of(self, rows: Indices) -> NDArray[Any]:
+        """Return the weights of these rows, which `has_weights`."""
+        return self._gather(rows, WEIGHT)[WEIGHT].numpy()
+
+    def _gather(self, rows: Indices, only: str | None) -> Batch:
+        block = np.searchsorted(self._base, rows, "right") - 1
+        edges = [0, *(np.flatnonzero(np.diff(block)) + 1), len(rows)]
+        arrays = self._arrays(np.unique(block).tolist())
+        local = rows - self._base[block]
+        batch = {
+            name: np.empty((len(rows), *shape), dtype)
+            for name, (dtype, shape) in self._form.items()
+            if only in (None, name)
+        }
+        for start, stop in pairwise(edges):
+            source = arrays[int(block[start])]
+            for name, target in batch.items():
+                # `clip` lets NumPy write into `out` without a copy; the indices are in range.
+                np.take(source[name], local[start:stop], 0, out=target[start:stop], mode="clip")
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def expect(self, following: Callable[[int], Sequence[int]]) -> None:
+        """Encode ahead, if a block has been opened since the last call.
+
+        Args:
+            following: Returns the blocks that are needed next, soonest first, at most so many.
+        """
+        if self._workers is None or not self._has_moved:
+            return
+        with self._lock:
+            self._has_moved = False
+            ahead = 2 * self._workers.count  # one in work and one waiting for each process
+            for number in following(ahead):
+                if len(self._coming) < ahead:
+                    self._begin(number)
+
+    def close(self) -> None:
+        """End the processes that encode."""
+        if self._workers:
+            self._workers.close()
+
+    def _arrays(self, numbers: Sequence[int]) -> dict[int, _Arrays]:
+        """Return the tensors of these blocks; the ones that other batches use stay mapped."""
+        with self._lock:
+            for number in numbers:
+                if self._workers and number not in self._open:
+                    self._begin(number)
+            found = {number: self._mapped(number) for number in numbers}
+            # Those that a lane has just left may still be in a batch that another thread gathers.
+            while len(self._open) > len(numbers) + _KEPT_OPEN:
+                self._open.popitem(last=False)
+            return found
+
+    def _begin(self, number: int) -> None:
+        if self._workers and number not in self._open and number not in self._coming:
+            self._coming[number] = self._workers.submit(self.blocks[number])
+
+    def _mapped(self, number: int) -> _Arrays:
+        if number in self._open:
+            self._open.move_to_end(number)
+            return self._open[number]
+        block = self.blocks[number]
+        tensors = self._encoded(number, block)
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        self._require_form(arrays, block)
+        self._open[number] = arrays
+        self._has_moved = True
+        return arrays
+
+    def _encoded(self, number: int, block: Block) -> Batch:
+        key = self._encoder.key(block)
+        # Another process of the machine may evict it before it is mapped.
+        for _ in range(_ATTEMPTS):
+            self._finish(number, block)
+            tensors = self._encoder.cache.load(key)
+            if tensors is not None:
+                return tensors
+        raise PerennialError(
+            f"an encoded block cannot be read back after {_ATTEMPTS} attempts",
+            evidence=f"{self._encoder.place_of(block)}; the cache is {self._encoder.cache.folder}",
+            action="raise training.loading.cache_gib, or look at the disk: what was written there "
+            "is gone or altered",
+        )
+
+    def _finish(self, number: int, block: Block) -> None:
+        coming = self._coming.pop(number, None)
+        if coming is not None and self._workers:
+            seconds = self._workers.finish(block, coming, self._encoder.place_of(block))
+        else:
+            seconds = self._encoder(block)
+        if seconds:
+            self.encode_seconds += seconds
+            self.encoded_rows += block.rows
+
+    def _require_form(self, arrays: _Arrays, block: Block) -> None:
+        form = {name: (array.dtype, array.shape[1:]) for name, array in sorted(arrays.items())}
+        self._form = self._form or form
+        if form != self._form:
+            raise BadTaskError(
+                "encode changes the shape or type of its tensors between batches",
+                evidence=f"first {self._form}, then {form} in {self._encoder.place_of(block)}",
+                action="pad or cut to one size: shapes may not depend on the other rows",
+            )
+
+
+class SampledSplit(EncodedSplit):
+    """A split of which only some rows were encoded: those that evaluations score.
+
+    Args:
+        batch: The sample's tensors.
+        sample: Their row indices in the split, ascending.
+        rows: Rows of the whole split.
+    """
+
+    def __init__(self, batch: Batch, sample: Indices, rows: int) -> None:
+        super().__init__(batch)
+        self._sample = sample
+        self.rows = rows
+
+    def gather(self, rows: Indices) -> Batch:
+        """Return the examples at these indices of the split, which must be in the sample."""
+        places = np.searchsorted(self._sample, rows)
+        if not np.array_equal(self._sample[np.minimum(places, len(self._sample) - 1)], rows):
+            raise KeyError("rows outside of the encoded sample")
+        return super().gather(places)
+
+
+class StreamedLoader(Loader):
+    """Gathers batches from a streamed split, and names the blocks that are needed next.
+
+    Args:
+        task: For its `augment`.
+        data: The training split.
+        plan: How a global batch is divided.
+        data_rank: Which part belongs to this process.
+        seed: Of the data order and the augmentation.
+        loading: Resolved options.
+        total: Adds up a number of all data ranks; called by all of them together.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        data: StreamedSplit,
+        plan: BatchPlan,
+        data_rank: int,
+        *,
+        seed: int,
+        loading: Loading,
+        total: Callable[[float], float],
+    ) -> None:
+        order = StreamOrder(data.block_rows, seed, plan.global_size, loading.shuffle_rows)
+        self._stream = order
+        self._streamed = data
+        self._total = total
+        super().__init__(task, data, order, plan, data_rank, seed=seed, loading=loading)
+
+    def batch(self, position: int) -> RankBatch:
+        """Return the batch at a position; the ranks add up its weight where rows have weights."""
+        found = super().batch(position)
+        if not self._streamed.has_weights:
+            return found
+        return replace(found, weight=self._total(found.weight))
+
+    def gather(self, position: int) -> RankBatch:
+        """Compute this rank's batch at a position, with the weight of its own rows."""
+        found = super().gather(position)
+        start = position * self.plan.global_size + self._share.start
+        self._streamed.expect(partial(self._stream.blocks_after, start, len(found.rows)))
+        return found
+
+    def close(self) -> None:
+        """Stop the threads and processes."""
+        super().close()
+        self._streamed.close()
+
+    @override
+    def _weigh(self, start: int, rows: Indices) -> float:
+        if not self._streamed.has_weights:
+            return float(self.plan.global_size)
+        return float(self._streamed.weights_of(rows).sum(dtype=np.float64))

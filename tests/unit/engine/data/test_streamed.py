@@ -1,0 +1,248 @@
+"""Streamed batches over real Parquet: the resident rows in the same order, whatever encodes them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from perennial.clients.object_store import LocalObjectStore
+from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
+from perennial.data.row_groups import RowGroupReader, index_partitions, select_groups
+from perennial.engine.config.training import Loading
+from perennial.engine.data import blocks, streamed
+from perennial.engine.data.batching import BatchPlan
+from perennial.engine.data.block_cache import BlockCache
+from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
+from perennial.engine.data.blocks import BlockEncoder, join_groups
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
+from perennial.engine.task import WEIGHT
+from tiny_training import TinyTask, write_partitions
+
+SIZE = 48
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 60)
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    return Snapshot.read(write_partitions(tmp_path / "data", [300, 7, 500], group_rows=50))
+
+
+class Streaming:
+    """What a rank builds its loader from."""
+
+    def __init__(self, snapshot, folder: Path, *, workers=0, cache_bytes=2**30):
+        self.snapshot, self.folder = snapshot, folder
+        self.task = TinyTask(TinyTask.Options(), snapshot.task_columns)
+        self.task.fit(Dataset(snapshot).scan(Split.TRAIN))
+        store = LocalObjectStore(folder / "store")
+        self.groups = select_groups(snapshot, index_partitions(snapshot, store), Split.TRAIN)
+        place = folder / "cache", cache_bytes
+        self.cache = BlockCache(*place)
+        reader = RowGroupReader(snapshot)
+        self.encoder = BlockEncoder(self.task, reader, Split.TRAIN, self.cache, "identity")
+        model = ModelSection(name="tiny", task="tiny_training:TinyTask")
+        recipe = EncoderRecipe(
+            Path(snapshot.data.uri) / "snapshot", model, self.task.state(), Split.TRAIN, place,
+            "identity",
+        )  # fmt: skip
+        self.workers = BlockWorkers(recipe, workers) if workers else None
+        self.blocks = join_groups(self.groups)
+        self.split = StreamedSplit(self.blocks, self.encoder, self.workers)
+
+    def loader(self, rank=0, ranks=1, *, ahead=0, total=float):
+        loading = Loading(prefetch_batches=ahead, shuffle_rows=1).on("cpu")
+        plan = BatchPlan(SIZE, SIZE, ranks)
+        return StreamedLoader(
+            self.task, self.split, plan, rank, seed=1, loading=loading, total=total
+        )
+
+
+def resident(streaming: Streaming) -> EncodedSplit:
+    rows = Dataset(streaming.snapshot).scan(Split.TRAIN).collect()
+    return EncodedSplit(streaming.task.encode(rows))
+
+
+def joined(batches) -> dict[str, torch.Tensor]:
+    parts = [part for batch in batches for part in batch.micro_batches]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "workers"),
+    [
+        (1, 0),
+        (3, 0),
+        (2, 1),
+        *(
+            pytest.param(ranks, workers, marks=pytest.mark.full)
+            for ranks in (1, 2, 3, 4)
+            for workers in (0, 1, 4)
+        ),
+    ],
+)
+def test_ranks_and_workers_change_no_batch(snapshot, tmp_path, ranks, workers):
+    """Every batch of two epochs, against rows encoded at once and gathered in the same order."""
+    machines = [Streaming(snapshot, tmp_path / "shared", workers=workers) for _ in range(ranks)]
+    loaders = [each.loader(rank, ranks, ahead=rank) for rank, each in enumerate(machines)]
+    whole, order = resident(machines[0]), loaders[0]._stream
+    try:
+        for position in range(2 * order.rows // SIZE):
+            found = joined([loader.batch(position) for loader in loaders])
+            expected = whole.gather(order.indices(position * SIZE, SIZE))
+            for name, tensor in expected.items():
+                assert torch.equal(found[name], tensor), (position, name)
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+@pytest.mark.parametrize("position", [0, 9, 40])
+def test_a_resumed_loader_opens_only_the_blocks_of_its_batch(snapshot, tmp_path, position):
+    streaming = Streaming(snapshot, tmp_path)
+    batch = streaming.loader(1, 4).batch(position)
+    ends = np.cumsum([block.rows for block in streaming.blocks])
+    needed = np.unique(np.searchsorted(ends, batch.rows, "right"))
+    assert len(list((tmp_path / "cache").iterdir())) == len(needed) < len(streaming.blocks)
+
+
+def test_the_cache_stays_within_its_limit_and_evicts_what_was_used_longest_ago(snapshot, tmp_path):
+    streaming = Streaming(snapshot, tmp_path)
+    streaming.loader().batch(0)
+    sizes = [each.stat().st_size for each in (tmp_path / "cache").iterdir()]
+    bounded = Streaming(snapshot, tmp_path / "bounded", cache_bytes=3 * max(sizes))
+    loader, whole = bounded.loader(), resident(bounded)
+    for position in range(30):
+        batch = loader.batch(position)
+        assert torch.equal(joined([batch])["x"], whole.gather(batch.rows)["x"])
+        kept = [each.stat().st_size for each in (tmp_path / "bounded" / "cache").iterdir()]
+        assert sum(kept) <= 3 * max(sizes)
+        assert len(bounded.split._open) <= bounded.loader()._stream.lanes + streamed._KEPT_OPEN
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-9], lambda content: content[:-1] + b"!"]
+)
+def test_a_damaged_block_of_the_cache_is_encoded_again(snapshot, tmp_path, damage, caplog):
+    before = joined([Streaming(snapshot, tmp_path).loader().batch(0)])
+    for each in (tmp_path / "cache").iterdir():
+        each.write_bytes(damage(each.read_bytes()))
+    after = joined([Streaming(snapshot, tmp_path).loader().batch(0)])
+    assert "is damaged and will be encoded again" in caplog.text
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_weights_are_added_up_over_the_ranks(snapshot, tmp_path, monkeypatch):
+    encode = TinyTask.encode
+    monkeypatch.setattr(
+        TinyTask, "encode", lambda self, rows: encode(self, rows) | {WEIGHT: rows_weight(rows)}
+    )
+    local = []
+    streaming = Streaming(snapshot, tmp_path)
+    for rank in range(3):
+        loader = streaming.loader(rank, 3, total=lambda own: local.append(own) or own)
+        loader.batch(4)
+    whole = joined([streaming.loader(total=float).batch(4)])
+    assert sum(local) == float(whole[WEIGHT].sum(dtype=torch.float64))
+
+
+def rows_weight(rows: pl.DataFrame) -> torch.Tensor:
+    return torch.from_numpy((rows["id"].to_numpy() % 5 + 1).astype(np.float32))
+
+
+def damage_pages(file: Path) -> None:
+    """Change bytes in the middle, where the pages are; size and footer stay."""
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 64] = bytes(64)
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.full)])
+def test_a_damaged_row_group_is_named(snapshot, tmp_path, workers):
+    streaming = Streaming(snapshot, tmp_path, workers=workers)
+    damage_pages(Path(snapshot.files[2].uri))
+    with pytest.raises(BadDataError, match=r"part-2.parquet changed .* or is damaged") as caught:
+        joined([streaming.loader().batch(position) for position in range(20)])
+    assert "row group" in str(caught.value)
+    streaming.split.close()
+
+
+def test_a_partition_rewritten_before_it_is_indexed_is_named(snapshot, tmp_path):
+    file = Path(snapshot.files[1].uri)
+    pl.read_parquet(file).with_columns(pl.col("y") + 1).write_parquet(file)
+    with pytest.raises(BadDataError, match=r"part-1.parquet changed after the snapshot"):
+        index_partitions(snapshot, LocalObjectStore(tmp_path / "store"))
+
+
+def test_what_is_known_of_a_partition_is_kept(snapshot, tmp_path, monkeypatch):
+    store = LocalObjectStore(tmp_path / "store")
+    found = index_partitions(snapshot, store)
+    monkeypatch.setattr(RowGroupReader, "_path", lambda *_: pytest.fail("read again"))
+    assert index_partitions(snapshot, store) == found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_exception_of_encode_names_the_row_group(snapshot, tmp_path, monkeypatch, workers):
+    streaming = Streaming(snapshot, tmp_path, workers=workers)
+    if workers:  # the worker builds its own task, and this state is not one
+        streaming.workers._recipe.state["mean"] = "not a number"
+    else:
+        monkeypatch.setattr(streaming.task, "encode", lambda rows: 1 / 0)
+    try:
+        with pytest.raises(BadTaskError, match=r"encode failed on row group \d+ of .*parquet"):
+            streaming.loader().batch(0)
+    finally:
+        streaming.split.close()
+
+
+def test_tensors_of_another_shape_in_another_block_are_named(snapshot, tmp_path, monkeypatch):
+    streaming = Streaming(snapshot, tmp_path)
+    encode = streaming.task.encode
+
+    def by_first_row(rows):
+        batch = encode(rows)
+        return batch | {"x": batch["x"][:, : 1 + rows["id"][0] % 3]}
+
+    monkeypatch.setattr(streaming.task, "encode", by_first_row)
+    with pytest.raises(BadTaskError, match="changes the shape or type"):
+        streaming.loader().batch(0)
+
+
+def kill(workers: BlockWorkers) -> None:
+    for process in list(workers._pool._processes.values()):
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path):
+    streaming = Streaming(snapshot, tmp_path, workers=1)
+    loader, whole = streaming.loader(), resident(streaming)
+    try:
+        for position in range(3):
+            batch = loader.batch(position)
+            assert torch.equal(joined([batch])["x"], whole.gather(batch.rows)["x"])
+            if position == 0:
+                kill(streaming.workers)
+        with pytest.raises(PerennialError, match="killed again and again"):
+            kill_until_an_error(streaming)
+    finally:
+        loader.close()
+
+
+def kill_until_an_error(streaming: Streaming) -> None:
+    for _ in range(5):
+        kill(streaming.workers)
+        time.sleep(0.1)
+        streaming.workers.submit(streaming.blocks[0]).exception()
