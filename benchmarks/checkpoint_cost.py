@@ -128,7 +128,7 @@ class Ours(Way):
             model=ModelSection(name="benchmark", task="benchmark:Decoder"),
             num_processes=self.world.size, folder=str(self.folder),
         )  # fmt: skip
-        self.checkpointer = Checkpointer(job, ("loss", "minimize"), self.world)
+        self.checkpointer = Checkpointer(job, ("loss", "minimize"), self.world, job.training)
         self.checkpointer.restore(self.model, self.optimizer)
 
     @override

@@ -26,7 +26,7 @@ def save_again(folder: str) -> int:
     world = World.join().arrange(job.training)
     training = worker.build(job, world, StopSignal())
     other = job.model_copy(update={"folder": folder, "store_uri": ""})
-    again = Checkpointer(other, ("loss", "minimize"), world, training.averaged)
+    again = Checkpointer(other, ("loss", "minimize"), world, job.training, training.averaged)
     again.save(training.model, training.optimizer, Progress(step=training.step), {})
     again.wait()
     world.barrier()

@@ -3,6 +3,7 @@
 from pydantic import Field, JsonValue
 
 from perennial.contracts.section import Section
+from perennial.contracts.training import TrainedPart
 
 LINEAGE_FILE = "lineage.json"
 CONTRACT_FILE = "contract.json"
@@ -32,6 +33,8 @@ class Lineage(Section):
     packages: dict[str, str]
     """Installed version of each package that enters the numbers."""
     seed: int
+    parts: tuple[TrainedPart, ...] = ()
+    """How the training was divided over processes, in order: it may have been resumed on others."""
     run_id: str
     """The pipeline run."""
     tracking_run_id: str = ""

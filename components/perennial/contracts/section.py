@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Self, TypeAlias, TypeVar
 
@@ -14,6 +14,10 @@ T = TypeVar("T")
 ADVANCED = "advanced"
 Advanced: TypeAlias = Annotated[T, ADVANCED]
 """An option that only experts need: `perennial options` shows it when it is asked for."""
+LAYOUT = "layout"
+Layout: TypeAlias = Annotated[T, LAYOUT]
+"""An option of how the work is divided, stored or watched, which changes the result by rounding,
+dropout masks and local batch statistics at most: it is not part of a training's identity."""
 REMOVED_OPTIONS: Mapping[str, JsonValue] = MappingProxyType(
     {
         "initial_loss_tolerance": 0.2,
@@ -81,6 +85,33 @@ class Section(BaseModel):
         fields = type(self).model_fields
         defaults = {name: fields[name].get_default(call_default_factory=True) for name in names}
         return [name for name in names if getattr(self, name) != defaults[name]]
+
+    @classmethod
+    def is_layout(cls, keys: Sequence[str]) -> bool:
+        """Whether an option, by its keys below this section, is marked `Layout`."""
+        section: object = cls
+        for key in keys:
+            if not (isinstance(section, type) and issubclass(section, Section)):
+                return False
+            field = section.model_fields.get(key)
+            if field is None or LAYOUT in field.metadata:
+                return field is not None
+            section = field.annotation
+        return False
+
+    def without_layout(self) -> dict[str, JsonValue]:
+        """Return the values as JSON, without the options marked `Layout`, at any depth."""
+        found = {}
+        for name, field in type(self).model_fields.items():
+            if LAYOUT in field.metadata:
+                continue
+            value = getattr(self, name)
+            found[name] = (
+                value.without_layout()
+                if isinstance(value, Section)
+                else self.model_dump(mode="json", include={name})[name]
+            )
+        return found
 
     def digest(self) -> str:
         """SHA-256 of the canonical text, in hexadecimal."""

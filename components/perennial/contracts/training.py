@@ -1,6 +1,7 @@
 """Results of `train_model` and `select_checkpoint`."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
@@ -95,6 +96,33 @@ class CollectiveWaits(Section):
     """The one that all others waited for, if one stood out."""
 
 
+class TrainedPart(Section):
+    """Steps of a training that one division of the work computed."""
+
+    from_step: int
+    """Updates done before it."""
+    processes: int
+    threads: int
+    """Of each process."""
+    strategy: str
+    micro_batch_size: int
+    device: str
+
+    @property
+    def title(self) -> str:
+        """Description for people."""
+        plural = "es" if self.processes > 1 else ""
+        return f"{self.processes} process{plural} ({self.strategy}) on {self.device}"
+
+
+def describe_parts(parts: Sequence[TrainedPart]) -> str:
+    """Return who trained which steps, for people; empty if it was not recorded."""
+    return ", ".join(
+        f"{part.title} from step {part.from_step:,}" if part.from_step else part.title
+        for part in parts
+    )
+
+
 class CheckpointRecord(Section):
     """One committed checkpoint that was kept."""
 
@@ -114,8 +142,9 @@ class TrainingResult(Artifact):
     file_name: ClassVar[str] = "training.json"
 
     fingerprint: str
-    """Digest of all that determines the weights: snapshot, task and its options, training
-    section, code. Equal fingerprints mean the same training, which is resumed or reused."""
+    """Digest of all that determines the weights but for rounding: snapshot, task and its options,
+    training section, code. Equal fingerprints mean the same training, which is resumed or reused,
+    on any number of processes."""
     task: ImportPath
     options: dict[str, JsonValue]
     columns: TaskColumns
@@ -124,7 +153,9 @@ class TrainingResult(Artifact):
     steps: int
     world_size: int
     strategy: str
-    """The one that ran: what was asked for, or what the plan chose."""
+    """The one that ran last: what was asked for, or what the plan chose."""
+    parts: tuple[TrainedPart, ...] = ()
+    """How the work was divided, in order; more than one: the training was resharded."""
     memory_plan: MemoryPlan | None = None
     """Memory plan of `auto`; None when a strategy was given."""
     num_parameters: int

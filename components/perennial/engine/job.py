@@ -18,6 +18,14 @@ JOB_FILE = "job.json"
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped at a checkpoint, start me again
 
 
+class ShorterTraining(Section):
+    """A training that another one extends: equal to it but for its length."""
+
+    steps: int
+    fingerprint: str
+    checkpoints_uri: str
+
+
 class TrainingJob(Section):
     """The one argument of `python -m perennial.engine.worker`, as a JSON file."""
 
@@ -46,6 +54,9 @@ class TrainingJob(Section):
     were encoded ahead; empty: the training keeps it for itself."""
     contract: dict[str, JsonValue] = Field(default_factory=dict)
     """The settings whose digest is the fingerprint, by name."""
+    extended: tuple[ShorterTraining, ...] = ()
+    """Trainings of `training.extended_from`, longest first: this one starts from their newest
+    checkpoint."""
 
     @property
     def root(self) -> Path:
@@ -197,20 +208,18 @@ def training_contract(
     snapshot: Snapshot,
     model: ModelSection,
     training: TrainingSection,
-    *,
-    num_processes: int,
-    threads_per_process: int,
     code_digest: str,
 ) -> dict[str, JsonValue]:
-    """Return everything that determines the weights: equal contracts mean bit-identical weights.
+    """Return everything that determines the weights, except how the work is divided.
 
-    The number of processes and threads is part of it: both change the order of summation.
+    Equal contracts mean the same training: the same batches in the same order. Processes, threads
+    and options marked `Layout` are left out, so that it resumes on other resources; they change the
+    order of summation, and equal ones mean bit-identical weights.
     """
     return {
         "snapshot": snapshot.digest(),
         "model": {"task": model.task, "options": dict(model.options)},
-        "training": training.model_dump(mode="json"),
-        "resources": {"num_processes": num_processes, "threads_per_process": threads_per_process},
+        "training": training.without_layout(),
         "code": code_digest,
     }
 

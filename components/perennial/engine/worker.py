@@ -170,7 +170,7 @@ def assemble(
     averaged = AveragedWeights(model, section.averaging) if section.averaging else None
     name = section.metric or next(iter(task.metrics), "loss")
     metric = name, direction_of(task, name, "training.metric")
-    checkpointer = Checkpointer(job, metric, world, averaged)
+    checkpointer = Checkpointer(job, metric, world, section, averaged)
     progress = checkpointer.restore(model, optimizer)
     telemetry = Telemetry(
         section,
@@ -271,6 +271,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
         steps=training.step,
         world_size=training.world.size,
         strategy=training.section.strategy,
+        parts=training.checkpointer.parts,
         memory_plan=stored_plan(job),
         num_parameters=num_parameters(training.model),
         history=progress.history,

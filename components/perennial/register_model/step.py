@@ -44,15 +44,14 @@ def register_model_step(
 ) -> StepResult:
     """Package, upload, register and promote what the gate did not reject; retries continue."""
     section = RegisterModelConfig.from_json(cut_sections(contract, RegisterModelConfig))
-    decided = Verdict.read(Path(verdict))
-    environment = Environment.read()
+    decided, environment = Verdict.read(Path(verdict)), Environment.read()
     tracking = open_run(environment, section.model.name, trigger)
     if not decided.promote:
         tracking.finish()
         left = Challenger.read(Path(challenger)).weights_sha256, tracking.run_id
         hand_on(Path(registration), nothing_registered(section.model.name, *left), Path(verdict))
         return write_rejection(Path(report), decided)
-    data = Snapshot.read(Path(snapshot))
+    data, trained = Snapshot.read(Path(snapshot)), TrainingResult.read(Path(training))
     lineage = trace_lineage(
         environment,
         contract=contract,
@@ -60,6 +59,7 @@ def register_model_step(
         snapshot_digest=data.digest(),
         tracking_run_id=tracking.run_id,
         parent_version=decided.champion_version,
+        parts=trained.parts,
     )
     content = CardContent(
         name=section.model.name,
@@ -67,7 +67,7 @@ def register_model_step(
         snapshot=data,
         validation=ValidationReport.read(Path(validation)),
         skeleton=SkeletonReport.read(Path(skeleton)),
-        training=TrainingResult.read(Path(training)),
+        training=trained,
         challenger=Challenger.read(Path(challenger)),
         verdict=decided,
         lineage=lineage,

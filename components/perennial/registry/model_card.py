@@ -9,7 +9,7 @@ from perennial.contracts.gate import Interval, ReferenceTest, Verdict
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Challenger, TrainingResult
+from perennial.contracts.training import Challenger, TrainingResult, describe_parts
 from perennial.contracts.validation import ValidationReport
 from perennial.reports.page import render
 
@@ -121,6 +121,7 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
         "uncommitted changes": f"`{lineage.diff_digest}`" if lineage.diff_digest else "",
         "image": f"`{lineage.image_digest}`" if lineage.image_digest else "",
         "seed": str(lineage.seed),
+        "trained by": describe_parts(lineage.parts),
         "pipeline run": lineage.run_id,
         "tracking run": lineage.tracking_run_id,
         "trigger": trigger_name(lineage),

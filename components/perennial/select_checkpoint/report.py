@@ -37,7 +37,10 @@ def write_report(
     if diagnosis.advice != "nothing":
         values["advice"] = ADVICE[diagnosis.advice]
     if diagnosis.next_steps is not None:
-        values["proposed for the next training"] = f"{diagnosis.next_steps:,} steps"
+        proposed = f"{diagnosis.next_steps:,} steps"
+        if diagnosis.next_steps > training.steps:
+            proposed += f"; add {training.steps} to training.extended_from to continue this one"
+        values["proposed for the next training"] = proposed
     page.values(values)
     for finding in diagnosis.findings:
         page.text(f"{finding[0].upper()}{finding[1:]}.")

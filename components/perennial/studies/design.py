@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
+from perennial.engine.config.training import TrainingSection
 from perennial.studies.config import Dimension, StudySection
 from perennial.studies.pruning import evaluation_interval, rungs
 from perennial.studies.records import FOLLOWING, StudyPlan
@@ -42,7 +43,6 @@ MEASURING: Mapping[str, str] = {
     "resources": "where trainings run",
 }
 """Options that are no hyperparameters, and what they determine instead."""
-ALLOWED = ("resources.num_processes", "resources.threads_per_process")
 MOST_POINTS = 2000
 """Most combinations of values that are held against the contract."""
 TRIALS_PER_DIMENSION = 2
@@ -94,12 +94,16 @@ def _wrong_options(study: StudySection) -> Iterator[Flaw]:
         parts = option.split(".")
         prefixes = [".".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
         found = next((MEASURING[name] for name in prefixes if name in MEASURING), None)
-        if found is not None and option not in ALLOWED:
+        dimension = study.dimensions.get(option)
+        if found is None and dimension is not None and dimension.same_as is None:
+            # Trials that differ in nothing else are one training.
+            found = "how the work is divided" if TrainingSection.is_layout(parts[1:]) else None
+        if found is not None:
             yield Flaw(
                 _place(study, option),
                 f"{option} is no hyperparameter: it determines {found}",
-                "remove it; a study varies options of training and model.options, and "
-                "resources.num_processes",
+                "remove it; a study varies options of training and model.options, and `perennial "
+                "probe settings` compares what changes only the speed",
             )
 
 

@@ -312,7 +312,7 @@ def trial_settings(
     """Return the settings of a trial's training.
 
     Args:
-        plan: The study; of the resources, it has what changes the numbers.
+        plan: The study; of the resources, it has what all trials share.
         resources: The contract's, with where trainings run.
         values: The trial's hyperparameters.
         seed: Of the training.

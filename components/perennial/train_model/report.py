@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from statistics import mean, median
 
 from perennial.contracts.memory import MemoryPlan
-from perennial.contracts.training import TrainingResult
+from perennial.contracts.training import TrainingResult, describe_parts
 from perennial.engine.optimization.clip_rate import constant_clipping
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Page
@@ -20,7 +20,7 @@ def training_page(result: TrainingResult, summary: str) -> Page:
         {
             "steps": f"{result.steps:,}",
             "parameters": f"{result.num_parameters:,}",
-            "processes": f"{result.world_size} ({result.strategy})",
+            "trained by": describe_parts(result.parts) or f"{result.world_size} processes",
             **_utilization(result),
             "time": f"{result.seconds:,.0f} s",
             "resumes": result.num_resumes,

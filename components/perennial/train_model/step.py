@@ -35,7 +35,8 @@ def train_model_step(*, contract: str, snapshot: str, training: str, report: str
         )
         if is_reused:
             logger.info(
-                "training=%s was finished before, by an equal run: its result is used again",
+                "training=%s was finished before: its result is used again, whatever resources "
+                "this run asks for; `perennial probe settings` compares their speed",
                 job.fingerprint[:16],
             )
             remove_encoded_data(job)

@@ -3,14 +3,22 @@
 import logging
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.handover import fetch_result, folder_for
-from perennial.engine.job import TrainingJob, training_contract, training_fingerprint
+from perennial.engine.job import (
+    ShorterTraining,
+    TrainingJob,
+    training_contract,
+    training_fingerprint,
+)
 from perennial.training_jobs.config import TrainModelConfig
 
 logger = logging.getLogger(__name__)
@@ -24,31 +32,38 @@ def training_job(
     If the store is not a folder, checkpoints go to the store; logs and copies of the checkpoints
     are in this machine's cache.
     """
-    resources = settings.resources
-    contract = training_contract(
-        Snapshot.read(snapshot_folder),
-        settings.model,
-        settings.training,
-        num_processes=resources.num_processes,
-        threads_per_process=resources.threads_per_process,
-        code_digest=environment.code_digest,
-    )
-    fingerprint = training_fingerprint(contract)
+    snapshot = Snapshot.read(snapshot_folder)
     store = open_store(environment.store_uri)
-    if isinstance(store, LocalObjectStore):
-        folder, store_uri = store.root / "training" / fingerprint[:16], ""
-    else:
-        store_uri = f"{store.uri}/training/{fingerprint[:16]}"
-        folder = folder_for(store_uri)
+    is_local = isinstance(store, LocalObjectStore)
+    root = str(store.root) if isinstance(store, LocalObjectStore) else store.uri
+
+    def contract_of(training: TrainingSection) -> dict[str, JsonValue]:
+        return training_contract(snapshot, settings.model, training, environment.code_digest)
+
+    def address_of(fingerprint: str) -> str:
+        return f"{root}/training/{fingerprint[:16]}"
+
+    def shorter(training: TrainingSection) -> ShorterTraining:
+        known = training_fingerprint(contract_of(training))
+        return ShorterTraining(
+            steps=training.steps,
+            fingerprint=known,
+            checkpoints_uri=f"{address_of(known)}/checkpoints",
+        )
+
+    contract = contract_of(settings.training)
+    fingerprint = training_fingerprint(contract)
+    address = address_of(fingerprint)
     return TrainingJob(
         fingerprint=fingerprint,
         contract=contract,
         snapshot=str(snapshot_folder.absolute()),
         model=settings.model,
         training=settings.training,
-        num_processes=resources.num_processes,
-        folder=str(folder.absolute()),
-        store_uri=store_uri,
+        num_processes=settings.resources.num_processes,
+        folder=str((Path(address) if is_local else folder_for(address)).absolute()),
+        store_uri="" if is_local else address,
+        extended=tuple(map(shorter, settings.training.extended())),
         common=store.uri,
     )
 

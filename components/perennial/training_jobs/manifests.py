@@ -354,6 +354,10 @@ class JobKind(ABC):
     def rank_of(self, pod: Object) -> int:
         """Return the machine number of a pod; 0 runs the first rank."""
 
+    @abstractmethod
+    def size_of(self, spec: Object) -> tuple[int, int]:
+        """Return the machines of a job, and the processes of each."""
+
     def manifest(self, request: JobRequest, fields: frozenset[str] = frozenset()) -> Object:
         """Return the manifest to create."""
         spec = self.spec(request, fields)
@@ -373,6 +377,7 @@ class JobKind(ABC):
             if each.get("status") == "True"
         }
         annotations = metadata.get("annotations", {})
+        machines, processes_per_machine = self.size_of(job["spec"])
         suspended = job["spec"].get("suspend") or job["spec"].get("runPolicy", {}).get("suspend")
         return JobView(
             name=metadata["name"],
@@ -380,6 +385,8 @@ class JobKind(ABC):
             run_id=metadata.get("labels", {}).get(RUN_LABEL, ""),
             attempt=annotations.get(ATTEMPT, ""),
             spec_digest=annotations.get(SPEC_DIGEST, ""),
+            machines=machines,
+            processes=machines * processes_per_machine,
             outcome="failed" if "Failed" in true else "succeeded" if self.success in true else None,
             is_suspended=bool(suspended) or "Suspended" in true,
             is_leaving="deletionTimestamp" in metadata,
@@ -428,6 +435,11 @@ class PyTorchJob(JobKind):
         index = int(labels.get("training.kubeflow.org/replica-index", "0"))
         is_master = labels.get("training.kubeflow.org/replica-type") == "master"
         return 0 if is_master else index + 1
+
+    @override
+    def size_of(self, spec: Object) -> tuple[int, int]:
+        machines = sum(replica["replicas"] for replica in spec["pytorchReplicaSpecs"].values())
+        return machines, int(spec["nprocPerNode"])
 
     def _replica(self, request: JobRequest, count: int, *, is_first: bool) -> Object:
         return {
@@ -491,6 +503,11 @@ class TrainJob(JobKind):
     def rank_of(self, pod: Object) -> int:
         labels = pod["metadata"]["labels"]
         return int(labels.get("batch.kubernetes.io/job-completion-index", "0"))
+
+    @override
+    def size_of(self, spec: Object) -> tuple[int, int]:
+        trainer = spec["trainer"]
+        return trainer["numNodes"], int(trainer["numProcPerNode"])
 
 
 def refuse_what_the_runtime_decides(cluster: ClusterSection) -> None:

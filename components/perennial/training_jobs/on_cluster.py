@@ -119,14 +119,16 @@ class ClusterLauncher(Launcher):
             JobRequest(job, self._run, self._resources, self._tracking_run_id)
         )
         self._followed = found
-        self._job = job.model_copy(update={"attempt": found.attempt})
+        # Another run's job of the same training may have another size.
+        followed = {"attempt": found.attempt, "num_processes": found.processes}
+        self._job = job.model_copy(update=followed)
         self.log = str(job.logs / "job.log")
         logger.info(
             "job=%s attempt=%s uid=%s pods=%d",
             found.name,
             found.attempt,
             found.uid,
-            self._resources.cluster.machines,
+            found.machines,
         )
 
     @override
@@ -251,7 +253,7 @@ class ClusterLauncher(Launcher):
         self, followed: JobView, pods: WatchedPods, logs: PodLogs, files: AttemptFiles
     ) -> JobView | None:
         """Follow the attempt until it has ended; return the job, or None if it was deleted."""
-        machines = self._resources.cluster.machines
+        machines = followed.machines
         progress = Progress(self._resources.cluster.budgets)
         while True:
             pods.wait(self._intervals)
@@ -331,7 +333,7 @@ class ClusterLauncher(Launcher):
         return job_result(
             view,
             pods.seen(),
-            missing=self._resources.cluster.machines - len(pods.machines),
+            missing=view.machines - len(pods.machines),
             all_ranks_finished=has_finished,
             was_interrupted=end is not None and not end.is_finished,
         )

@@ -34,6 +34,9 @@ class JobView:
     attempt: str
     spec_digest: str
     """Digest of the manifest that it was created from."""
+    machines: int
+    processes: int
+    """Of all machines; another run's may differ from ours."""
     outcome: Literal["succeeded", "failed"] | None
     """The outcome that its operator reports; None while it runs."""
     is_suspended: bool

@@ -10,7 +10,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Challenger
+from perennial.contracts.training import Challenger, describe_parts
 from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
 from perennial.registry_commands.comparison import LACKING, flattened, in_words
 from perennial.registry_commands.listing import (
@@ -146,6 +146,7 @@ def _data(lineage: Lineage, snapshot: Snapshot | None) -> Iterator[tuple[str, st
 
 def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple[str, str]]:
     yield "seed", str(lineage.seed)
+    yield "trained by", describe_parts(lineage.parts) or LACKING
     yield "pipeline run", lineage.run_id
     yield "MLflow run", lineage.tracking_run_id or LACKING
     yield "parent champion", _version_or(lineage.parent_version, "none: it was the first")

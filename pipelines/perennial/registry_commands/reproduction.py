@@ -13,7 +13,7 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import DIFF_FILE, Lineage
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Challenger, TrainingResult
+from perennial.contracts.training import Challenger, TrainingResult, describe_parts
 from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
 from perennial.engine.export import WEIGHTS_FILE
@@ -214,7 +214,12 @@ def _causes(record: TrainingRecord, place: Environment) -> list[str]:
     before, after = (
         one.model_dump(mode="json", include=set(CAUSES)) for one in (record.lineage, now)
     )
-    return [line for line in differences(before, after) if line != "the same"]
+    causes = [line for line in differences(before, after) if line != "the same"]
+    parts, resources = record.lineage.parts, record.contract.resources
+    here = resources.num_processes, resources.threads_per_process
+    if len(parts) > 1 or any((part.processes, part.threads) != here for part in parts):
+        causes.append(f"processes: {describe_parts(parts)} → {here[0]} of {here[1]} threads")
+    return causes
 
 
 def _known_to_differ(record: TrainingRecord, causes: list[str]) -> PerennialError:

@@ -12,6 +12,7 @@ from perennial.contracts.environment import CACHE, LEASE, RUN_FOLDER, Environmen
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import training_contract, training_fingerprint
 from perennial.steps.journal import Journal
 from perennial.steps.lease import RunLease
@@ -145,28 +146,47 @@ def test_sections_that_do_not_fit_are_refused(config, message):
 def test_everything_that_determines_the_weights_is_in_the_fingerprint(root):
     snapshot = Snapshot.read(root / "snapshot")
     other = snapshot.model_copy(update={"rows": snapshot.rows + 1})
-    resources = {"num_processes": 2, "threads_per_process": 1}
     options = TinyOptions(dropout=0.5).model_dump(mode="json")
     variants = [
-        (snapshot, MODEL, tiny_section(), resources, "c"),
-        (other, MODEL, tiny_section(), resources, "c"),
-        (snapshot, MODEL.model_copy(update={"task": "a:B"}), tiny_section(), resources, "c"),
-        (snapshot, MODEL.model_copy(update={"options": options}), tiny_section(), resources, "c"),
-        (snapshot, MODEL, tiny_section(seed=2), resources, "c"),
-        (snapshot, MODEL, tiny_section(), resources | {"num_processes": 4}, "c"),
-        (snapshot, MODEL, tiny_section(), resources | {"threads_per_process": 2}, "c"),
-        (snapshot, MODEL, tiny_section(), resources, "d"),
+        (snapshot, MODEL, tiny_section(), "c"),
+        (other, MODEL, tiny_section(), "c"),
+        (snapshot, MODEL.model_copy(update={"task": "a:B"}), tiny_section(), "c"),
+        (snapshot, MODEL.model_copy(update={"options": options}), tiny_section(), "c"),
+        (snapshot, MODEL, tiny_section(seed=2), "c"),
+        (snapshot, MODEL, tiny_section(steps=21), "c"),
+        (snapshot, MODEL, tiny_section(extended_from=(10,)), "c"),
+        (snapshot, MODEL, tiny_section(checkpoints={"keep_best": 2}), "c"),
+        (snapshot, MODEL, tiny_section(), "d"),
     ]
-    contracts = [
-        training_contract(data, model, section, **numbers, code_digest=code)
-        for data, model, section, numbers, code in variants
-    ]
+    contracts = [training_contract(*variant) for variant in variants]
     prints = [training_fingerprint(contract) for contract in contracts]
     assert len(set(prints)) == len(prints)
     renamed = MODEL.model_copy(update={"name": "other"})
-    assert (
-        training_contract(snapshot, renamed, tiny_section(), **resources, code_digest="c")
-        == contracts[0]
+    assert training_contract(snapshot, renamed, tiny_section(), "c") == contracts[0]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"strategy": "ddp"},
+        {"micro_batch_size": 7},
+        {"strategy": "fsdp", "parallelism": {"tensor": 2}},
+        {"memory": {"activation_checkpointing": "full"}},
+        {"loading": {"workers": 3}},
+        {"checkpoints": {"asynchronous": False}},
+        {"watchdog": {"hang_factor": 7.0}},
+        {"stragglers": {"every_steps": None}},
+        {"peak_tflops": 3.0},
+    ],
+    ids=str,
+)
+def test_the_division_of_the_work_is_not_in_the_fingerprint(root, layout):
+    snapshot, section = Snapshot.read(root / "snapshot"), tiny_section()
+    settings = section.model_dump(mode="json") | layout
+    divided = TrainingSection.model_validate_json(json.dumps(settings))
+    assert divided != section
+    assert training_contract(snapshot, MODEL, divided, "c") == training_contract(
+        snapshot, MODEL, section, "c"
     )
 
 

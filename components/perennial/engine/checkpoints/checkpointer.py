@@ -30,7 +30,12 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.contracts.training import CheckpointRecord, Direction, TrainingResult
+from perennial.contracts.training import (
+    CheckpointRecord,
+    Direction,
+    TrainedPart,
+    TrainingResult,
+)
 from perennial.engine.checkpoints.checkpoint_store import (
     fetch_checkpoint,
     measured,
@@ -51,6 +56,7 @@ from perennial.engine.checkpoints.reading import (
 )
 from perennial.engine.checkpoints.retention import Retention
 from perennial.engine.checkpoints.writing import CheckpointWriter, not_written
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
 from perennial.engine.parallelism.optimizer_state import with_absent_states
@@ -73,6 +79,7 @@ class Checkpointer:
         job: The training.
         metric: Name and direction of the metric by which the best are kept.
         world: This rank and the process group.
+        section: The job's, with `auto` replaced by a layout.
         averaged: Moving average, saved and restored with the weights; None without one.
     """
 
@@ -81,16 +88,18 @@ class Checkpointer:
         job: TrainingJob,
         metric: tuple[str, Direction],
         world: World,
+        section: TrainingSection,
         averaged: AveragedWeights | None = None,
     ) -> None:
-        settings = job.training.checkpoints
+        settings = section.checkpoints
         self._job = job
         self._world = world
         self._averaged = averaged
         self._retention = Retention(settings.keep_best, settings.keep_every_steps, *metric)
         self._store = open_checkpoint_store(job.checkpoints_uri)
         self._measured: dict[int, dict[str, float]] = {}
-        self._world_sizes: tuple[int, ...] = (world.size,)
+        self._part = world.describe_part(section)
+        self._parts: tuple[TrainedPart, ...] = (self._part,)
         # The loop's own group would mix the writer's messages with the gradients'.
         self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
         self._is_asynchronous = settings.asynchronous
@@ -108,29 +117,47 @@ class Checkpointer:
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the newest intact checkpoint, if there is one, and return its progress."""
         self.wait()
-        found = None
+        found: tuple[CheckpointManifest | None, str] = (None, "")
         if self._world.is_first:
             self._store.discard_uncommitted()
-            found = newest_intact(self._store, self._job.fingerprint, self._job.contract)
+            found = self._find_newest()
             self._measured = measured(self._store)
-        manifest = self._world.from_first((found,))[0]
+        manifest, uri = self._world.from_first(found)
         self._prune_copies()
         if manifest is None:
             return Progress()
-        path = checkpoint_path(self._store.folder, manifest.step)
+        store = open_checkpoint_store(uri)
+        path = checkpoint_path(store.folder, manifest.step)
         if not self._world.is_first and self._world.local_rank == 0:
             # Another machine: what it reads is checked there.
-            self._store.fetch_verified(manifest.step)
+            store.fetch_verified(manifest.step)
         self._world.barrier()
         state = _state(model, optimizer, self._averaged, has_moments=holds(path, "optimizer"))
         leave_out_absent(state, path)
         with _quiet():
             load_state(state, path)
         _take_over(model, optimizer, state)
-        self._note_world_size(manifest.progress.world_sizes)
-        logger.info("resumed_from=%s step=%d", self._store.uri_of(manifest.step), manifest.step)
+        self._note_parts(manifest)
+        logger.info("resumed_from=%s step=%d", store.uri_of(manifest.step), manifest.step)
         resumes = manifest.progress.num_resumes + 1
         return manifest.progress.model_copy(update={"num_resumes": resumes})
+
+    def _find_newest(self) -> tuple[CheckpointManifest | None, str]:
+        """Return the checkpoint to resume from, and its store's address.
+
+        Without one, that of the longest shorter training that this one extends.
+        """
+        job = self._job
+        found = newest_intact(self._store, job.fingerprint, job.contract)
+        if found is not None:
+            return found, job.checkpoints_uri
+        for shorter in job.extended:
+            store = open_checkpoint_store(shorter.checkpoints_uri)
+            found = newest_intact(store, shorter.fingerprint, job.contract)
+            if found is not None:
+                logger.info("extends the training of %d steps", shorter.steps)
+                return found, shorter.checkpoints_uri
+        return None, ""
 
     def save(
         self,
@@ -154,7 +181,7 @@ class Checkpointer:
             step=progress.step,
             metrics=metrics,
             files={},
-            progress=progress.model_copy(update={"world_sizes": self._world_sizes}),
+            progress=progress.model_copy(update={"parts": self._parts}),
         )
         writer = CheckpointWriter(self._store, manifest, lambda: self._note_commit(manifest))
         with _quiet():
@@ -225,6 +252,11 @@ class Checkpointer:
             self._retire(self._retention.choose(self._measured))
         self._prune_copies()
 
+    @property
+    def parts(self) -> tuple[TrainedPart, ...]:
+        """Return how the work was divided, in order."""
+        return self._parts
+
     def records(self) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints that are kept, oldest first; complete on the first rank only."""
         self.wait()
@@ -238,14 +270,18 @@ class Checkpointer:
             for step, reasons in self._retention.choose(self._measured).items()
         )
 
-    def _note_world_size(self, earlier: tuple[int, ...]) -> None:
-        size = self._world.size
-        self._world_sizes = earlier if earlier[-1:] == (size,) else (*earlier, size)
-        if earlier and self._world_sizes != earlier:
+    def _note_parts(self, manifest: CheckpointManifest) -> None:
+        earlier = manifest.progress.parts
+        part = self._part.model_copy(update={"from_step": manifest.step})
+        if earlier and earlier[-1].title == part.title:
+            self._parts = earlier
+            return
+        self._parts = (*earlier, part)
+        if earlier:
             logger.warning(
-                "resharded from %d to %d processes: sums are rounded in another order from now on",
-                earlier[-1],
-                size,
+                "resharded from %s to %s: sums are rounded in another order from now on",
+                earlier[-1].title,
+                part.title,
             )
 
     def _note_commit(self, manifest: CheckpointManifest) -> None:

@@ -24,6 +24,7 @@ from perennial.contracts.training import (
     CollectiveWaits,
     EvaluationPoint,
     StepPoint,
+    TrainedPart,
 )
 
 MARKER = "COMMITTED"
@@ -77,8 +78,10 @@ class Progress(Section):
     """Returns to a checkpoint because of a jump of the loss."""
     spikes: SpikeState = SpikeState()
     """State of the spike detector: the recent losses."""
+    parts: tuple[TrainedPart, ...] = ()
+    """How the work was divided, in order; more than one: the state was resharded."""
     world_sizes: tuple[int, ...] = ()
-    """Numbers of processes that trained, in order; more than one: the state was resharded."""
+    """Numbers of processes, in checkpoints of earlier versions, which had no `parts`."""
     collective_waits: tuple[CollectiveWaits, ...] = ()
 
 

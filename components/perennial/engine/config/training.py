@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perennial.contracts.section import Advanced, Section
+from perennial.contracts.section import Advanced, Layout, Section
 from perennial.engine.config.optimization import (
     AdamW,
     Averaging,
@@ -64,24 +64,24 @@ class Loading(Section):
     """When streaming: rows, over all processes, among which a batch is drawn; whole row groups, 16
     at least. Raise it where neighbouring rows are alike and curves are noisy, or where there are
     more processes than row groups among so many rows. Costs disk and time to the first batch."""
-    encode_workers: Annotated[int, Field(ge=0, le=64)] = 1
+    encode_workers: Layout[Annotated[int, Field(ge=0, le=64)]] = 1
     """When streaming: processes, beside each training process, that read and encode ahead; 0
     encodes in the training. Raise it while the data wait is high; the profile names a number."""
-    cache_gib: Advanced[Annotated[float, Field(gt=0)]] = 16.0
+    cache_gib: Layout[Advanced[Annotated[float, Field(gt=0)]]] = 16.0
     """When streaming: most GiB of encoded rows kept on a machine's disk, the latest used. Raise it
     where the split nearly fits, so that later epochs encode nothing."""
     fit_rows: Advanced[PositiveInt | None] = 1_000_000
     """When streaming: about how many rows `fit` sees: whole row groups, evenly spaced over the
     split. None means all. Raise it where rare categories matter."""
-    prefetch_batches: Advanced[Annotated[int, Field(ge=0, le=64)] | None] = None
+    prefetch_batches: Layout[Advanced[Annotated[int, Field(ge=0, le=64)] | None]] = None
     """Batches gathered ahead by threads; 0 gathers them in the loop. None means 2 on a GPU, and 0
     on a CPU, where a thread would compete with the model for cores (4 % of a step of 3 ms), unless
     there are more `workers`. Raise it when the reported data wait is more than a few percent."""
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    workers: Layout[Annotated[int, Field(ge=1, le=64)]] = 1
     """Threads that gather and augment batches. Raise it when the data wait is steadily high and
     `augment` consists of array operations, which run in parallel; plain Python code does not: move
     it into `encode`, which runs once."""
-    pin_memory: Advanced[bool | None] = None
+    pin_memory: Layout[Advanced[bool | None]] = None
     """Put batches into page-locked memory, which a GPU copies while it computes. None means: on a
     GPU. Turn it off when locked memory is limited."""
 
@@ -125,7 +125,7 @@ class Checkpoints(Section):
     keep_every_steps: Advanced[PositiveInt | None] = None
     """Also keep the checkpoints at multiples of this number of steps, for later analysis. Costs
     disk space."""
-    asynchronous: Advanced[bool] = True
+    asynchronous: Layout[Advanced[bool]] = True
     """Copy the state to host memory and write it while training continues. Turn it off when host
     memory does not suffice for one more copy of the state."""
 
@@ -214,10 +214,15 @@ class TrainingSection(Section):
     variance."""
     steps: PositiveInt = 2000
     """Number of optimizer steps. Raise it when the best checkpoint is among the last."""
+    extended_from: tuple[PositiveInt, ...] = ()
+    """Lengths, ascending, of shorter trainings that this one extends. Add the old `steps` when you
+    raise `steps`: the training then continues from that one's last checkpoint. Up to each length
+    the learning rate follows the schedule of that length, so that the result is the same without
+    those checkpoints."""
     global_batch_size: PositiveInt = 1024
     """Examples per optimizer step, over all processes. Raise it until a step takes noticeably
     longer, and tune the learning rate again afterwards."""
-    micro_batch_size: PositiveInt = 512
+    micro_batch_size: Layout[PositiveInt] = 512
     """Most examples per process and forward pass; sets the memory use. Halve it when memory runs
     out: the result stays the same up to rounding, except for dropout and batch statistics."""
     optimizer: Optimizer = AdamW()
@@ -247,14 +252,14 @@ class TrainingSection(Section):
     compile: bool = False
     """Compile each block (`torch.compile`), or the whole model if the task names no blocks. Pays
     off on GPUs and for wide models; on CPUs small models became slower."""
-    strategy: Strategy = "fsdp"
+    strategy: Layout[Strategy] = "fsdp"
     """`fsdp` shards weights, gradients and optimizer state over the processes; `ddp` replicates
     them: faster for models that fit everywhere; `hsdp` shards within and replicates between groups
     of processes; `single` is one process; `auto` takes the simplest that fits in memory and reports
     why."""
-    parallelism: Parallelism = Parallelism()
+    parallelism: Layout[Parallelism] = Parallelism()
     """Further dimensions of the device mesh, for models too large for sharding alone."""
-    memory: Memory = Memory()
+    memory: Layout[Memory] = Memory()
     """Options that save memory at the cost of time."""
     normalization: Normalization = Normalization()
     """The examples over which batch normalisation computes its statistics."""
@@ -272,11 +277,11 @@ class TrainingSection(Section):
     """Which checkpoints are kept, and whether training waits for them."""
     anomalies: Anomalies = Anomalies()
     """Reaction to losses or gradients that are not finite, and to loss spikes."""
-    watchdog: Advanced[Watchdog] = Watchdog()
+    watchdog: Layout[Advanced[Watchdog]] = Watchdog()
     """Reaction to a step that hangs."""
-    stragglers: Advanced[Stragglers] = Stragglers()
+    stragglers: Layout[Advanced[Stragglers]] = Stragglers()
     """Detection of slow processes."""
-    peak_tflops: Advanced[Annotated[float, Field(gt=0.0)] | None] = None
+    peak_tflops: Layout[Advanced[Annotated[float, Field(gt=0.0)] | None]] = None
     """Peak throughput of one device at this precision, in TFLOP/s, for the utilisation (MFU). None
     takes it from a table of GPUs; set it for others, and for CPUs after measuring a large matrix
     product."""
@@ -285,6 +290,28 @@ class TrainingSection(Section):
     metric: Advanced[str] = ""
     """Metric by which the best checkpoints are kept: one of the task's metrics, or `loss`. Empty
     means the metric of `[selection]`, else the task's first; keep the default."""
+
+    def length_at(self, step: int) -> int:
+        """Return the number of steps whose schedule an update, counted from 0, follows."""
+        return next((length for length in self.extended_from if step < length), self.steps)
+
+    def extended(self) -> "tuple[TrainingSection, ...]":
+        """Return the sections of the trainings that this one extends, the longest first."""
+        lengths = self.extended_from
+        return tuple(
+            self.model_copy(update={"steps": lengths[index], "extended_from": lengths[:index]})
+            for index in reversed(range(len(lengths)))
+        )
+
+    @model_validator(mode="after")
+    def _extension_fits(self) -> Self:
+        lengths = (*self.extended_from, self.steps)
+        if list(lengths) != sorted(set(lengths)):
+            raise ValueError(
+                f"extended_from = {list(self.extended_from)} must ascend and stay below steps = "
+                f"{self.steps}: it lists the earlier, shorter lengths of this training"
+            )
+        return self
 
     @model_validator(mode="after")
     def _checkpoints_fit(self) -> Self:

@@ -55,6 +55,8 @@ class PlannedMemory(Decision):
     file_name: ClassVar[str] = "memory_plan.json"
 
     plan: MemoryPlan
+    processes: int = 0
+    """Processes it was made for: with another number it is made again."""
 
 
 def plan_strategy(job: TrainingJob, world: World, task: Task, data: EncodedRows) -> TrainingSection:
@@ -63,11 +65,14 @@ def plan_strategy(job: TrainingJob, world: World, task: Task, data: EncodedRows)
     Raises:
         PerennialError: no layout fits.
     """
-    plan = world.from_first(stored_plan(job) if world.is_first else None)
+    stored = load_decision(job, PlannedMemory) if world.is_first else None
+    is_ours = stored is not None and stored.processes == world.size
+    plan = world.from_first(stored.plan if stored is not None and is_ours else None)
     if plan is None:
         plan = make_plan(job.training, world, task, data)
         if world.is_first:
-            save_decision(job, PlannedMemory(fingerprint=job.fingerprint, plan=plan))
+            decision = PlannedMemory(fingerprint=job.fingerprint, plan=plan, processes=world.size)
+            save_decision(job, decision)
     logger.info(plan.text())
     chosen = plan.chosen
     candidate = Candidate(chosen.strategy, chosen.zero_stage, chosen.activation_checkpointing)

@@ -119,9 +119,9 @@ def follow_schedule(
 ) -> float:
     """Prepare the update `step`, counted from 0, in all groups; returns its learning rate."""
     peak = training.optimizer.peak_rate(training.global_batch_size)
-    rate = learning_rate(peak, training.schedule, step, training.steps)
+    rate = learning_rate(peak, training.schedule, step, training.length_at(step))
     set_learning_rate(optimizer, rate)
-    beta = momentum(training.schedule, step, training.steps)
+    beta = momentum(training.schedule, step, training.length_at(step))
     if beta is not None:
         for group in optimizer.param_groups:
             if "betas" in group:

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import FileStore
 
 from perennial.contracts.environment import RENDEZVOUS
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.training import TrainedPart
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.world.layout import DIMENSIONS, Layout
 from perennial.engine.world.scalars import Scalar, read, unpacked, vector
@@ -103,6 +104,18 @@ class World:
             PerennialError: the dimensions do not multiply to the number of processes.
         """
         return replace(self, arranged=Layout.of(training, self.size, self.device))
+
+    def describe_part(self, section: TrainingSection) -> TrainedPart:
+        """Return how this world divides a training, from its first step on."""
+        is_gpu = self.device.type == "cuda"
+        return TrainedPart(
+            from_step=0,
+            processes=self.size,
+            threads=torch.get_num_threads(),
+            strategy=section.strategy,
+            micro_batch_size=section.micro_batch_size,
+            device=torch.cuda.get_device_name(self.device) if is_gpu else "CPU",
+        )
 
     @property
     def layout(self) -> Layout:

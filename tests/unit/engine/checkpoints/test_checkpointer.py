@@ -40,7 +40,8 @@ def open_checkpointer(tmp_path):
             training=TrainingSection(checkpoints=settings, evaluate_every_steps=10),
             num_processes=1, folder=str(tmp_path), contract={"training": {"seed": 1}},
         )  # fmt: skip
-        return Checkpointer(job, ("loss", "minimize"), World(0, 0, 1, torch.device("cpu")))
+        world = World(0, 0, 1, torch.device("cpu"))
+        return Checkpointer(job, ("loss", "minimize"), world, job.training)
 
     return opened
 
@@ -289,7 +290,7 @@ def test_a_checkpoint_names_its_settings_and_world(open_checkpointer, trained, t
     checkpointer.wait()
     manifest = verify(committed(tmp_path / "checkpoints")[0])
     assert manifest.contract == {"training": {"seed": 1}}
-    assert manifest.progress.world_sizes == (1,)
+    assert [part.processes for part in manifest.progress.parts] == [1]
 
 
 def test_the_settings_that_differ_are_named(open_checkpointer, trained):

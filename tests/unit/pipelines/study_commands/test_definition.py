@@ -48,7 +48,6 @@ def nuisance(option, space, more=""):
             '[study.nuisance."training.optimizer.name"]\nchoices = ["adamw", "sgd"]',
         ),
         nuisance("training.averaging.decay", "choices = [0.99, 0.999]"),
-        nuisance("resources.num_processes", "choices = [1, 2]"),
         nuisance("training.steps", "log_integer = [100, 1000]"),
         GOAL + 'sampler = "tpe"\npruning = "asha"\n' + RATES,
         GOAL.replace("8", "5") + f'sampler = "grid"\n{RATES}grid_points = 5\n',
@@ -93,6 +92,13 @@ BAD = {
         nuisance("training.micro_batch_size", 'same_as = "training.global_batch_size"')
         + '[study.nuisance."training.global_batch_size"]\nsame_as = "training.steps"',
         "name training.steps itself",
+    ),
+    "processes": (nuisance("resources.num_processes", "choices = [1, 2]"), "where trainings run"),
+    "a layout": (
+        nuisance("training.parallelism.tensor", "choices = [1, 2]"), "how the work is divided"
+    ),
+    "a micro-batch": (
+        nuisance("training.micro_batch_size", "choices = [64, 128]"), "how the work is divided"
     ),
     "a tie to nothing": (
         nuisance("training.micro_batch_size", 'same_as = "training.batch"'),

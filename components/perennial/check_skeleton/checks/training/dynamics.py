@@ -428,6 +428,9 @@ def measure_travel(course: Course, training: TrainingSection, trial: ShortTraini
     here = trial.training.optimizer.peak_rate(trial.training.global_batch_size)
     scale = optimizer.peak_rate(training.global_batch_size) / here
     steps = np.linspace(0, training.steps - 1, min(STEPS * 10, training.steps)).round()
-    shares = [learning_rate(1.0, training.schedule, int(step), training.steps) for step in steps]
+    shares = [
+        learning_rate(1.0, training.schedule, int(step), training.length_at(int(step)))
+        for step in steps
+    ]
     ratio = median(each.ratio for each in course.settled)
     return ratio / course.moved * scale * float(np.mean(shares)) * training.steps

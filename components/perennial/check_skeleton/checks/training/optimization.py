@@ -186,7 +186,7 @@ def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
     last = training.steps - 1
     steps = sorted({round(each) for each in np.linspace(0, last, min(POINTS, last + 1))})
     # The rates over the budget, as shares of the peak.
-    rates = {s: learning_rate(1.0, training.schedule, s, training.steps) for s in steps}
+    rates = {s: learning_rate(1.0, training.schedule, s, training.length_at(s)) for s in steps}
     most = max(rates.values())
     climb = next(step for step, share in rates.items() if share >= most - 1e-9)
     peak = training.optimizer.peak_rate(training.global_batch_size)
@@ -274,7 +274,7 @@ def _find_budget_problems(
                 "the scaling rule of optimizer.reference_batch_size is valid for a few doublings: "
                 "tune the learning rate for this batch",
             )
-        is_unwarmed = learning_rate(1.0, training.schedule, 0, training.steps) == 1.0
+        is_unwarmed = learning_rate(1.0, training.schedule, 0, training.length_at(0)) == 1.0
         if training.optimizer.batch_exponent == 1.0 and growth >= UNWARMED_GROWTH and is_unwarmed:
             yield _Finding(
                 f"the rate is scaled up {growth:g} times and used in full from the first update",
