@@ -163,7 +163,7 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr(executors, "_PROMPT_SECONDS", 0.5)
     monkeypatch.setenv(DASK_SCHEDULER, "tcp://127.0.0.1:9")
     with (
-        pytest.raises(OutageError, match="scheduler tcp://127.0.0.1:9 does not answer"),
+        pytest.raises(OutageError, match=r"scheduler tcp://127\.0\.0\.1:9 does not answer"),
         open_executor(1),
     ):
         pass
