@@ -358,10 +358,11 @@ def reap(
 
 
 def _checked(file: Path) -> "Contract":
-    from perennial.contract import check_task, load_beside_its_task
+    from perennial.contract import check_suite, check_task, load_beside_its_task
 
     contract = load_beside_its_task(file)
     check_task(contract)
+    check_suite(file, contract)
     return contract
 
 

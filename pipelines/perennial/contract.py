@@ -23,6 +23,11 @@ from perennial.select_checkpoint.config import SelectionSection
 from perennial.studies.config import StudySection
 from perennial.training_jobs.config import ResourcesSection
 from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.suites.document import (
+    lines_of_expectations,
+    load_suite,
+    read_suite_file,
+)
 
 
 class Contract(Section):
@@ -70,13 +75,15 @@ class Contract(Section):
 
 
 def load_contract(path: Path, *, with_study: bool = False) -> Contract:
-    """Read and check a contract file; a relative `data.uri` is taken from the file's folder.
+    """Read and check a contract file; relative paths are taken from the file's folder.
+
+    The suite that it names by a path is read into it, so that it travels with the contract.
 
     Without its study, unless that is asked for: a training does not depend on it.
 
     Raises:
         ContractError: every mistake found, with file, line, value, expectation and remedy.
-        PerennialError: there is no such file.
+        PerennialError: there is no such file, or none at `expectations.suite`.
     """
     contract, text = read_document(path, Contract, "contract")
     uri = contract.data.uri
@@ -88,12 +95,20 @@ def load_contract(path: Path, *, with_study: bool = False) -> Contract:
         "data": contract.data.model_copy(update={"uri": uri}),
         "training": contract.training.model_copy(update={"metric": metric}),
         "study": contract.study if with_study else None,
+        "expectations": _with_suite(path, contract.expectations),
     }
     contract = contract.model_copy(update=changes)
     problems = list(_cross_field_problems(path, text, contract))
     if problems:
         raise ContractError(path, problems)
     return contract
+
+
+def _with_suite(path: Path, section: ExpectationsSection) -> ExpectationsSection:
+    if not section.suite or "://" in section.suite or section.suite.startswith("{"):
+        return section
+    text = read_suite_file(path.resolve().parent / section.suite)
+    return section.model_copy(update={"suite": text})
 
 
 def load_beside_its_task(path: Path, *, with_study: bool = False) -> Contract:
@@ -120,6 +135,30 @@ def check_task(contract: Contract) -> None:
     _require_recordable(task_type.__name__, getattr(task_type, "metrics", {}))
     options = check_options(task_type, contract.model.options)
     check_metrics(task_type, options, contract.metric_names())
+
+
+def check_suite(path: Path, contract: Contract) -> None:
+    """Check that each expectation of the contract's suite can be judged; imports GX if it has one.
+
+    Raises:
+        PerennialError: it names each that cannot, with its line in the suite's file.
+    """
+    if not contract.expectations.suite:
+        return
+    import polars as pl  # noqa: PLC0415 - as the following
+
+    from perennial.validate_data.suites.judging import (  # noqa: PLC0415 - seconds, and seldom
+        plan_suite,
+        refuse_unsupported,
+    )
+
+    written = read_document(path, Contract, "contract")[0].expectations.suite
+    file = path.resolve().parent / written
+    is_file = "://" not in written and not written.startswith("{")
+    lines = list(lines_of_expectations(file.read_text())) if is_file else []
+    suite = load_suite(contract.expectations.suite)
+    # Which types there are depends on no column.
+    refuse_unsupported(plan_suite(suite, pl.Schema(), is_sampled=False), lines)
 
 
 def _require_recordable(task: str, metrics: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ FOUNDATIONS = {
 # Outside package → the only places that may import it.
 DOORS = {
     "kfp": r"components/perennial/\w+/component\.py|pipelines/perennial/(deployment/)?\w+\.py",
-    "great_expectations": r"components/perennial/validate_data/expectations\.py",
+    "great_expectations": r"components/perennial/validate_data/(expectations|suites/judging)\.py",
     "mlflow": r"components/perennial/(clients/(mlflow_client|tracking|pyfunc_flavor|pyfunc_process)|registry/model_registry)\.py",
     "boto3": r"components/perennial/clients/s3_store\.py",
     "botocore": r"components/perennial/clients/s3_store\.py",

@@ -25,6 +25,8 @@ class Expectation(Section):
     observed: str
     hint: str = ""
     """Remedy when it fails."""
+    basis: str = ""
+    """For an expectation of the team's own suite: the rows that it was judged on."""
 
 
 class NumericSketch(Section):

@@ -102,6 +102,10 @@ class Dataset:
         frame = self.scan(with_file=with_file).with_columns(split)
         yield from self._stream(frame, self.batch_rows(rows))
 
+    def column_batches(self, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        """Some columns of every row, labelled or not, in file order."""
+        yield from self._stream(self.scan().select(columns), self.batch_rows(rows))
+
     def _stream(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
         batches = frame.collect_batches(chunk_size=rows, maintain_order=True)
         while True:

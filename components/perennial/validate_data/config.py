@@ -10,6 +10,8 @@ from perennial.contracts.section import Advanced, Section
 from perennial.contracts.validation import Severity
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+PINNED = re.compile(r"(?P<store>\w+://.+)/(?P<key>[^/#]+)#sha256=(?P<digest>[0-9a-f]{64})")
+"""An address in an object store, with the digest of what lies there."""
 Auc = Annotated[float, Field(ge=0.5, le=1.0)]
 
 
@@ -94,6 +96,24 @@ class ExpectationsSection(Section):
     """Features that may predict the label alone, because you know how they come about."""
     columns: dict[ColumnName, ColumnExpectation] = Field(default_factory=dict)
     """Limits on single columns; physical limits belong here."""
+    suite: str = ""
+    """Your own suite of Great Expectations 1.x: the path of its JSON, from the contract's folder,
+    or `s3://…/suite.json#sha256=…`. What counts answer is judged on all rows, the rest on a random
+    sample. `perennial profile` drafts one from the data."""
+    suite_sample_rows: Advanced[Annotated[int, Field(ge=1_000, le=10_000_000)]] = 100_000
+    """Most rows on which Great Expectations itself judges what counts do not answer; each takes
+    its memory on pandas. Raise it to find rarer faults: of one row in N, 3 N rows find 95%."""
+    suite_sample_seed: Advanced[int] = 0
+    """Chooses the sampled rows; equal seeds choose equal rows, in any order of the partitions."""
+
+    @model_validator(mode="after")
+    def _pins_its_suite(self) -> Self:
+        if "://" in self.suite and not self.suite.startswith("{") and not PINNED.match(self.suite):
+            raise ValueError(
+                f"suite = {self.suite!r} does not pin its content: append #sha256= and the "
+                "SHA-256 of the file, 64 hexadecimal digits"
+            )
+        return self
 
     @model_validator(mode="after")
     def _warns_before_failing(self) -> Self:

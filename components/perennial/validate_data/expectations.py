@@ -58,13 +58,15 @@ def judge(
         ],
     )
     row = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
-    results = _run(suite, pd.DataFrame(row, index=[0]))
+    results = run_suite(suite, pd.DataFrame(row, index=[0]))
     judged = tuple(_evaluate(claim, results[index]) for index, claim in enumerate(claims))
     return judged, canonical_json(_portable(suite))
 
 
-def _run(suite: ExpectationSuite, facts: pd.DataFrame) -> dict[int, ExpectationValidationResult]:
-    """Each claim's result by its number in the suite; results come back in another order."""
+def run_suite(
+    suite: ExpectationSuite, rows: pd.DataFrame
+) -> dict[int, ExpectationValidationResult]:
+    """Return each result by the number in its expectation's `meta`: they come in another order."""
     # Results carry the reason of everything that cannot be evaluated; the log would repeat it.
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)
     context = gx.get_context(
@@ -83,7 +85,7 @@ def _run(suite: ExpectationSuite, facts: pd.DataFrame) -> dict[int, ExpectationV
         suite=context.suites.add(suite),
     )
     outcome = context.validation_definitions.add(definition).run(
-        batch_parameters={"dataframe": facts}, result_format="SUMMARY"
+        batch_parameters={"dataframe": rows}, result_format="SUMMARY"
     )
     by_index = {}
     for result in outcome.results:

@@ -56,6 +56,7 @@ def validation_page(
     """Return the page of a validation."""
     page = Page("Validate data", outcome=outcome_of(report), summary=summary_of(report))
     _add_verdict(page, report, snapshot, section)
+    _add_suite(page, report)
     page.heading("Facts")
     page.values(
         {
@@ -108,6 +109,18 @@ def _add_verdict(
     met = [each for each in report.expectations if each.outcome == "passed"]
     lines = (f"{e.subject}: {e.expected}; observed {e.observed} ({e.severity})" for e in met)
     page.details(f"{len(met)} expectations are met", "\n".join(lines))
+
+
+def _add_suite(page: Page, report: ValidationReport) -> None:
+    """Add every expectation of the team's own suite, and which rows it was judged on."""
+    own = [each for each in report.expectations if each.basis]
+    if own:
+        page.heading("Your suite")
+        page.table(
+            ["Subject", "Expected", "Observed", "Judged on", "Outcome"],
+            [[e.subject, e.expected, e.observed, e.basis, e.outcome] for e in own],
+            outcomes=["passed" if e.outcome == "passed" else _colour(e) for e in own],
+        )
 
 
 def _add_label(page: Page, report: ValidationReport, snapshot: Snapshot, label: LabelFacts) -> None:

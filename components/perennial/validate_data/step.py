@@ -15,6 +15,7 @@ from perennial.validate_data.config import ExpectationsSection, ValidateDataConf
 from perennial.validate_data.expectations import judge
 from perennial.validate_data.facts import gather_facts
 from perennial.validate_data.report import remedies, summary_of, validation_page
+from perennial.validate_data.suites.team_suite import TeamSuite
 
 
 @pipeline_step("validate_data", reads=ValidateDataConfig, outputs=("validation", "report"))
@@ -26,12 +27,14 @@ def validate_data_step(*, contract: str, snapshot: str, validation: str, report:
     """
     section = ValidateDataConfig.from_json(contract).expectations
     taken = Snapshot.read(Path(snapshot))
-    facts = gather_facts(Dataset(taken), section, datetime.now(UTC))
+    dataset = Dataset(taken)
+    team = TeamSuite.prepare(section, dataset.scan().collect_schema(), taken.rows)
+    facts = gather_facts(dataset, section, datetime.now(UTC))
     expectations, suite = judge(facts.values, all_claims(taken, section, facts))
     found = ValidationReport(
         snapshot_digest=taken.digest(),
         facts=facts.values,
-        expectations=expectations,
+        expectations=(*expectations, *team.judge(dataset)),
         blocks=facts.blocks,
     )
     hand_on(Path(validation), found, Path(snapshot), more={"suite": json.loads(suite)})

@@ -16,6 +16,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.runs import Home
 from perennial.snapshot_data.manifest import take_snapshot
@@ -72,10 +73,21 @@ def look_ahead(home: Home, contract: Contract) -> tuple[list[str], bool]:
         obstacles += obstacles_in_data(contract, snapshot)
         obstacles += obstacles_in_profile(home, contract, snapshot)
     if snapshot is not None and is_read:
+        if contract.expectations.suite:
+            lines += _suite_lines(contract, snapshot)
         rows, blocks = count_test_blocks(snapshot)  # reads the data, once
         obstacles += obstacles_in_blocks(contract, snapshot, blocks)
         lines += power_estimate_lines(home, contract, rows, blocks)
     return [*lines, *(line for each in obstacles for line in each.lines())], not obstacles
+
+
+def _suite_lines(contract: Contract, snapshot: Snapshot) -> Iterator[str]:
+    from perennial.validate_data.suites.team_suite import (  # noqa: PLC0415 - imports GX
+        TeamSuite,
+    )
+
+    schema = Dataset(snapshot).scan().collect_schema()
+    yield from TeamSuite.prepare(contract.expectations, schema, snapshot.rows).lines()
 
 
 def _require_slices(slices: Sequence[str], columns: Mapping[str, str]) -> None:

@@ -1,0 +1,232 @@
+"""Counts of a suite: what its metrics are computed from, as tables that merge.
+
+Parts of the rows, measured apart and merged in any order or grouping, give the same tables: sums
+are of whole numbers, and samples are chosen by hashes.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+MAX_VALUES = 1_000_000
+"""Different values of a column that are counted exactly: 60 MB of short texts."""
+# A float64 is a whole number of 53 bits times a power of two; squares are summed by halves.
+_MANTISSA_BITS, _HALF_BITS = 53, 27
+_LOW = (1 << _HALF_BITS) - 1
+# The smallest float64 is 2^-1074.
+_SCALE = 1_074 + _MANTISSA_BITS
+# In place of an exponent, which is at most 1024.
+_INFINITE = 5_000
+_SUMS = ("count", "whole", "high_high", "high_low", "low_low")
+
+
+@dataclass(frozen=True)
+class SuiteMeasures:
+    """What a suite's metrics need of the rows.
+
+    Attributes:
+        numbers: Aggregates by key: smallest and largest values of the metrics `column.min` and
+            `column.max`; all others are counts, which add up.
+        moments: Numeric expressions by column, null where a value is missing.
+        values: Expressions whose values are counted, by key, null where one is missing.
+        sampled: Columns of the rows that are sampled.
+    """
+
+    numbers: Mapping[str, pl.Expr]
+    moments: Mapping[str, pl.Expr]
+    values: Mapping[str, pl.Expr]
+    sampled: Sequence[str] = ()
+    sample_rows: int = 0
+    sample_seed: int = 0
+
+    def tables_of(self, batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
+        """Measure a batch of rows."""
+        numbers = batch.select(each.alias(key) for key, each in self.numbers.items())
+        sample = batch.select(self.sampled)
+        if self.sampled:
+            sample = sample.with_columns(__order__=batch.hash_rows(self.sample_seed))
+        return {
+            "numbers": numbers,
+            "moments": _moments_of(batch, self.moments),
+            "values": _values_of(batch, self.values),
+            "sample": sample,
+        }
+
+    def merge(self, parts: Sequence[Mapping[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
+        """Return the tables of all rows of several parts."""
+        merges: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+            "numbers": _merge_numbers,
+            "moments": _merge_moments,
+            "values": _merge_values,
+            "sample": self._cut_sample,
+        }
+        return {
+            name: merge(pl.concat([part[name] for part in parts])) for name, merge in merges.items()
+        }
+
+    def _cut_sample(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.bottom_k(self.sample_rows, by="__order__") if self.sampled else rows
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, sum and sum of squares of a column, exact.
+
+    Attributes:
+        total: Sum of the finite values, in units of 2^-1127.
+        squares: Sum of their squares, in units of 2^-2254.
+        infinite: Number of values that are plus and minus infinity.
+    """
+
+    count: int
+    total: int
+    squares: int
+    infinite: tuple[int, int]
+
+    @classmethod
+    def of(cls, moments: pl.DataFrame, column: str) -> "Moments":
+        """Add up a column's rows of the table of moments."""
+        count = total = squares = 0
+        infinite = {_INFINITE: 0, -_INFINITE: 0}
+        for row in moments.filter(pl.col("column") == column).iter_rows(named=True):
+            count += row["count"]
+            if row["exponent"] in infinite:
+                infinite[row["exponent"]] += row["count"]
+                continue
+            shift = row["exponent"] - _MANTISSA_BITS + _SCALE
+            square = row["high_high"] << 2 * _HALF_BITS
+            square += (row["high_low"] << _HALF_BITS + 1) + row["low_low"]
+            total += row["whole"] << shift
+            squares += square << 2 * shift
+        return cls(count, total, squares, (infinite[_INFINITE], infinite[-_INFINITE]))
+
+    @property
+    def sum(self) -> float:
+        """Return the sum, rounded once; infinite or NaN where infinite values make it so."""
+        if any(self.infinite):
+            return math.nan if all(self.infinite) else math.copysign(math.inf, self._sign)
+        return float(Fraction(self.total, 1 << _SCALE))
+
+    @property
+    def mean(self) -> float:
+        """Return the mean, rounded once; NaN without values."""
+        if not self.count or any(self.infinite):
+            return self.sum if self.count else math.nan
+        return float(Fraction(self.total, self.count << _SCALE))
+
+    @property
+    def standard_deviation(self) -> float:
+        """Return the sample standard deviation; NaN for fewer than two values."""
+        n = self.count
+        if n <= 1 or any(self.infinite):
+            return math.nan
+        variance = Fraction(n * self.squares - self.total**2, n * (n - 1) << 2 * _SCALE)
+        return math.sqrt(float(variance))
+
+    @property
+    def _sign(self) -> int:
+        return self.infinite[0] - self.infinite[1]
+
+
+def counted_values(values: pl.DataFrame, key: str, dtype: pl.DataType) -> tuple[pl.DataFrame, int]:
+    """Return `value` and `count` of each different value, and how often they were halved.
+
+    After n halvings, one in 2^n different values is kept, with all its rows.
+    """
+    found = values.filter(pl.col("key") == key)
+    table = found.select(pl.col("text").cast(dtype).alias("value"), "count")
+    return table, int(str(found["halvings"].max() or 0))
+
+
+def _merge_numbers(table: pl.DataFrame) -> pl.DataFrame:
+    combine = {"column.min": pl.Expr.min, "column.max": pl.Expr.max}
+    return table.select(
+        combine.get(key.partition(":")[0], pl.Expr.sum)(pl.col(key)) for key in table.columns
+    )
+
+
+def _moments_of(batch: pl.DataFrame, moments: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    tables = []
+    for column, expression in moments.items():
+        values = batch.select(expression.cast(pl.Float64)).to_series().drop_nulls().to_numpy()
+        tables.append(_decomposed(values).with_columns(pl.lit(column).alias("column")))
+    schema = {"exponent": pl.Int32, **dict.fromkeys(_SUMS, pl.Int128), "column": pl.String}
+    return pl.concat(tables) if tables else pl.DataFrame(schema=schema)
+
+
+def _decomposed(values: NDArray[np.float64]) -> pl.DataFrame:
+    """Sums of the values of each exponent."""
+    is_finite = np.isfinite(values)
+    mantissa, exponent = np.frexp(np.where(is_finite, values, 0.0))
+    whole = np.ldexp(mantissa, _MANTISSA_BITS).astype(np.int64)
+    high, low = whole >> _HALF_BITS, whole & _LOW
+    special = np.where(values > 0, _INFINITE, -_INFINITE)
+    parts = pl.DataFrame(
+        {
+            "exponent": np.where(is_finite, exponent, special).astype(np.int32),
+            "whole": whole,
+            "high_high": high * high,
+            "high_low": high * low,
+            "low_low": low * low,
+        }
+    )
+    return parts.group_by("exponent").agg(
+        pl.len().cast(pl.Int128).alias("count"),
+        *(pl.col(name).cast(pl.Int128).sum() for name in _SUMS[1:]),
+    )
+
+
+def _merge_moments(table: pl.DataFrame) -> pl.DataFrame:
+    merged = (
+        table.group_by("column", "exponent").agg(pl.col(_SUMS).sum()).sort("column", "exponent")
+    )
+    return merged.select(table.columns)
+
+
+def _values_of(batch: pl.DataFrame, values: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    schema = {
+        "key": pl.String, "text": pl.String, "hash": pl.UInt64, "count": pl.Int64,
+        "halvings": pl.Int32,
+    }  # fmt: skip
+    tables = [
+        batch.select(expression.cast(pl.String).alias("text"))
+        .drop_nulls()
+        .group_by("text")
+        .agg(pl.len().cast(pl.Int64).alias("count"))
+        .select(
+            pl.lit(key).alias("key"),
+            "text",
+            pl.col("text").hash().alias("hash"),
+            "count",
+            pl.lit(0, pl.Int32).alias("halvings"),
+        )
+        for key, expression in values.items()
+    ]
+    return _halved(pl.concat([pl.DataFrame(schema=schema), *tables]))
+
+
+def _merge_values(table: pl.DataFrame) -> pl.DataFrame:
+    merged = table.group_by("key", "text", "hash").agg(
+        pl.col("count").sum(), pl.col("halvings").max()
+    )
+    return _halved(merged.select(table.columns)).sort("key", "hash", "text")
+
+
+def _halved(table: pl.DataFrame) -> pl.DataFrame:
+    """Keep of each key the values with the smallest hashes, by halves, until few enough remain."""
+    halvings, key = pl.col("halvings"), pl.col("key")
+    table = table.with_columns(halvings.max().over(key))
+    is_kept = pl.col("hash").bitwise_leading_zeros() >= halvings
+    while (table := table.filter(is_kept)).height and _most_values(table) > MAX_VALUES:
+        is_crowded = pl.len().over(key) > MAX_VALUES
+        table = table.with_columns(halvings + is_crowded.cast(pl.Int32))
+    return table
+
+
+def _most_values(table: pl.DataFrame) -> int:
+    return int(str(table.group_by("key").len()["len"].max()))

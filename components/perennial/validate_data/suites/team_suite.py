@@ -1,0 +1,80 @@
+"""Team suite: a contract's own suite, from its document to its verdicts on a dataset."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import polars as pl
+
+from perennial.contracts.validation import Expectation
+from perennial.data.dataset import Dataset
+from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.suites.counts import SuiteMeasures
+from perennial.validate_data.suites.document import load_suite
+from perennial.validate_data.suites.judging import (
+    Planned,
+    judge_suite,
+    plan_suite,
+    refuse_unsupported,
+    suite_measures,
+)
+
+_BATCH_ROWS = 250_000
+# Parts are merged as often as their tables may have grown to this many batches.
+_MERGED_PARTS = 16
+
+
+@dataclass(frozen=True)
+class TeamSuite:
+    """The expectations of a suite, and what must be measured to judge them."""
+
+    planned: tuple[Planned, ...]
+    measures: SuiteMeasures
+    schema: pl.Schema
+
+    @classmethod
+    def prepare(cls, section: ExpectationsSection, schema: pl.Schema, rows: int) -> Self:
+        """Load the suite that the contract names; without one it has no expectations.
+
+        Args:
+            section: Names the suite.
+            schema: Columns of the dataset.
+            rows: Its number of rows, which decides whether a sample is needed.
+
+        Raises:
+            PerennialError: the suite cannot be loaded, or has expectations that cannot be judged.
+        """
+        expectations = load_suite(section.suite) if section.suite else None
+        is_sampled = rows > section.suite_sample_rows
+        planned = plan_suite(expectations, schema, is_sampled=is_sampled) if expectations else ()
+        refuse_unsupported(planned)
+        measures = suite_measures(
+            planned,
+            schema,
+            sample_rows=section.suite_sample_rows,
+            sample_seed=section.suite_sample_seed,
+        )
+        return cls(planned, measures, schema)
+
+    def judge(self, dataset: Dataset) -> tuple[Expectation, ...]:
+        """Return each expectation with its outcome, after one pass over the columns it needs."""
+        if not self.planned:
+            return ()
+        parts = [self.measures.tables_of(pl.DataFrame(schema=self.schema))]
+        for batch in dataset.column_batches(list(self.schema), _BATCH_ROWS):
+            parts.append(self.measures.tables_of(batch))
+            if len(parts) == _MERGED_PARTS:
+                parts = [self.measures.merge(parts)]
+        return judge_suite(self.planned, self.measures.merge(parts), self.schema)
+
+    def lines(self) -> Iterator[str]:
+        """Yield how the suite will be judged, for people."""
+        on_rows = [each for each in self.planned if each.reason]
+        yield (
+            f"suite: {len(self.planned)} expectations, {len(self.planned) - len(on_rows)} judged "
+            f"by counts of all rows, {len(on_rows)} by Great Expectations on at most "
+            f"{self.measures.sample_rows:,} rows"
+        )
+        for each in on_rows:
+            reason = each.reason.strip().splitlines()[0]
+            yield f"  on rows: {each.document.type} ({', '.join(each.columns)}): {reason}"
