@@ -52,8 +52,11 @@ class HostileStore:
 
     def listing(self, query: dict[str, list[str]]) -> Answer:
         prefix = query.get("prefix", [""])[0]
-        items = {key: len(body) for key, body in self.objects.items() if key.startswith(prefix)}
-        return page(items)
+        items = {key: body for key, body in self.objects.items() if key.startswith(prefix)}
+        return page(
+            {key: len(body) for key, body in items.items()},
+            tags={key: self.content(key, "").headers["ETag"] for key in items},
+        )
 
     def content(self, key: str, span: str) -> Answer:
         body = self.objects[key]
@@ -68,10 +71,16 @@ class HostileStore:
         return Answer(206, headers, part)
 
 
-def page(items: dict[str, int], more: str = "<IsTruncated>false</IsTruncated>") -> Answer:
+def page(
+    items: dict[str, int],
+    more: str = "<IsTruncated>false</IsTruncated>",
+    tags: dict[str, str] | None = None,
+) -> Answer:
     """One page of a listing."""
     contents = "".join(
-        f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size></Contents>"
+        f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size>"
+        + (f"<ETag>{escape(tags[key])}</ETag>" if tags else "")
+        + "</Contents>"
         for key, size in items.items()
     )
     body = f"<ListBucketResult><Name>b</Name>{more}{contents}</ListBucketResult>"

@@ -9,13 +9,13 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from perennial.clients.file_tree import TreeEntry, walk_tree
+from perennial.clients.file_tree import TreeEntry, file_version, is_settled, walk_tree
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.section import Section
@@ -25,14 +25,21 @@ Result = TypeVar("Result")
 MAX_ATTEMPTS = 20
 """Lost conditional writes before an error; each means that another writer was first."""
 _UPLOADING = ".uploading"
+_NAME_BYTES = 100
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One listed object."""
+    """One listed object.
+
+    Attributes:
+        version: ETag, or what a file system has in its place; other content has another one.
+            Empty where the store gives none.
+    """
 
     key: str
     size_bytes: int
+    version: str = field(default="", compare=False)
 
 
 class ConflictError(Exception):
@@ -120,6 +127,49 @@ class ObjectStore(ABC):
 
         Raises:
             PerennialError: there is no such object.
+        """
+
+    @abstractmethod
+    def find(self, key: str) -> StoredObject:
+        """The object as it is now.
+
+        Raises:
+            BadDataError: there is no such object.
+        """
+
+    @abstractmethod
+    def keeps_version(self, item: StoredObject) -> bool:
+        """Whether any later write must give the object another version."""
+
+    def check_version(self, item: StoredObject) -> None:
+        """Check that the object still is what was listed.
+
+        Raises:
+            BadDataError: it is gone or has changed.
+        """
+        now = self.find(item.key)
+        if now != item or (item.version and now.version != item.version):
+            raise changed_object(f"{self.uri}/{item.key}", item, now)
+
+    @abstractmethod
+    def fetch_pinned(
+        self, item: StoredObject, cache: Path, sha256: str | None = None
+    ) -> tuple[Path, str]:
+        """A local file with the content of one version of an object, and its SHA-256.
+
+        The content is hashed once, while it arrives. `sha256` is what is expected: a content that
+        has it needs no other proof that it arrived undamaged.
+
+        Raises:
+            BadDataError: the object is gone, has changed or arrives damaged.
+        """
+
+    @abstractmethod
+    def read_range(self, item: StoredObject, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop` of one version of an object.
+
+        Raises:
+            BadDataError: the object is gone or has changed, or the bytes arrive incomplete.
         """
 
     @abstractmethod
@@ -266,6 +316,36 @@ class LocalObjectStore(ObjectStore):
         return path
 
     @override
+    def find(self, key: str) -> StoredObject:
+        try:
+            info = (self.root / key).stat()
+        except FileNotFoundError as error:
+            raise missing_object(f"{self.uri}/{key}") from error
+        return StoredObject(key, info.st_size, file_version(info))
+
+    @override
+    def keeps_version(self, item: StoredObject) -> bool:
+        return is_settled(item.version)
+
+    @override
+    def fetch_pinned(
+        self, item: StoredObject, cache: Path, sha256: str | None = None
+    ) -> tuple[Path, str]:
+        path = self.fetch(item.key, cache)
+        found = sha256_of_file(path)
+        self.check_version(item)
+        return path, found
+
+    @override
+    def read_range(self, item: StoredObject, start: int, stop: int) -> bytes:
+        path = self.fetch(item.key, self.root)
+        with path.open("rb") as stream:
+            stream.seek(start)
+            content = stream.read(stop - start)
+        self.check_version(item)
+        return content
+
+    @override
     def upload(self, key: str, file: Path) -> None:
         target = self.root / key
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -378,6 +458,25 @@ def _unreadable_folder(root: Path, error: OSError) -> PerennialError:
         evidence=str(error),
         action="give the user that runs the step read access to it and all below it, and check "
         "that its disk is mounted",
+    )
+
+
+def copy_of(uri: str, sha256: str, cache: Path) -> Path:
+    """Return the place of a downloaded object's copy, which is named by place and content."""
+    name = hashlib.sha256(f"{uri}\0{sha256}".encode()).hexdigest()
+    # The end of the key shows people what it is; all of it may be too long for a file's name.
+    end = uri.rpartition("/")[2].replace("\0", "").encode("utf-8", "replace")
+    return cache / f"{name}-{end[-_NAME_BYTES:].decode('utf-8', 'ignore')}"
+
+
+def changed_object(uri: str, before: StoredObject, now: StoredObject) -> BadDataError:
+    """The error for an object that was replaced between listing and reading."""
+    return BadDataError(
+        f"{uri} changed while it was read",
+        evidence=f"{before.size_bytes:,} bytes, version {before.version or 'unknown'} when listed; "
+        f"{now.size_bytes:,} bytes, version {now.version or 'unknown'} now",
+        action="write partitions under a temporary name and rename them when complete; corrections "
+        "go into a new partition",
     )
 
 

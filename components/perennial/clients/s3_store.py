@@ -4,17 +4,16 @@ What comes back is verified: a proxy may answer with a page of HTML, a listing m
 end early, a body may be short or damaged.
 """
 
-import hashlib
 import logging
+import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import boto3
 from boto3.exceptions import Boto3Error
@@ -25,17 +24,20 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.model import OperationModel
 from typing_extensions import override
 
+from perennial.clients.deadline import run_all_within
 from perennial.clients.file_tree import TreeEntry
 from perennial.clients.object_store import (
     ConflictError,
     ObjectStore,
     StoredObject,
+    changed_object,
     complete_file,
+    copy_of,
     missing_object,
-    sha256_of_file,
 )
 from perennial.clients.outages import each_outlasting, is_outage, outlast_once
-from perennial.clients.s3_checksums import agrees
+from perennial.clients.s3_checksums import ArrivingDigests, agrees
+from perennial.clients.s3_listing import list_objects, unlike_s3
 from perennial.contracts.errors import BadDataError, PerennialError
 
 T = TypeVar("T")
@@ -52,8 +54,11 @@ _ATTEMPTS = 3
 _CONNECTION_ACTION = "check the bucket's name, AWS_ENDPOINT_URL_S3 and the credentials"
 _DISK_ACTION = "check that the local disk has space and may be written to"
 _MISSING_CODES = ("404", "NoSuchKey")
-_NAME_BYTES = 100
 _CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
+
+
+class _ChangedError(Exception):
+    """An object is not the version that was asked for."""
 
 
 class _DamagedError(Exception):
@@ -105,7 +110,10 @@ class S3ObjectStore(ObjectStore):
 
     @override
     def list_everything(self) -> Sequence[TreeEntry]:
-        return [TreeEntry(item.key, size_bytes=item.size_bytes) for item in self._listed("")]
+        return [
+            TreeEntry(item.key, size_bytes=item.size_bytes, version=item.version)
+            for item in self._listed("")
+        ]
 
     @override
     def first_bytes(self, key: str, count: int) -> bytes:
@@ -167,16 +175,65 @@ class S3ObjectStore(ObjectStore):
         head = self._head(key)
         # The tag names the content, so that what is there need not be downloaded again.
         tag = f"{head.get('ETag', '')}\0{head['ContentLength']}\0{head.get('VersionId', '')}"
-        name = hashlib.sha256(f"{self.uri}/{key}\0{tag}".encode()).hexdigest()
-        # The end of the key shows people what it is; all of it may be too long for a file's name.
-        end = key.rpartition("/")[2].replace("\0", "").encode("utf-8", "replace")
-        target = cache / f"{name}-{end[-_NAME_BYTES:].decode('utf-8', 'ignore')}"
+        target = copy_of(f"{self.uri}/{key}", tag, cache)
         if target.exists():
-            if head.get("ETag") and self._verdict(key, target, head) is not False:
+            if head.get("ETag") and self._verdict(key, target, head, {}) is not False:
                 return target
             logger.warning("downloading %s again: the copy %s is damaged", key, target)
         self._download(key, target, head)
         return target
+
+    @override
+    def find(self, key: str) -> StoredObject:
+        return _found(key, self._head(key))
+
+    @override
+    def keeps_version(self, item: StoredObject) -> bool:
+        return bool(item.version)
+
+    @override
+    def fetch_pinned(
+        self, item: StoredObject, cache: Path, sha256: str | None = None
+    ) -> tuple[Path, str]:
+        head: Answer = {"ContentLength": item.size_bytes, "ETag": item.version}
+        # A large object's checksums and parts are worth a request.
+        if item.size_bytes > _PART_BYTES or not (item.version or sha256):
+            head = self._head(item.key)
+            now = _found(item.key, head)
+            if now != item or _plain(item.version or now.version) != _plain(now.version):
+                raise changed_object(f"{self.uri}/{item.key}", item, now)
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=cache) as folder:
+            partial_file = Path(folder) / "content"
+            found = self._download(item.key, partial_file, head, expected=sha256)
+            target = copy_of(f"{self.uri}/{item.key}", found, cache)
+            partial_file.replace(target)
+        return target, found
+
+    @override
+    def read_range(self, item: StoredObject, start: int, stop: int) -> bytes:
+        options = {"Range": f"bytes={start}-{stop - 1}"}
+        options |= {"IfMatch": item.version} if item.version else {}
+
+        def read() -> bytes:
+            buffer = BytesIO()
+            self._copy(item.key, buffer, stop - start, options)
+            return buffer.getvalue()
+
+        limit = self._patience.transfer_s(stop - start)
+        with self._named(item):
+            return self._call("read from", read, limit=limit, key=item.key)
+
+    @contextmanager
+    def _named(self, item: StoredObject) -> Iterator[None]:
+        """State what an object that changed meanwhile is now; name one that arrives damaged."""
+        try:
+            yield
+        except _ChangedError as error:
+            self.check_version(item)
+            raise changed_object(f"{self.uri}/{item.key}", item, item) from error
+        except _DamagedError as error:
+            raise self._arrives_damaged(item.key, str(error)) from error
 
     @override
     def upload(self, key: str, file: Path) -> None:
@@ -216,80 +273,63 @@ class S3ObjectStore(ObjectStore):
         Raises:
             PerennialError: the answer is not a listing, or an incomplete one.
         """
-        begins = self.prefix + prefix
-
-        def pages() -> Iterator[Answer]:
-            ends, tokens = time.monotonic() + self._patience.call_s, set[str]()
-            more: dict[str, str] = {}
-            while time.monotonic() < ends:  # this thread outlives a caller that timed out
-                page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=begins, **more)
-                if "IsTruncated" not in page:
-                    raise _unlike_s3("the listing's answer is not one of S3: it lacks IsTruncated")
-                yield page
-                if not page["IsTruncated"]:
-                    return
-                token = page.get("NextContinuationToken", "")
-                if not token or token in tokens:
-                    raise _unlike_s3(
-                        f"page {len(tokens) + 1} of the listing leads "
-                        + ("back to an earlier one" if token else "nowhere, but is not the last")
-                    )
-                tokens.add(token)
-                more = {"ContinuationToken": token}
-
-        def collect() -> dict[str, int]:
-            found: dict[str, int] = {}
-            for page in pages():
-                items, known = page.get("Contents", []), len(found)
-                for item in items:
-                    key = item["Key"]
-                    if not key.startswith(begins):
-                        raise _unlike_s3(f"{key!r} is listed under the prefix {begins!r}")
-                    if found.setdefault(key, item["Size"]) != item["Size"]:
-                        raise _unlike_s3(f"{key!r} is listed with two sizes")
-                if len(found) < known + len(items):
-                    raise _unlike_s3(f"a page of the listing repeats keys, such as {key!r}")
-            return found
-
-        found = self._call("list", collect)
-        listed = [StoredObject(key.removeprefix(self.prefix), size) for key, size in found.items()]
-        return sorted(listed, key=lambda item: item.key)
+        seconds, begins = self._patience.call_s, self.prefix + prefix
+        page = partial(self._client.list_objects_v2, Bucket=self.bucket)
+        found = self._call(
+            "list", lambda: list_objects(page, begins, seconds, partial(self._run_all, "list"))
+        )
+        start = len(self.prefix)
+        return [replace(each, key=key[start:]) for key, each in sorted(found.items())]
 
     def _head(self, key: str) -> Answer:
         def head() -> Answer:
             answer = self._client.head_object(**self._at(key), ChecksumMode="ENABLED")
             if "ContentLength" not in answer:
-                raise _unlike_s3(f"the answer about {key!r} lacks its length")
+                raise unlike_s3(f"the answer about {key!r} lacks its length")
             return dict(answer)
 
         return self._call("read from", head, key=key)
 
-    def _download(self, key: str, target: Path, head: Answer) -> None:
-        """Download an object to a file that appears complete and verified, or not at all."""
+    def _download(self, key: str, target: Path, head: Answer, expected: str | None = None) -> str:
+        """Download an object to a file that appears complete and verified, or not at all.
+
+        Returns:
+            Its SHA-256, made while it arrived.
+        """
         size, seen = head["ContentLength"], set[str]()
         limit = self._patience.transfer_s(size)
         problem = ""
-        with complete_file(target) as partial:
+        with self._named(_found(key, head)), complete_file(target) as partial:
             for _ in range(_ATTEMPTS):
                 if problem:
                     logger.warning("downloading %s/%s again: %s", self.uri, key, problem)
                 with partial.open("wb") as stream:
                     stream.truncate(size)
+                digests = ArrivingDigests(partial, head)
                 try:
-                    self._call("read from", *self._parts(key, partial, head), limit=limit, key=key)
-                    problem = self._damage(key, partial, head, seen)
+                    parts = self._parts(key, partial, head, digests)
+                    self._call("read from", *parts, limit=limit, key=key)
+                    found = digests.finish()
+                    if found["sha256"].hex() != expected:
+                        problem = self._damage(key, partial, head, found, seen)
                 except _DamagedError as error:
                     problem = str(error)
-                if not problem:
-                    return
-            raise BadDataError(
-                f"{self.uri}/{key} arrives damaged",
-                evidence=f"{problem}, in each of {_ATTEMPTS} downloads",
-                action="upload it again, with a checksum (`aws s3 cp --checksum-algorithm SHA256`) "
-                "if this store's ETags are not MD5 sums; look for a proxy on the way",
-            )
+                    continue
+                if found["sha256"].hex() == expected or not problem:
+                    return found["sha256"].hex()
+            raise self._arrives_damaged(key, f"{problem}, in each of {_ATTEMPTS} downloads")
 
-    def _parts(self, key: str, file: Path, head: Answer) -> "Sequence[Callable[[], None]]":
+    def _arrives_damaged(self, key: str, evidence: str) -> BadDataError:
+        return BadDataError(
+            f"{self.uri}/{key} arrives damaged",
+            evidence=evidence,
+            action="upload it again, with a checksum (`aws s3 cp --checksum-algorithm SHA256`) "
+            "if this store's ETags are not MD5 sums; look for a proxy on the way",
+        )
+
+    def _parts(
+        self, key: str, file: Path, head: Answer, digests: ArrivingDigests
+    ) -> "Sequence[Callable[[], None]]":
         """Return the work of several connections, which fill a file part by part."""
         size = head["ContentLength"]
         starts = iter(range(0, max(size, 1), _PART_BYTES))
@@ -306,18 +346,25 @@ class S3ObjectStore(ObjectStore):
                 options = {} if is_whole else {"Range": f"bytes={start}-{stop - 1}"}
                 if head.get("ETag"):
                     options["IfMatch"] = head["ETag"]
-                self._fill(key, file, slice(start, stop), options)
+                with file.open("r+b") as out:
+                    out.seek(start)
+                    self._copy(key, out, stop - start, options)
+                digests.add(start, stop)
 
         return [fill] * min(_CONNECTIONS, max(-(-size // _PART_BYTES), 1))
 
-    def _fill(self, key: str, file: Path, part: slice, options: dict[str, str]) -> None:
-        """Write one part of an object to its place in a file; a broken connection is retried."""
+    def _copy(self, key: str, out: BinaryIO, expected: int, options: dict[str, str]) -> None:
+        """Write (a part of) an object to where a file stands; a broken connection is retried."""
+        begin = out.tell()
         for attempt in range(_ATTEMPTS):
             try:
+                out.seek(begin)
                 answer = self._client.get_object(**self._at(key), **options)
-                arrived, expected = 0, part.stop - part.start
-                with closing(answer["Body"]) as body, file.open("r+b") as out:
-                    out.seek(part.start)
+                tag = options.get("IfMatch", "")
+                if tag and _plain(answer.get("ETag", tag)) != _plain(tag):
+                    raise _ChangedError(key)  # the store ignores conditions
+                arrived = 0
+                with closing(answer["Body"]) as body:
                     while arrived <= expected and (chunk := body.read(_CHUNK_BYTES)):
                         arrived += out.write(chunk[: expected - arrived])
                         if len(chunk) > expected:
@@ -330,9 +377,11 @@ class S3ObjectStore(ObjectStore):
                     raise error if is_outage(error) else _DamagedError(str(error)) from error
                 logger.warning("reading %s/%s again: %s", self.uri, key, error)
 
-    def _damage(self, key: str, file: Path, head: Answer, seen: set[str]) -> str:
+    def _damage(
+        self, key: str, file: Path, head: Answer, digests: Mapping[str, bytes], seen: set[str]
+    ) -> str:
         """Why a download is rejected; `seen` are the digests of earlier ones."""
-        verdict = self._verdict(key, file, head)
+        verdict = self._verdict(key, file, head, digests)
         if verdict is False:
             return (
                 f"{head['ContentLength']:,} bytes arrived, which its checksum or ETag contradicts"
@@ -341,13 +390,15 @@ class S3ObjectStore(ObjectStore):
         # the evidence is that two downloads are equal.
         if verdict or self._client.meta.endpoint_url.startswith("https:"):
             return ""
-        digest = sha256_of_file(file)
+        digest = digests["sha256"].hex()
         if digest in seen:
             return ""
         seen.add(digest)
         return "the store gives no checksum, and no two downloads were equal"
 
-    def _verdict(self, key: str, file: Path, head: Answer) -> bool | None:
+    def _verdict(
+        self, key: str, file: Path, head: Answer, digests: Mapping[str, bytes]
+    ) -> bool | None:
         """Whether a file is the object; None where nothing tells."""
 
         def part_bytes() -> int:
@@ -360,7 +411,10 @@ class S3ObjectStore(ObjectStore):
             return False
         with file.open("rb") as stream:
             return agrees(
-                stream, head, part_bytes=lambda: self._call("read from", part_bytes, key=key)
+                stream,
+                head,
+                part_bytes=lambda: self._call("read from", part_bytes, key=key),
+                known=digests,
             )
 
     def _read_tagged(self, key: str) -> tuple[bytes | None, str | None]:
@@ -395,62 +449,21 @@ class S3ObjectStore(ObjectStore):
     ) -> T:
         """The first result of calls that run at once, in the time that they may take."""
         with _explained(doing, self.uri, key):
-            return run_all_within(
-                limit or self._patience.call_s,
-                works,
-                what=f"waiting to {doing} {self.uri}",
-                log_every_s=self._patience.log_every_s,
-            )[0]
+            return self._run_all(doing, works, limit)[0]
+
+    def _run_all(
+        self, doing: str, works: Sequence[Callable[[], T]], limit: float | None = None
+    ) -> Sequence[T]:
+        return run_all_within(
+            limit or self._patience.call_s,
+            works,
+            what=f"waiting to {doing} {self.uri}",
+            log_every_s=self._patience.log_every_s,
+        )
 
 
 def _is_hidden(key: str) -> bool:
     return key.endswith("/") or any(part.startswith(".") for part in key.split("/"))
-
-
-def run_all_within(
-    seconds: float, works: Sequence[Callable[[], T]], *, what: str, log_every_s: float
-) -> list[T]:
-    """The results of calls that run at once, each in a thread; the first error ends the wait.
-
-    Libraries limit the time between two bytes; a peer that sends one byte a second keeps to that
-    limit permanently. A call that is late is abandoned: its thread ends with the process. The log
-    shows `what`, such as `waiting to read from s3://bucket`, while it waits.
-
-    Raises:
-        TimeoutError: the calls did not end in time.
-    """
-    started = time.monotonic()
-    results: dict[int, T] = {}
-    errors: list[BaseException] = []
-    changed = threading.Condition()
-
-    def run(index: int) -> None:
-        try:
-            result = works[index]()
-        except BaseException as error:
-            with changed:
-                errors.append(error)
-                changed.notify()
-        else:
-            with changed:
-                results[index] = result
-                changed.notify()
-
-    for index in range(len(works)):
-        threading.Thread(target=run, args=(index,), name="within-deadline", daemon=True).start()
-    with changed:
-        next_line = log_every_s
-        while not errors and len(results) < len(works):
-            passed = time.monotonic() - started
-            if passed >= seconds:
-                raise TimeoutError(f"timed out after {passed:.0f} s {what}")
-            if passed >= next_line:
-                logger.warning("still %s after %.0f s of at most %.0f s", what, passed, seconds)
-                next_line += log_every_s
-            changed.wait(min(next_line, seconds) - passed)
-        if errors:
-            raise errors[0]
-    return [results[index] for index in range(len(works))]
 
 
 @contextmanager
@@ -458,18 +471,14 @@ def _explained(doing: str, uri: str, key: str = "") -> Iterator[None]:
     """Turn what boto3 raises into our own errors."""
     try:
         yield
-    except (PerennialError, ConflictError, _DamagedError):
+    except (PerennialError, ConflictError, _ChangedError, _DamagedError):
         raise
     except Exception as error:
         # Servers that break the protocol raise anything in boto3: KeyError, ValueError, ...
         if key and _is_missing(error):
             raise missing_object(f"{uri}/{key}") from error
         if key and _error_code(error) in ("PreconditionFailed", "412"):
-            raise BadDataError(
-                f"{uri}/{key} changed while it was read",
-                evidence=str(error),
-                action="write partitions once; corrections go into a new partition",
-            ) from error
+            raise _ChangedError(key) from error
         is_known = isinstance(error, BotoCoreError | ClientError | Boto3Error | TimeoutError)
         is_local = isinstance(error, OSError) and bool(error.filename)
         raise PerennialError(
@@ -501,13 +510,13 @@ def _refuse_html(http_response: AWSResponse, model: OperationModel, **_: object)
     """Stop where a proxy, a login page or a captive portal answers in the store's place."""
     if http_response.status_code < 300 and _is_foreign_page(http_response.headers):
         http_response.raw.close()
-        raise _unlike_s3(f"{model.name} was answered with a page of HTML, without headers of S3")
+        raise unlike_s3(f"{model.name} was answered with a page of HTML, without headers of S3")
 
 
-def _unlike_s3(evidence: str) -> PerennialError:
-    """The error for an answer that breaks the protocol."""
-    return PerennialError(
-        "the object store does not answer as S3 does",
-        evidence=evidence,
-        action="check AWS_ENDPOINT_URL_S3, and whether a proxy or a login page stands in between",
-    )
+def _found(key: str, head: Answer) -> StoredObject:
+    return StoredObject(key, head["ContentLength"], head.get("ETag", ""))
+
+
+def _plain(tag: str) -> str:
+    """Return an ETag as it can be compared: stores quote and capitalise it as they like."""
+    return tag.removeprefix("W/").strip('"').lower()

@@ -3,7 +3,8 @@
 import functools
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -11,12 +12,19 @@ from typing import cast
 
 import polars as pl
 
-from perennial.clients.object_store import open_store, sha256_of_file
+from perennial.clients.object_store import (
+    LocalObjectStore,
+    StoredObject,
+    copy_of,
+    open_store,
+    sha256_of_file,
+)
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import DataFile, Snapshot
-from perennial.data.parquet_files import LIBRARY_ERRORS, unreadable
+from perennial.data.parquet_files import LIBRARY_ERRORS, decoding_error
+from perennial.data.verified_files import is_verified, record_verified
 
 SPLIT_COLUMN = "__split__"
 FILE_COLUMN = "__partition_file__"
@@ -24,15 +32,17 @@ _PERIODS = {"week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
 # Values of these columns take kilobytes each: 2,048 pictures of 100 kB are 0.2 GB.
 _WIDE_TYPES = ("Binary", "List", "Array")
 _WIDE_ROWS = 2_048
+# Reading waits for the store more than it computes; boto3 pools ten connections by default.
+_FETCHING_THREADS = 8
 _MICROSECONDS = timedelta(microseconds=1)
-_ZONE = re.compile(r"time_zone='([^']+)'")
+ZONE = re.compile(r"time_zone='([^']+)'")
 
 
 class Dataset:
     """The rows of a snapshot.
 
-    Raises:
-        BadDataError: a file is gone or is not the file that the snapshot pinned.
+    Nothing is opened before rows are asked for. Whatever reads rows raises BadDataError if a file
+    is gone or is not the one that the snapshot pinned.
     """
 
     def __init__(self, snapshot: Snapshot, cache: Path | None = None) -> None:
@@ -40,7 +50,11 @@ class Dataset:
         self._cache = cache or data_cache()
         self._store = functools.cache(open_store)
         self._stamps: dict[Path, tuple[int, int, int]] = {}
-        self._paths = [self._verified(file) for file in snapshot.files]
+
+    @functools.cached_property
+    def _paths(self) -> list[Path]:
+        with ThreadPoolExecutor(_FETCHING_THREADS) as pool:
+            return list(pool.map(self.fetch, self.snapshot.files))
 
     def scan(self, split: Split | None = None, *, with_file: bool = False) -> pl.LazyFrame:
         """Return a query of all columns of one split, or of every row, in file order.
@@ -135,54 +149,56 @@ class Dataset:
                     action="write partitions once; corrections go into a new partition",
                 )
 
-    def files_with(self, rows: pl.Expr) -> list[str]:
-        """The partitions that hold such rows; for messages, since it reads each one."""
-        return [
-            file.uri
-            for file, path in zip(self.snapshot.files, self._paths, strict=True)
-            if not scan_files([path]).filter(rows).head(1).collect().is_empty()
-        ]
-
-    def rows_by_file(self) -> dict[str, int]:
-        """The rows that each partition really has, column by column; for messages."""
-        return {
-            file.uri: scan_files([path]).collect(engine="streaming").height
-            for file, path in zip(self.snapshot.files, self._paths, strict=True)
-        }
-
     def _decoding_error(self, error: BaseException) -> BadDataError:
         for file, path in zip(self.snapshot.files, self._paths, strict=True):
             try:
                 scan_files([path]).collect(engine="streaming")
             except LIBRARY_ERRORS as found:
-                return unreadable(
-                    file.uri,
-                    found,
-                    problem="cannot be decoded",
-                    action="write it again under a new name and remove this one: its footer is "
-                    "intact but its pages are damaged",
-                )
+                return decoding_error(file.uri, found)
         return BadDataError("the partitions cannot be read together", evidence=str(error))
 
-    def _verified(self, file: DataFile) -> Path:
+    def fetch_all(self) -> None:
+        """Fetch and verify every file."""
+        self._paths  # noqa: B018
+
+    def fetch(self, file: DataFile) -> Path:
+        """A local file with the content that the snapshot pinned.
+
+        Raises:
+            BadDataError: the file is gone, or has another content now.
+        """
+        path = self._fetched(file)
+        self._stamps[path] = _stamp(path)
+        return path
+
+    def _fetched(self, file: DataFile) -> Path:
         root, key = locate(self.snapshot, file)
         store = self._store(root)
-        path = store.fetch(key, self._cache)
-        if not self._is_pinned(file, path) and path.parent == self._cache:
-            path.unlink(missing_ok=True)  # the copy may be what is damaged
-            path = store.fetch(key, self._cache)
-        if not self._is_pinned(file, path):
+        item = StoredObject(key, file.size_bytes)
+        copy = copy_of(file.uri, file.sha256, self._cache)
+        here = store.root / key if isinstance(store, LocalObjectStore) else copy
+        if is_verified(here, file.sha256, self._cache):
+            return here
+        if here == copy and here.is_file() and sha256_of_file(here) == file.sha256:
+            record_verified(here, file.sha256, self._cache)
+            return here
+        try:
+            path, found = store.fetch_pinned(item, self._cache, file.sha256)
+        except BadDataError:
+            if store.find(key).size_bytes == file.size_bytes:
+                raise
+            found = ""
+        if found != file.sha256:
+            now = store.find(key)
             raise BadDataError(
                 f"{file.uri} changed after the snapshot was taken",
-                evidence=f"expected {file.size_bytes} bytes with SHA-256 {file.sha256[:12]}…",
+                evidence=f"expected {file.size_bytes:,} bytes with SHA-256 {file.sha256[:12]}…; "
+                f"there are {now.size_bytes:,} bytes now, version {now.version or 'unknown'}",
                 action="put the original file back: partitions of the dataset are written once; "
                 "corrections go into a new partition",
             )
+        record_verified(path, found, self._cache)
         return path
-
-    def _is_pinned(self, file: DataFile, path: Path) -> bool:
-        self._stamps[path] = _stamp(path)
-        return path.stat().st_size == file.size_bytes and sha256_of_file(path) == file.sha256
 
 
 def locate(snapshot: Snapshot, file: DataFile) -> tuple[str, str]:
@@ -221,9 +237,7 @@ def selected_split(snapshot: Snapshot) -> pl.Expr:
     """
     data, rule = snapshot.data, snapshot.split
     name = split_expression(data, rule)
-    used = pl.col(data.label).is_not_null()
-    if snapshot.columns.get(data.label, "").startswith("Float"):
-        used &= pl.col(data.label).is_not_nan()
+    used = has_label(data, snapshot.columns)
     if data.time and snapshot.time_max is not None:
         for days, is_inside in (
             (rule.train_days, name != Split.TEST.value),
@@ -239,6 +253,13 @@ def window_start(snapshot: Snapshot, days: int) -> pl.Expr:
     """The first of the newest `days` days; the snapshot has a newest moment."""
     newest = pl.lit(_microseconds(cast("datetime", snapshot.time_max))).cast(pl.Datetime("us"))
     return _local_day(newest, snapshot) - timedelta(days=days - 1)
+
+
+def has_label(data: DataSection, columns: Mapping[str, str]) -> pl.Expr:
+    """Whether each row has a label; rows without one are in no split."""
+    label = pl.col(data.label)
+    is_float = columns.get(data.label, "").startswith("Float")
+    return label.is_not_null() & label.is_not_nan() if is_float else label.is_not_null()
 
 
 def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:
@@ -314,7 +335,7 @@ def _lacks_column(method: str) -> BadDataError:
 
 def _local_day(moment: pl.Expr, snapshot: Snapshot) -> pl.Expr:
     """The calendar day of a moment, given in UTC, in the time column's own zone."""
-    zone = _ZONE.search(snapshot.columns[snapshot.data.time or ""])
+    zone = ZONE.search(snapshot.columns[snapshot.data.time or ""])
     if zone is None:
         return moment.dt.date()
     return moment.dt.replace_time_zone("UTC").dt.convert_time_zone(zone[1]).dt.date()

@@ -1,7 +1,5 @@
 """Parquet files: what one file holds, read through one open handle, and every error explained."""
 
-import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,16 +34,13 @@ class Partition:
     columns: dict[str, str]
 
 
-def read_partition(path: Path, uri: str) -> Partition:
-    """Read digest and footer of a file, of the same bytes: a path could be globbed, or replaced.
+def read_footer(path: Path) -> tuple[int, dict[str, str]]:
+    """Read rows and columns (name → polars data type) of a file, through one open handle.
 
     Raises:
-        BadDataError: the file changed meanwhile, or two of its columns have one name.
+        BadDataError: two of its columns have one name, or one cannot be used.
     """
     with path.open("rb") as stream:
-        before = os.fstat(stream.fileno())
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        stream.seek(0)
         metadata = pq.read_metadata(stream)
         problems = [*_column_problems(metadata.schema)]
         if problems:
@@ -54,20 +49,9 @@ def read_partition(path: Path, uri: str) -> Partition:
                 evidence="; ".join(problems[:_SHOWN_PROBLEMS]),
                 action="write them under other names or as other types",
             )
-        rows = metadata.num_rows
         stream.seek(0)
         schema = pl.read_parquet_schema(stream)
-        after = os.fstat(stream.fileno())
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise BadDataError(
-            "the partition changed while it was read",
-            evidence=f"it had {before.st_size:,} bytes, then {after.st_size:,}",
-            action="write partitions under a temporary name and rename them when complete",
-        )
-    return Partition(
-        DataFile(uri=uri, size_bytes=before.st_size, sha256=digest, rows=rows),
-        {name: str(dtype) for name, dtype in schema.items()},
-    )
+    return metadata.num_rows, {name: str(dtype) for name, dtype in schema.items()}
 
 
 @contextmanager
@@ -101,6 +85,17 @@ def readable(uri: str) -> Iterator[None]:
             problem="is not a complete Parquet file",
             action="write it again, under a temporary name first, renamed when it is complete",
         ) from error
+
+
+def decoding_error(uri: str, error: BaseException) -> BadDataError:
+    """The error for a partition whose footer can be read, but not its rows."""
+    return unreadable(
+        uri,
+        error,
+        problem="cannot be decoded",
+        action="write it again under a new name and remove this one: its footer is intact but its "
+        "pages are damaged",
+    )
 
 
 def unreadable(uri: str, error: BaseException, *, problem: str, action: str) -> BadDataError:

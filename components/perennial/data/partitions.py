@@ -97,7 +97,8 @@ def find_partitions(store: ObjectStore) -> Listing:
             "starts with _",
         )
     found = sorted(
-        (StoredObject(each.key, each.size_bytes) for each in partitions), key=attrgetter("key")
+        (StoredObject(each.key, each.size_bytes, each.version) for each in partitions),
+        key=attrgetter("key"),
     )
     return Listing(store.uri, tuple(found), ignored)
 

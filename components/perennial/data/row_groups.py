@@ -34,7 +34,7 @@ from perennial.data.dataset import (
     selected_split,
     window_start,
 )
-from perennial.data.parquet_files import LIBRARY_ERRORS, readable, unreadable
+from perennial.data.parquet_files import LIBRARY_ERRORS, decoding_error, readable
 
 _READERS = 8  # partitions looked at together: reading waits for the store, hashing for a core
 _CHUNK = 1 << 22
@@ -324,12 +324,7 @@ def _decoding(file: DataFile) -> Iterator[None]:
     try:
         yield
     except LIBRARY_ERRORS as error:
-        raise unreadable(
-            file.uri,
-            error,
-            problem="cannot be decoded",
-            action="write it again under a new name and remove this one: its pages are damaged",
-        ) from error
+        raise decoding_error(file.uri, error) from error
 
 
 def _changed(file: DataFile, evidence: str) -> BadDataError:

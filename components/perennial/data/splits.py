@@ -1,79 +1,190 @@
-"""Splits: rows of each split, and an error that explains an empty one."""
+"""Splits: rows of each split, from summaries of partitions, and an error for an empty one."""
 
 import math
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any, Literal, TypedDict, cast
 
 import polars as pl
 
-from perennial.contracts.data import Split
+from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
-from perennial.data.dataset import SPLIT_COLUMN, Dataset, block_start, selected_split
+from perennial.data.dataset import (
+    ZONE,
+    Dataset,
+    has_label,
+    scan_files,
+    split_expression,
+    window_start,
+)
 
 _PER_DAY = {"d": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 # A year less than Python's at either end: time zones and blocks reach beyond a moment.
 FIRST_DAY, LAST_DAY = date(2, 1, 1), date(9998, 12, 31)
+_DAY = pl.Struct({"day": pl.Int32, "split": pl.String, "rows": pl.Int64})
+SUMMARY: Mapping[str, Any] = {
+    "rows_read": pl.Int64, "time_min": pl.Int64, "time_max": pl.Int64, "days": pl.List(_DAY),
+}  # fmt: skip
+"""Columns of a table of `RowSummary`."""
 
 
-def with_split_rows(snapshot: Snapshot, cache: Path | None = None) -> Snapshot:
-    """The snapshot with its first and last moment and the rows that each split selects."""
+class RowSummary(TypedDict):
+    """What a snapshot needs to know of a partition's rows."""
+
+    rows_read: int
+    time_min: int | None
+    """The first moment as a number, in the column's own unit; a Date's in days."""
+    time_max: int | None
+    days: list[dict[str, Any]]
+    """`day` (days since 1970, in the column's own zone; null where the time is), `split` and `rows`
+    with a label."""
+
+
+def summarize_rows(
+    path: Path, data: DataSection, split: SplitSection, columns: Mapping[str, str]
+) -> RowSummary:
+    """Summarize one partition, so that a snapshot can be counted without reading it again.
+
+    Windows (`train_days`, `test_days`) depend on the newest day of all partitions, so rows are
+    counted by day.
+    """
+    rows = scan_files([path])
+    time = pl.col(data.time) if data.time else pl.lit(None, pl.Date)
+    ends = rows.select(
+        pl.len(), low=time.min().to_physical(), high=time.max().to_physical()
+    ).collect(engine="streaming")
+    summary = RowSummary(rows_read=ends[0, 0], time_min=ends[0, 1], time_max=ends[0, 2], days=[])
+    if data.time and _beyond(summary, columns[data.time]):
+        return summary  # its days are beyond what polars can compute
+    counts = (
+        rows.filter(has_label(data, columns))
+        .select(day=time.dt.date().to_physical(), split=split_expression(data, split))
+        .drop_nulls("split")
+        .group_by("day", "split")
+        .agg(rows=pl.len().cast(pl.Int64))
+        .collect(engine="streaming")
+        .sort("day", "split", nulls_last=True)
+    )
+    return {**summary, "days": counts.to_dicts()}
+
+
+def summarize_partitions(snapshot: Snapshot, cache: Path | None = None) -> pl.DataFrame:
+    """Summarize every partition of a snapshot, in its order."""
     dataset = Dataset(snapshot, cache)
+    found = [
+        summarize_rows(dataset.fetch(file), snapshot.data, snapshot.split, snapshot.columns)
+        for file in snapshot.files
+    ]
+    return pl.DataFrame(found, schema=SUMMARY)
+
+
+def with_split_rows(snapshot: Snapshot, summaries: pl.DataFrame | None = None) -> Snapshot:
+    """The snapshot with its first and last moment and the rows that each split selects.
+
+    Args:
+        snapshot: Without them.
+        summaries: One `RowSummary` for each partition, in order; None to read them all.
+    """
+    if summaries is None:
+        summaries = summarize_partitions(snapshot)
+    _check_rows(snapshot, summaries["rows_read"])
     if snapshot.data.time:
-        time = pl.col(snapshot.data.time)
-        ends = dataset.collect(dataset.scan().select(low=time.min(), high=time.max()))
-        _check_years(dataset, ends)
-        low, high = ends.row(0)
-        window = {"time_min": _moment(low), "time_max": _moment(high)}
-        snapshot = snapshot.model_copy(update=window)
-    split = selected_split(snapshot).alias(SPLIT_COLUMN)
-    counts = dataset.collect(dataset.scan().select(split).group_by(SPLIT_COLUMN).len())
-    rows = dict(counts.iter_rows())
-    _check_rows(dataset, sum(rows.values()))
+        _check_years(snapshot, summaries)
+        kind = snapshot.columns[snapshot.data.time]
+        low, high = (_moment(_value(end, kind)) for end in _ends(summaries))
+        snapshot = snapshot.model_copy(update={"time_min": low, "time_max": high})
+    rows = dict(_selected_days(snapshot, summaries).group_by("split").agg(_ROWS.sum()).iter_rows())
     return snapshot.model_copy(
         update={"split_rows": {split: rows.get(split.value, 0) for split in Split}}
     )
 
 
-def _check_rows(dataset: Dataset, found: int) -> None:
+_ROWS = pl.col("rows")
+
+
+def _selected_days(snapshot: Snapshot, summaries: pl.DataFrame) -> pl.DataFrame:
+    """Return `split`, `day` and `rows` of what the windows select, as `selected_split` does."""
+    days = summaries.select(pl.col("days").explode().drop_nulls()).unnest("days")
+    if snapshot.data.time is None or snapshot.time_max is None:
+        return days
+    is_test = pl.col("split") == Split.TEST.value
+    for width, inside in (
+        (snapshot.split.train_days, ~is_test),
+        (snapshot.split.test_days, is_test),
+    ):
+        if width is not None:
+            first = window_start(snapshot, width).to_physical()
+            days = days.filter(~inside | (pl.col("day") >= first))
+    return days
+
+
+def _check_rows(snapshot: Snapshot, found: pl.Series) -> None:
     """Check that as many rows can be read as the footers state."""
-    if found == dataset.snapshot.rows:
+    if found.sum() == snapshot.rows:
         return
-    rows = dataset.rows_by_file()
     wrong = [
-        f"{file.uri} has {file.rows:,} rows by its footer, but {rows[file.uri]:,} can be read"
-        for file in dataset.snapshot.files
-        if rows[file.uri] != file.rows
+        f"{file.uri} has {file.rows:,} rows by its footer, but {rows:,} can be read"
+        for file, rows in zip(snapshot.files, found, strict=True)
+        if rows != file.rows
     ]
     raise BadDataError(
-        f"{found:,} rows can be read, but by the footers there are {dataset.snapshot.rows:,}",
+        f"{found.sum():,} rows can be read, but by the footers there are {snapshot.rows:,}",
         evidence="; ".join(wrong[:3]),
         action="write these partitions again",
     )
 
 
-def _check_years(dataset: Dataset, ends: pl.DataFrame) -> None:
+def _check_years(snapshot: Snapshot, summaries: pl.DataFrame) -> None:
     """Check that every time lies in years that calendars can compute with."""
-    column = dataset.snapshot.data.time or ""
-    dtype = ends.schema["low"]
-    unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
-    first, last = ((day - date(1970, 1, 1)).days * _PER_DAY[unit] for day in (FIRST_DAY, LAST_DAY))
-    beyond = ~pl.col(column).to_physical().is_between(first, last)
-    numbers = [value for value in ends.select(pl.all().to_physical()).row(0) if value is not None]
-    if all(first <= value <= last for value in numbers):
+    column = snapshot.data.time or ""
+    kind = snapshot.columns[column]
+    ends = summaries.select("time_min", "time_max")
+    found = zip(snapshot.files, ends.iter_rows(named=True), strict=True)
+    files = [file.uri for file, each in found if _beyond(each, kind)]
+    if not files:
         return
-    files = dataset.files_with(beyond)
     raise BadDataError(
         f"data.time {column!r} holds times outside of the years {FIRST_DAY.year} to "
         f"{LAST_DAY.year}",
-        evidence=f"the lowest and the highest are {_years(numbers, unit)}, in "
+        evidence=f"the lowest and the highest are {_years(_ends(summaries), _unit(kind))}, in "
         + ", ".join(files[:3])
         + (f" and {len(files) - 3} more" if len(files) > 3 else ""),
         action="write null where the time is not known, not a placeholder date",
     )
 
 
-def _years(numbers: list[int], unit: str) -> str:
+def _beyond(ends: Mapping[str, Any], kind: str) -> bool:
+    first, last = (
+        (day - date(1970, 1, 1)).days * _PER_DAY[_unit(kind)] for day in (FIRST_DAY, LAST_DAY)
+    )
+    values = [each for each in (ends["time_min"], ends["time_max"]) if each is not None]
+    return not all(first <= each <= last for each in values)
+
+
+def _unit(kind: str) -> Literal["d", "ms", "us", "ns"]:
+    """Return the unit of a column's type, as polars writes it: "d" of Date."""
+    found = re.search(r"time_unit='(\w+)'", kind)
+    return cast(Literal["ms", "us", "ns"], found[1]) if found else "d"
+
+
+def _value(number: int | None, kind: str) -> datetime | date | None:
+    """Return a moment of the column's type from its number."""
+    zone = ZONE.search(kind)
+    unit = _unit(kind)
+    dtype = pl.Date() if unit == "d" else pl.Datetime(unit, zone[1] if zone else None)
+    found: datetime | date | None = pl.Series([number], dtype=pl.Int64).cast(dtype).item()
+    return found
+
+
+def _ends(summaries: pl.DataFrame) -> Sequence[Any]:
+    """Return the first and the last moment of all partitions, as numbers."""
+    return summaries.select(pl.col("time_min").min(), pl.col("time_max").max()).row(0)
+
+
+def _years(numbers: Sequence[int], unit: str) -> str:
     """About which years these are; they may be beyond what a calendar can show."""
     years = [1970 + math.floor(value / _PER_DAY[unit] / 365.2425) for value in numbers]
     return " and ".join(f"about the year {year}" for year in years)
@@ -92,15 +203,22 @@ def check_splits(snapshot: Snapshot) -> None:
 
 
 def rows_by_block(
-    snapshot: Snapshot, cache: Path | None = None
+    snapshot: Snapshot, summaries: pl.DataFrame | None = None
 ) -> dict[str, list[tuple[date, int]]]:
-    """Rows of each split per block of time, in time order, zero included; empty without a time."""
+    """Rows of each split per block of time, in time order, zero included; empty without a time.
+
+    Args:
+        snapshot: With its first and last moment.
+        summaries: As for `with_split_rows`.
+    """
     if not snapshot.data.time:
         return {}
-    dataset = Dataset(snapshot, cache)
-    block = block_start(snapshot.data).alias("block")
-    rows = dataset.scan().select(block, selected_split(snapshot).alias("split")).drop_nulls()
-    counts = dataset.collect(rows.group_by("split", "block").len())
+    if summaries is None:
+        summaries = summarize_partitions(snapshot)
+    length = snapshot.data.block_days
+    block = pl.col("day") // length * length
+    selected = _selected_days(snapshot, summaries).drop_nulls("day")
+    counts = selected.group_by("split", block.cast(pl.Int32).cast(pl.Date)).agg(_ROWS.sum())
     found = {(split, day): rows for split, day, rows in counts.iter_rows()}
     days = sorted({day for _, day in found})
     return {

@@ -1,30 +1,34 @@
 """Take a snapshot: list the partitions, pin their bytes and check that they are one table."""
 
-import difflib
 import json
 import logging
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache as cached
 from pathlib import Path
+from typing import NamedTuple
 
-from perennial.clients.object_store import ConflictError, ObjectStore, StoredObject, open_store
+import polars as pl
+
+from perennial.clients.object_store import ConflictError, ObjectStore, open_store
 from perennial.contracts.data import DataSection, SplitSection
-from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import DataFile, Snapshot
-from perennial.data.parquet_files import Partition, read_partition, readable
+from perennial.data.parquet_files import Partition
+from perennial.data.partition_index import (
+    INDEX,
+    index_key,
+    known_entries,
+    listed_table,
+    read_index,
+    update_index,
+)
 from perennial.data.partitions import Listing, find_partitions, refuse_hidden_parquet
-from perennial.data.splits import check_splits, with_split_rows
+from perennial.data.splits import SUMMARY, check_splits, with_split_rows
+from perennial.snapshot_data.pinning import pin_all
+from perennial.snapshot_data.roles import check_roles, nearest, suggestion
 
 logger = logging.getLogger(__name__)
-
-_TIME_TYPES = ("Datetime", "Date")
-# Keys are hashed as texts, which these have none of.
-_NO_KEYS = ("Map", "List", "Array", "Binary", "Duration", "Object")
-_SHOWN_COLUMNS, _SHOWN_NAME = 50, 60
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
@@ -49,61 +53,6 @@ def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
     return expected
 
 
-def check_roles(data: DataSection, split: SplitSection, columns: Mapping[str, str]) -> None:
-    """Check that the contract's columns exist with a usable type."""
-    problems = [*_missing_columns(data, columns)] or [*_type_problems(data, split, columns)]
-    if problems:
-        raise BadDataError(
-            "the contract's [data] and [split] do not fit the dataset's columns",
-            evidence="; ".join(problems),
-            action=_correct_columns(data, columns),
-        )
-
-
-def _correct_columns(data: DataSection, columns: Mapping[str, str]) -> str:
-    """Return the lines of [data] with the nearest columns, and the columns that there are."""
-    lines = []
-    for role, names in _named_columns(data):
-        if role == "available_at" or all(name in columns for name in names):
-            continue
-        near = [([name] if name in columns else _nearest(name, columns)) for name in names]
-        if not all(near):
-            continue
-        written = [each[0] for each in near]
-        value = written[0] if role in ("label", "time", "group") else written
-        lines.append(f"{role} = {json.dumps(value, ensure_ascii=False)}  # in [data]")
-    known = f"the dataset has {_shown(columns)}"
-    return f"write {' and '.join(lines)}; {known}" if lines else f"correct the contract; {known}"
-
-
-def _shown(columns: Mapping[str, str]) -> str:
-    names = [name[:_SHOWN_NAME] for name in columns]
-    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
-    return ", ".join(names[:_SHOWN_COLUMNS]) + more
-
-
-def role_of(snapshot: Snapshot, column: str) -> str:
-    """Return the role of a column, as shown to people."""
-    data = snapshot.data
-    if column in snapshot.task_columns.features:
-        known_at = data.available_at.get(column)
-        role = "feature, free text" if column in data.text else "feature"
-        return f"{role}, known at {known_at}" if known_at else role
-    roles = [role for role, names in _named_columns(data) if column in names]
-    return ", ".join(roles) or "unused"
-
-
-def _named_columns(data: DataSection) -> Iterator[tuple[str, Sequence[str]]]:
-    yield "label", (data.label,)
-    yield "time", (data.time,) if data.time else ()
-    yield "group", (data.group,) if data.group else ()
-    yield "ids", data.ids
-    yield "meta", data.meta
-    yield "features", data.features
-    yield "text", data.text
-    yield "available_at", (*data.available_at, *data.available_at.values())
-
-
 def _differences(expected: Mapping[str, str], partition: Partition) -> Iterator[str]:
     found = partition.columns
     extra = [name for name in found if name not in expected]
@@ -111,76 +60,24 @@ def _differences(expected: Mapping[str, str], partition: Partition) -> Iterator[
         if name not in found:
             yield (
                 f"{partition.file.uri} lacks column {name!r} ({dtype})"
-                f"{_suggestion(name, extra, 'it has')}"
+                f"{suggestion(name, extra, 'it has')}"
             )
         elif found[name] != dtype:
             yield f"{partition.file.uri} has {name!r} as {found[name]}, expected {dtype}"
-    renamed = {match for name in set(expected) - set(found) for match in _nearest(name, extra)}
+    renamed = {match for name in set(expected) - set(found) for match in nearest(name, extra)}
     for name in extra:
         if name not in renamed:
             yield f"{partition.file.uri} has the unexpected column {name!r} ({found[name]})"
 
 
-def _missing_columns(data: DataSection, columns: Mapping[str, str]) -> Iterator[str]:
-    for role, names in _named_columns(data):
-        for name in names:
-            if name not in columns:
-                yield f"data.{role} names {name!r}{_suggestion(name, columns, 'did you mean')}"
+class TakenSnapshot(NamedTuple):
+    """A snapshot, and what was learned on the way."""
 
-
-def _type_problems(
-    data: DataSection, split: SplitSection, columns: Mapping[str, str]
-) -> Iterator[str]:
-    if data.time and not columns[data.time].startswith(_TIME_TYPES):
-        yield f"data.time {data.time!r} is {columns[data.time]}, expected Datetime or Date"
-    for column in data.text:
-        if columns[column] != "String":
-            yield f"data.text {column!r} is {columns[column]}, expected String"
-    for feature, column in data.available_at.items():
-        if data.time and columns[column] != columns[data.time]:
-            yield (
-                f"data.available_at.{feature} {column!r} is {columns[column]} but data.time is "
-                f"{columns[data.time]}: they cannot be compared"
-            )
-    if not Snapshot(
-        data=data, split=split, files=(), columns=dict(columns), rows=0, split_rows={}
-    ).task_columns.features:
-        yield "no column is left as a feature"
-    yield from _index_problems(data, columns)
-    method = split.resolved_method(data)
-    role = "ids" if method == "hash" else method
-    names = dict(_named_columns(data))[role]
-    for key in names if method != "time" else ():
-        if columns[key].startswith(_NO_KEYS):
-            yield f"split.method {method!r} cannot use {key!r}, which is {columns[key]}"
-    if not names:
-        yield f"split.method is {method!r} but data.{role} is not set"
-    for window in ("train_days", "test_days"):
-        if getattr(split, window) is not None and data.time is None:
-            yield f"split.{window} is set but data.time is not"
-
-
-def _index_problems(data: DataSection, columns: Mapping[str, str]) -> Iterator[str]:
-    """An index that pandas wrote is the order of the rows, which must not be learned from."""
-    named = {name for _, names in _named_columns(data) for name in names}
-    for name in columns:
-        if _PANDAS_INDEX.fullmatch(name) and name not in named and not data.features:
-            yield (
-                f"{name!r} is an index that pandas wrote and would be a feature: write the data "
-                "with index=False, or name it under data.meta"
-            )
-
-
-def _suggestion(name: str, candidates: Iterable[str], words: str) -> str:
-    return "".join(f", {words} {match!r}" for match in _nearest(name, candidates))
-
-
-def _nearest(name: str, candidates: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.5)
-
-
-# Pinning waits for the store more than it computes; boto3 pools ten connections by default.
-_PINNING_THREADS = 8
+    snapshot: Snapshot
+    summaries: pl.DataFrame
+    """`RowSummary` of each partition, in order."""
+    opened: int
+    """Partitions that were read; the others were known."""
 
 
 def take_snapshot(
@@ -188,16 +85,44 @@ def take_snapshot(
     split: SplitSection,
     cache: Path | None = None,
     listing: Listing | None = None,
+    index_store: ObjectStore | None = None,
 ) -> Snapshot:
-    """Pin what the dataset holds now.
+    """Pin what the dataset holds now, as `take_indexed_snapshot`."""
+    return take_indexed_snapshot(data, split, cache, listing, index_store).snapshot
+
+
+def take_indexed_snapshot(
+    data: DataSection,
+    split: SplitSection,
+    cache: Path | None = None,
+    listing: Listing | None = None,
+    index_store: ObjectStore | None = None,
+) -> TakenSnapshot:
+    """Pin what the dataset holds now, and read only partitions that are new.
+
+    Args:
+        data: The dataset.
+        split: Its split rule.
+        cache: Folder of fetched files.
+        listing: The dataset's files, if they have been listed.
+        index_store: Store that keeps the index of known partitions; None reads every partition.
 
     Raises:
         BadDataError: the dataset cannot be trained on; the message names partition and column.
     """
     store = open_store(data.uri)
     found = (listing or list_partitions(store)).partitions
-    with ThreadPoolExecutor(_PINNING_THREADS) as pool:
-        partitions = list(pool.map(lambda item: pin(store, item, cache or data_cache()), found))
+    listed, key = listed_table(found), index_key(data, split)
+    index = read_index(index_store, key) if index_store else pl.DataFrame(schema=INDEX)
+    known = known_entries(index, listed)
+    opened = set(listed["key"]) - set(known["key"])
+    pinned = pin_all(data, split, [each for each in found if each.key in opened], cache)
+    entries = pl.concat([known, pinned]).sort("key")
+    if index_store:
+        kept = {each.key for each in found if store.keeps_version(each)}
+        lasting = pl.col("key").is_in(kept) & pl.col("rows_read").is_not_null()
+        update_index(index_store, key, entries.filter(lasting), listed, index)
+    partitions = [*_partitions(store.uri, entries)]
     _refuse_copies(data, partitions)
     columns = common_columns(partitions)
     check_roles(data, split, columns)
@@ -207,12 +132,21 @@ def take_snapshot(
         files=tuple(partition.file for partition in partitions),
         # By name, as they come back from JSON: the order of columns must not depend on who reads.
         columns=dict(sorted(columns.items())),
-        rows=sum(partition.file.rows for partition in partitions),
+        rows=int(entries["rows"].sum()),
         split_rows={},
     )
-    counted = with_split_rows(snapshot, cache)
+    summaries = entries.select(*SUMMARY)
+    counted = with_split_rows(snapshot, summaries)
     check_splits(counted)
-    return counted
+    return TakenSnapshot(counted, summaries, len(opened))
+
+
+def _partitions(uri: str, entries: pl.DataFrame) -> Iterator[Partition]:
+    columns_of = cached(json.loads)  # partitions have equal columns
+    for each in entries.select("key", "size_bytes", "sha256", "rows", "columns").iter_rows():
+        key, size, sha256, rows, columns = each
+        file = DataFile(uri=f"{uri}/{key}", size_bytes=size, sha256=sha256, rows=rows)
+        yield Partition(file, columns_of(columns))
 
 
 def _refuse_copies(data: DataSection, partitions: Sequence[Partition]) -> None:
@@ -252,32 +186,6 @@ def list_partitions(store: ObjectStore) -> Listing:
         )
     refuse_hidden_parquet(store, listing)
     return listing
-
-
-def pin(store: ObjectStore, item: StoredObject, cache: Path) -> Partition:
-    """Read one partition's bytes and footer.
-
-    Raises:
-        BadDataError: it cannot be read, is not a complete Parquet file, or has no rows.
-    """
-    uri = f"{store.uri}/{item.key}"
-    with readable(uri):
-        path = store.fetch(item.key, cache)
-        partition = read_partition(path, uri)
-    file = partition.file
-    if file.size_bytes != item.size_bytes:
-        raise BadDataError(
-            f"the partition {uri} changed while it was read",
-            evidence=f"it was listed with {item.size_bytes:,} bytes; {file.size_bytes:,} came",
-            action="write partitions under a temporary name and rename them when complete",
-        )
-    if file.rows == 0:
-        raise BadDataError(
-            f"the partition {uri} holds no rows",
-            evidence=f"its footer states 0 rows in {item.size_bytes:,} bytes",
-            action="remove it, or find out why its writer had nothing to write",
-        )
-    return partition
 
 
 def store_snapshot(snapshot: Snapshot, store: ObjectStore) -> str:

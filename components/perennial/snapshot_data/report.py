@@ -2,13 +2,15 @@
 
 from datetime import datetime
 
+import polars as pl
+
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.partitions import Listing, samples
 from perennial.data.splits import rows_by_block
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.drawing import seconds_at
 from perennial.reports.page import Page
-from perennial.snapshot_data.manifest import role_of
+from perennial.snapshot_data.roles import role_of
 
 _MAX_LISTED = 100
 _MAX_SAMPLES = 5
@@ -21,7 +23,7 @@ def summary_of(snapshot: Snapshot, listing: Listing) -> str:
     return f"{snapshot.rows:,} rows in {len(snapshot.files)} partitions: {splits}{ignored}."
 
 
-def snapshot_page(snapshot: Snapshot, listing: Listing) -> Page:
+def snapshot_page(snapshot: Snapshot, listing: Listing, summaries: pl.DataFrame) -> Page:
     """Return the page of a snapshot."""
     page = Page("Snapshot data", outcome="neutral", summary=summary_of(snapshot, listing))
     page.values(
@@ -35,7 +37,7 @@ def snapshot_page(snapshot: Snapshot, listing: Listing) -> Page:
             "files ignored": f"{listing.num_ignored:,}",
         }
     )
-    _add_splits(page, snapshot)
+    _add_splits(page, snapshot, summaries)
     page.heading("Columns")
     page.table(
         ["Column", "Type", "Role"],
@@ -64,7 +66,7 @@ def snapshot_page(snapshot: Snapshot, listing: Listing) -> Page:
     return page
 
 
-def _add_splits(page: Page, snapshot: Snapshot) -> None:
+def _add_splits(page: Page, snapshot: Snapshot, summaries: pl.DataFrame) -> None:
     page.heading("Splits")
     page.figure(
         bar_chart(
@@ -73,7 +75,7 @@ def _add_splits(page: Page, snapshot: Snapshot) -> None:
         ),
         "Rows that each split selects",
     )
-    blocks = rows_by_block(snapshot)
+    blocks = rows_by_block(snapshot, summaries)
     if blocks:
         series = {
             split: [(seconds_at(day), float(rows)) for day, rows in counts]

@@ -7,7 +7,11 @@ from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.section import Section
-from perennial.snapshot_data.manifest import list_partitions, store_snapshot, take_snapshot
+from perennial.snapshot_data.manifest import (
+    list_partitions,
+    store_snapshot,
+    take_indexed_snapshot,
+)
 from perennial.snapshot_data.report import snapshot_page, summary_of
 from perennial.steps.decorator import StepResult, pipeline_step
 
@@ -25,17 +29,21 @@ def snapshot_data_step(*, contract: str, snapshot: str, report: str) -> StepResu
     """Pin the dataset."""
     config = SnapshotDataConfig.from_json(contract)
     listing = list_partitions(open_store(config.data.uri))
-    taken = take_snapshot(config.data, config.split, listing=listing)
-    store_snapshot(taken, open_store(Environment.read().store_uri))
+    store = open_store(Environment.read().store_uri)
+    taken, summaries, opened = take_indexed_snapshot(
+        config.data, config.split, listing=listing, index_store=store
+    )
+    store_snapshot(taken, store)
     hand_on(Path(snapshot), taken)
-    snapshot_page(taken, listing).write(Path(report))
+    snapshot_page(taken, listing, summaries).write(Path(report))
     scalars = {
         "rows": taken.rows,
         "partitions": len(taken.files),
+        "opened_partitions": opened,
         "ignored_files": listing.num_ignored,
         "features": len(taken.task_columns.features),
     } | {f"{split.value}_rows": rows for split, rows in taken.split_rows.items()}
     return StepResult(
         metrics={name: float(value) for name, value in scalars.items()},
-        summary=summary_of(taken, listing),
+        summary=f"{summary_of(taken, listing)} Partitions read: {opened:,}.",
     )

@@ -164,7 +164,7 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
         BadDataError: a data file is gone or has changed.
         PerennialError: something differs, and `anyway` is false.
     """
-    Dataset(record.snapshot)  # reads every file once, before anything is trained
+    Dataset(record.snapshot).fetch_all()  # before anything is trained
     with TemporaryDirectory() as scratch:
         home = Home(Path(scratch))
         environment = Environment(

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 import polars as pl
 import pytest
 
+from s3_server import bucket, s3_endpoint
+
 
 def month_of_rows(month: int) -> pl.DataFrame:
     start = datetime(2024, month, 1)
