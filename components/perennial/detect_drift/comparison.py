@@ -24,7 +24,7 @@ from perennial.detect_drift.performance import (
 from perennial.detect_drift.reference import Measured, measure_windows, unjudged_windows
 from perennial.detect_drift.report import write_report
 from perennial.detect_drift.windows import Chosen, choose_blocks, newest_streak
-from perennial.engine.evaluation.scoring import blames_machine
+from perennial.engine.evaluation.scoring import blames_machine, scoring_device
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
 
@@ -94,7 +94,7 @@ def compare_with_champion(
         windows = measured.windows
     if rows is not None:
         with scoring(champion):
-            losses = window_losses(*load_model(files), rows, current, windows)
+            losses = window_losses(*load_model(files, scoring_device()), rows, current, windows)
         windows = judge_losses(windows, losses, limit, triggers)
     found = conclude(
         champion.version,

@@ -21,8 +21,8 @@ from perennial.data.dataset import FILE_COLUMN, block_key
 from perennial.detect_drift.deviations import MIN_Z_SCORE
 from perennial.detect_drift.reference import student_limit
 from perennial.detect_drift.windows import block_positions
-from perennial.engine.evaluation.scoring import score_batch
-from perennial.engine.task import Task
+from perennial.engine.evaluation.scoring import device_of, score_batch
+from perennial.engine.task import Task, to_device
 
 MIN_LOSS_BLOCKS = 3
 """Below this number of held-out blocks, their spread is not reliable."""
@@ -102,11 +102,12 @@ def window_losses(
     block = block_key(snapshot.data)
     wanted = rows.filter(label.is_not_null(), block.is_in(list(position)))
     sums, weights, counts = (np.zeros(len(windows)) for _ in range(3))
+    device = device_of(model)
     for batch in wanted.collect_batches(chunk_size=task.scoring_rows, maintain_order=True):
         found = batch.select(block.replace_strict(position, return_dtype=pl.Int64))
         window = found.to_series().to_numpy()
         encoded = task.encode(batch.drop(FILE_COLUMN, strict=False))
-        scored = score_batch(task, model, encoded)
+        scored = score_batch(task, model, to_device(encoded, device))
         np.add.at(sums, window, scored.weights * scored.losses)
         np.add.at(weights, window, scored.weights)
         np.add.at(counts, window, 1)

@@ -50,7 +50,12 @@ def place(compiled: str, profile: Profile) -> str:
             "resourceMemoryRequest": resources.memory,
             "resourceMemoryLimit": resources.memory,
         }
-        kubernetes[label] = _pod(step, profile, runs_task=runs_task)
+        if resources.accelerator:
+            container["resources"]["accelerator"] = {
+                "resourceType": resources.accelerator,
+                "resourceCount": str(resources.accelerators),
+            }
+        kubernetes[label] = _pod(step, profile, resources, runs_task=runs_task)
     for task in _tasks(spec):
         task["retryPolicy"] = {
             "maxRetryCount": profile.pods.max_retries,
@@ -138,8 +143,10 @@ def _cores(cpu: str) -> int:
     return ceil(float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu))
 
 
-def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
+def _pod(step: str, profile: Profile, resources: StepResources, *, runs_task: bool) -> JsonValue:
     pods = profile.pods
+    labels, tolerations = resources.node_selector, resources.tolerations
+    labels = pods.node_selector if labels is None else labels
     is_long = step in TRAINING_STEPS
     minutes = pods.training_timeout_minutes if is_long else pods.timeout_minutes
     secrets = {place_.partition("/")[0] for place_ in profile.stores.secrets.values()}
@@ -172,10 +179,10 @@ def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
         },
         "activeDeadlineSeconds": str(minutes * 60),
         "imagePullSecret": [{"secretName": name} for name in profile.images.pull_secrets],
-        "nodeSelector": {"labels": dict(pods.node_selector)} if pods.node_selector else {},
+        "nodeSelector": {"labels": dict(labels)} if labels else {},
         "tolerations": [
             {key: value for key, value in toleration.model_dump().items() if value}
-            for toleration in pods.tolerations
+            for toleration in (pods.tolerations if tolerations is None else tolerations)
         ],
     }
     return {key: value for key, value in pod.items() if value}

@@ -22,12 +22,8 @@ SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._
 """`SECRET/KEY`: a Kubernetes secret and one of its keys."""
 Cpu = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?m?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
-LabelKey = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-    ),
-]
+LABEL_KEY = r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LabelKey = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}$")]
 LabelValue = Annotated[
     str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 ]
@@ -51,6 +47,14 @@ OWN_VARIABLES = frozenset(
 )
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OWN_VOLUMES = frozenset({"scratch", "shm"})
+SCORING_STEPS = (
+    "analyze_study",
+    "detect_drift",
+    "evaluate_model",
+    "register_model",
+    "select_checkpoint",
+)
+"""Steps that compute a model's predictions, on a GPU if their pod has one."""
 CRON_FIELDS = (
     ("minute", 0, 59),
     ("hour", 0, 23),
@@ -249,6 +253,24 @@ class StepResources(Section):
     """Requested cores; there is no limit, which would only slow bursts down."""
     memory: Quantity = "2Gi"
     """Requested and at most: more is killed rather than the node's other pods."""
+    accelerator: Annotated[str, StringConstraints(pattern=f"^({LABEL_KEY})?$")] = ""
+    """Resource of a GPU, such as `nvidia.com/gpu`, for a step that scores a model; it needs the
+    trainer's image with CUDA. Empty computes on CPUs."""
+    accelerators: Annotated[int, Field(ge=1, le=64)] = 1
+    """select_checkpoint scores with one process on each; the other steps use one."""
+    node_selector: dict[LabelKey, LabelValue] | None = None
+    """Labels of the nodes for this step, instead of those of all pods."""
+    tolerations: tuple[Toleration, ...] | None = None
+    """Taints that this step tolerates, instead of those of all pods."""
+
+    @model_validator(mode="after")
+    def _counts_what_is_requested(self) -> Self:
+        if self.accelerators > 1 and not self.accelerator:
+            raise ValueError(
+                f"accelerators = {self.accelerators} has no effect without accelerator: name the "
+                'resource, such as "nvidia.com/gpu", or remove it'
+            )
+        return self
 
 
 class PodsSection(Section):
@@ -287,6 +309,15 @@ class PodsSection(Section):
         unknown = sorted(set(steps) - set(known))
         if unknown:
             raise ValueError(f"{unknown} are not steps; the steps are: {', '.join(known)}")
+        idle = sorted(
+            name for name, step in steps.items() if step.accelerator and name not in SCORING_STEPS
+        )
+        if idle:
+            raise ValueError(
+                f"{idle} would not use an accelerator; those that score a model do: "
+                f"{', '.join(SCORING_STEPS)}. The training's own are resources.cluster.accelerator "
+                "of the contract; check_skeleton compares runs bit for bit, on CPUs"
+            )
         return steps
 
 

@@ -114,6 +114,12 @@ def scoring_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of a model that is whole on one; the CPU for one without tensors."""
+    tensors = chain(model.parameters(), model.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
 def score_split(
     task: Task, model: nn.Module, dataset: "Dataset", split: Split, *, keep: Sequence[str] = ()
 ) -> Scored:
@@ -182,8 +188,7 @@ def _scored_batches(
     keep: Sequence[str],
     part: "slice | None" = None,
 ) -> Iterator[Scored]:
-    tensors = chain(model.parameters(), model.buffers())
-    device = next((tensor.device for tensor in tensors), torch.device("cpu"))
+    device = device_of(model)
     size, together = task.scoring_rows, task.scored_together
     for rows in dataset.batches(split, size, together=together, part=part):
         batch = to_device(task.encode(rows), device)

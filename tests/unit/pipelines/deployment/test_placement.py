@@ -173,3 +173,39 @@ def test_every_step_knows_its_cores_and_the_dask_cluster(compiled):
         assert values["PERENNIAL_DASK_TLS"] == "/etc/perennial/secrets/dask-tls"
         mounts = {each["secretName"]: each["mountPath"] for each in pods[label]["secretAsVolume"]}
         assert mounts["dask-tls"] == values["PERENNIAL_DASK_TLS"]
+
+
+GPU = {
+    "accelerator": "nvidia.com/gpu", "node_selector": {"gpu": "h100"},
+    "tolerations": [{"key": "nvidia.com/gpu"}],
+}  # fmt: skip
+
+
+def test_a_step_that_scores_a_model_gets_the_accelerators_it_asks_for(compiled):
+    pods = {"node_selector": {"pool": "cpu"}, "steps": {
+        "evaluate_model": GPU, "select_checkpoint": {**GPU, "accelerators": 4}}}  # fmt: skip
+    spec, kubernetes = parts(place(compiled["continuous_training"], profile(pods=pods)))
+    counts = {"exec-evaluate-model": "1", "exec-select-checkpoint": "4"}
+    for label, executor in spec["deploymentSpec"]["executors"].items():
+        found = executor["container"]["resources"].get("accelerator")
+        pod = json_format.ParseDict(
+            kubernetes[label], kubernetes_executor_config_pb2.KubernetesExecutorConfig()
+        )
+        if label not in counts:
+            assert found is None
+            assert dict(pod.node_selector.labels) == {"pool": "cpu"}
+            continue
+        assert found == {"resourceType": "nvidia.com/gpu", "resourceCount": counts[label]}
+        assert dict(pod.node_selector.labels) == {"gpu": "h100"}
+        assert [each.key for each in pod.tolerations] == ["nvidia.com/gpu"]
+
+
+@pytest.mark.parametrize("step", ["snapshot_data", "train_model", "check_skeleton"])
+def test_a_step_that_would_leave_an_accelerator_idle_is_refused(step):
+    with pytest.raises(ValueError, match="would not use an accelerator"):
+        profile(pods={"steps": {step: GPU}})
+
+
+def test_a_number_of_accelerators_without_their_name_is_refused():
+    with pytest.raises(ValueError, match="accelerators = 2 has no effect without accelerator"):
+        profile(pods={"steps": {"evaluate_model": {"accelerators": 2}}})
