@@ -153,6 +153,21 @@ def probe(
     return print_lines(probe_batch_size(checked, largest or 8192))
 
 
+def profile(
+    contract: ContractFile,
+    out: Annotated[Path | None, file("write it here (default: suite.json beside it)")] = None,
+) -> int:
+    """Draft a suite of Great Expectations from the contract's data: ranges, sets, distributions.
+
+    Take data that you trust; edit the draft, commit it, and name it in `expectations.suite`.
+    """
+    from perennial.contract import load_beside_its_task
+    from perennial.contract_help.suite_draft import write_draft
+
+    target = out or contract.parent / "suite.json"
+    return print_lines(write_draft(load_beside_its_task(contract), contract, target))
+
+
 def _list_checks(is_asked: bool) -> None:
     if is_asked:
         from perennial.sanity import list_checks
@@ -478,7 +493,7 @@ AFTER_STOP = {
 VERBS: dict[str, tuple[Verb, ...]] = {
     "First steps": (init, doctor),
     "Contract": (check, options_, schema, compile_),
-    "On this machine": (sanity, probe, run, monitor, status, runs, report, ui),
+    "On this machine": (profile, sanity, probe, run, monitor, status, runs, report, ui),
     "Registered models": (
         registry.models,
         registry.compare,

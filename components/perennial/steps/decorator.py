@@ -45,7 +45,7 @@ P = ParamSpec("P")
 RESULT_FILE = "result.json"
 REPORT_NAME = "report"
 # What people read and `perennial check` looks up; without a result, the step runs again.
-KEPT_OF_FAILURES = (REPORT_NAME, "validation")
+KEPT_OF_FAILURES = (REPORT_NAME, "validation", "perennial_suite")
 
 
 class StepResult(Section):

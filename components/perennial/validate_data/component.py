@@ -9,6 +9,7 @@ def validate_data(
     snapshot: dsl.Input[dsl.Dataset],
     validation: dsl.Output[dsl.Artifact],
     validation_report: dsl.Output[dsl.HTML],
+    perennial_suite: dsl.Output[dsl.Artifact],
 ) -> None:
     """Measure the snapshot in one pass and judge the facts with Great Expectations."""
     from perennial.validate_data.step import validate_data_step
@@ -18,4 +19,5 @@ def validate_data(
         snapshot=snapshot.path,
         validation=validation.path,
         report=validation_report.path,
+        perennial_suite=perennial_suite.path,
     )

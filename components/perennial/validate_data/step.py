@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perennial.contracts.artifact import hand_on
+from perennial.contracts.artifact import hand_on, write_atomically
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
@@ -15,11 +15,16 @@ from perennial.validate_data.config import ExpectationsSection, ValidateDataConf
 from perennial.validate_data.expectations import judge
 from perennial.validate_data.facts import gather_facts
 from perennial.validate_data.report import remedies, summary_of, validation_page
+from perennial.validate_data.suites.raw_suite import raw_suite_text
 from perennial.validate_data.suites.team_suite import TeamSuite
 
 
-@pipeline_step("validate_data", reads=ValidateDataConfig, outputs=("validation", "report"))
-def validate_data_step(*, contract: str, snapshot: str, validation: str, report: str) -> StepResult:
+@pipeline_step(
+    "validate_data", reads=ValidateDataConfig, outputs=("validation", "report", "perennial_suite")
+)
+def validate_data_step(
+    *, contract: str, snapshot: str, validation: str, report: str, perennial_suite: str
+) -> StepResult:
     """Validate a snapshot.
 
     Raises:
@@ -30,7 +35,10 @@ def validate_data_step(*, contract: str, snapshot: str, validation: str, report:
     dataset = Dataset(taken)
     team = TeamSuite.prepare(section, dataset.scan().collect_schema(), taken.rows)
     facts = gather_facts(dataset, section, datetime.now(UTC))
-    expectations, suite = judge(facts.values, all_claims(taken, section, facts))
+    claims = all_claims(taken, section, facts)
+    expectations, suite = judge(facts.values, claims)
+    raw = raw_suite_text(claims, team.documents, taken, section)
+    write_atomically(Path(perennial_suite), raw.encode())
     found = ValidationReport(
         snapshot_digest=taken.digest(),
         facts=facts.values,

@@ -84,6 +84,7 @@ class Folder:
         validate_data_step(
             contract=self.contract, snapshot=out["snapshot"],
             validation=str(self.root / "validation"), report=str(self.root / "validation.html"),
+            perennial_suite=str(self.root / "perennial_suite.json"),
         )  # fmt: skip
         return Snapshot.read(self.root / "snapshot")
 

@@ -88,7 +88,7 @@ def validate(tmp_path, monkeypatch):
         snapshot.write(tmp_path / "snapshot")
         model = {"name": "demo", "task": "demo.task:Demo"}
         config = json.dumps({"model": model, "expectations": expectations})
-        outputs = {name: str(out / name) for name in ("validation", "report")}
+        outputs = {name: str(out / name) for name in ("validation", "report", "perennial_suite")}
         return validate_data_step(contract=config, snapshot=str(tmp_path / "snapshot"), **outputs)
 
     run.out = out

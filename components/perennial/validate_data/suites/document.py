@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,16 @@ def parse_suite(text: str, place: str) -> Suite:
             action="write it as `json.dumps(suite.to_json_dict())` of GX 1.x does, "
             "or draft one with `perennial profile`",
         ) from error
+
+
+def suite_text(suite: Suite, meta: Mapping[str, JsonValue]) -> str:
+    """Return a suite as Great Expectations writes it; each expectation begins on a line."""
+    lines = [json.dumps(each.model_dump(mode="json")) for each in suite.expectations]
+    return (
+        f'{{"name": {json.dumps(suite.name)}, "id": null,\n"expectations": [\n'
+        + ",\n".join(lines)
+        + f'\n],\n"meta": {json.dumps(dict(meta))}, "notes": null}}\n'
+    )
 
 
 def read_suite_file(path: Path) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import JsonValue
 
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
@@ -78,21 +77,6 @@ def draft_suite(dataset: Dataset) -> Suite:
     return Suite(name="drafted", expectations=tuple(_expectations(reference)))
 
 
-def suite_text(suite: Suite, meta: Mapping[str, JsonValue]) -> str:
-    """Return a suite's JSON as Great Expectations writes it, an expectation a block of lines."""
-    import json  # noqa: PLC0415
-
-    expectations = [each.model_dump(mode="json") for each in suite.expectations]
-    document = {
-        "name": suite.name,
-        "id": None,
-        "expectations": expectations,
-        "meta": dict(meta),
-        "notes": None,
-    }
-    return json.dumps(document, indent=1) + "\n"
-
-
 def _measure(dataset: Dataset) -> _Reference:
     schema = dataset.scan().collect_schema()
     numbers: dict[str, pl.Expr] = {"rows": pl.len().cast(pl.Int64)}
@@ -122,13 +106,17 @@ def _expectations(reference: _Reference) -> Iterator[SuiteExpectation]:
         "table_row_count_to_be_between", "critical", min_value=max(int(rows * _ROWS_SHARE), 1)
     )
     yield _expect(
-        "table_columns_to_match_set", "critical", column_set=list(reference.schema), exact_match=False
+        "table_columns_to_match_set",
+        "critical",
+        column_set=list(reference.schema),
+        exact_match=False,
     )
     if data.ids:
         yield from _unique_ids(reference, list(data.ids))
     needed = {*data.ids, *filter(None, (data.time, data.group))}
     described = [*reference.snapshot.task_columns.features, data.label]
     for name, dtype in reference.schema.items():
+        yield from _types(reference, name, dtype)
         yield from _missing(reference, name, is_needed=name in needed)
         if name in described and not isinstance(dtype, _OPAQUE):
             yield from _values(reference, name, dtype)
@@ -143,6 +131,14 @@ def _unique_ids(reference: _Reference, ids: list[str]) -> Iterator[SuiteExpectat
         yield _expect("compound_columns_to_be_unique", "critical", column_list=ids, mostly=0.99)
 
 
+def _types(reference: _Reference, name: str, dtype: pl.DataType) -> Iterator[SuiteExpectation]:
+    """The type on pandas, which of whole numbers and booleans depends on missing values."""
+    is_stable = dtype.is_float() or dtype == pl.String or isinstance(dtype, pl.Datetime)
+    if is_stable or (not isinstance(dtype, _OPAQUE) and not reference.missing_share(name)):
+        kind = str(pl.Series(name, [], dtype).to_arrow().to_pandas().dtype)
+        yield _expect("column_type_to_be", "critical", column=name, type_=kind)
+
+
 def _missing(reference: _Reference, name: str, *, is_needed: bool) -> Iterator[SuiteExpectation]:
     if is_needed and not reference.missing_share(name):
         yield _expect("column_values_to_not_be_null", "critical", column=name)
@@ -154,9 +150,7 @@ def _missing(reference: _Reference, name: str, *, is_needed: bool) -> Iterator[S
         yield _expect("column_values_to_not_be_null", "warning", column=name, mostly=share)
 
 
-def _values(
-    reference: _Reference, name: str, dtype: pl.DataType
-) -> Iterator[SuiteExpectation]:
+def _values(reference: _Reference, name: str, dtype: pl.DataType) -> Iterator[SuiteExpectation]:
     blocks = reference.blocks(name)
     if not blocks:
         return
@@ -165,7 +159,9 @@ def _values(
     is_set = is_text(dtype) or (dtype.is_integer() and different <= _MAX_NUMBERS)
     if is_set and different <= _MAX_SET:
         values = together.unique().sort().to_list()
-        yield _expect("column_values_to_be_in_set", "warning", column=name, value_set=values, mostly=0.99)
+        yield _expect(
+            "column_values_to_be_in_set", "warning", column=name, value_set=values, mostly=0.99
+        )
     elif dtype == pl.String:
         lengths = together.str.len_chars()
         low, high = int(str(lengths.min())), int(str(lengths.max()))
@@ -175,7 +171,7 @@ def _values(
         )  # fmt: skip
     if dtype.is_numeric():
         yield from _numbers(reference, name, blocks, is_set=is_set)
-    if len(blocks) >= _MIN_BLOCKS and 1 < different:
+    if len(blocks) >= _MIN_BLOCKS and different > 1:
         yield from _distribution(name, blocks, together, is_set=is_set and different <= _MAX_SET)
 
 
@@ -213,9 +209,10 @@ def _distribution(
         expected = _value_shares(together, values)
         partition = {"values": values.to_list(), "weights": expected.tolist()}
         held_out = {"tail_weight_holdout": _HOLDOUT}
-    else:
-        numbers = together.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
-        if together.dtype == pl.String or not len(numbers := numbers[np.isfinite(numbers)]):
+    elif together.dtype.is_numeric():
+        numbers = together.cast(pl.Float64).to_numpy()
+        numbers = numbers[np.isfinite(numbers)]
+        if not len(numbers):
             return
         bins = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)))
         if len(bins) < 3:
@@ -224,6 +221,8 @@ def _distribution(
         expected = _bin_shares(numbers, bins)
         partition = {"bins": bins.tolist(), "weights": expected.tolist()}
         held_out = {"tail_weight_holdout": _HOLDOUT, "internal_weight_holdout": _HOLDOUT}
+    else:
+        return
     smoothed = expected * (1 - _HOLDOUT) + _HOLDOUT / len(expected)
     divergences = np.array([_divergence(share, smoothed) for share in shares])
     limit = float(divergences.max()) + _DEVIATIONS * float(divergences.std())
@@ -238,9 +237,7 @@ def _value_shares(values: pl.Series, of: pl.Series) -> NDArray[np.float64]:
     return np.array([counts.get(value, 0) for value in of.to_list()]) / len(values)
 
 
-def _bin_shares(
-    values: NDArray[np.float64], bins: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _bin_shares(values: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.histogram(values, bins)[0] / max(len(values), 1)
 
 

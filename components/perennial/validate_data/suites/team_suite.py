@@ -10,7 +10,7 @@ from perennial.contracts.validation import Expectation
 from perennial.data.dataset import Dataset
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.suites.counts import SuiteMeasures
-from perennial.validate_data.suites.document import load_suite
+from perennial.validate_data.suites.document import SuiteExpectation, load_suite
 from perennial.validate_data.suites.judging import (
     Planned,
     judge_suite,
@@ -55,6 +55,11 @@ class TeamSuite:
             sample_seed=section.suite_sample_seed,
         )
         return cls(planned, measures, schema)
+
+    @property
+    def documents(self) -> list[SuiteExpectation]:
+        """Return its expectations as they were written."""
+        return [each.document for each in self.planned]
 
     def judge(self, dataset: Dataset) -> tuple[Expectation, ...]:
         """Return each expectation with its outcome, after one pass over the columns it needs."""
