@@ -40,11 +40,14 @@ class BlockCache:
         """Whether a block is there."""
         return self._path(key).exists()
 
-    def load(self, key: str) -> Batch | None:
-        """Map a block; None if it is not there. One that is damaged is deleted."""
+    def load(self, key: str, *, is_new: bool) -> Batch | None:
+        """Map a block; None if it is not there.
+
+        One that lay there before is verified, and deleted if it is damaged.
+        """
         path = self._path(key)
         try:
-            tensors = load_block(path)
+            tensors: Batch = load_file(path) if is_new else load_block(path)
             os.utime(path)
         except FileNotFoundError:
             return None

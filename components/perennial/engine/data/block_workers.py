@@ -73,7 +73,12 @@ class BlockWorkers:
         self.count = count
         self._recipe = recipe
         self._restarts = 0
-        self._pool = self._start()
+        self._pool, self._begun = self._start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a process has imported what it needs, which takes seconds."""
+        return any(each.done() for each in self._begun)
 
     def submit(self, block: Block) -> Future[float]:
         """Encode a block ahead; the result is the number of seconds."""
@@ -113,15 +118,16 @@ class BlockWorkers:
                 "each holds one block and what `encode` makes of it",
             ) from error
         self.close()
-        self._pool = self._start()
+        self._pool, self._begun = self._start()
 
-    def _start(self) -> ProcessPoolExecutor:
+    def _start(self) -> tuple[ProcessPoolExecutor, list[Future[bool]]]:
         # Not forked from this process, whose threads (polars, torch) hold locks.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        return ProcessPoolExecutor(
+        pool = ProcessPoolExecutor(
             self.count, mp_context=context, initializer=_begin, initargs=(self._recipe,)
         )
+        return pool, [pool.submit(_is_prepared) for _ in range(self.count)]
 
 
 _encoder: BlockEncoder | None = None
@@ -142,6 +148,10 @@ def _end_with_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
+
+
+def _is_prepared() -> bool:
+    return _encoder is not None
 
 
 def _encode(block: Block, *, waits_out_outages: bool) -> float:

@@ -98,7 +98,7 @@ class StreamedSplit(EncodedRows):
             source = arrays[int(block[start])]
             for name, target in batch.items():
                 # `clip` lets NumPy write into `out` without a copy; the indices are in range.
-                np.take(source[name], local[start:stop], 0, out=target[start:stop], mode="clip")
+                source[name].take(local[start:stop], 0, out=target[start:stop], mode="clip")
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def expect(self, following: Callable[[int], Sequence[int]]) -> None:
@@ -107,7 +107,7 @@ class StreamedSplit(EncodedRows):
         Args:
             following: Returns the blocks that are needed next, soonest first, at most so many.
         """
-        if self._workers is None or not self._has_moved:
+        if self._workers is None or not self._workers.is_ready or not self._has_moved:
             return
         with self._lock:
             self._has_moved = False
@@ -125,16 +125,18 @@ class StreamedSplit(EncodedRows):
         """Return the tensors of these blocks; the ones that other batches use stay mapped."""
         with self._lock:
             for number in numbers:
-                if self._workers and number not in self._open:
-                    self._begin(number)
-            found = {number: self._mapped(number) for number in numbers}
+                self._begin(number)
+            # From the end: processes encode from the beginning, and this one what they have not
+            # begun.
+            found = {number: self._mapped(number) for number in reversed(numbers)}
             # Those that a lane has just left may still be in a batch that another thread gathers.
             while len(self._open) > len(numbers) + _KEPT_OPEN:
                 self._open.popitem(last=False)
             return found
 
     def _begin(self, number: int) -> None:
-        if self._workers and number not in self._open and number not in self._coming:
+        is_known = number in self._open or number in self._coming
+        if self._workers and self._workers.is_ready and not is_known:
             self._coming[number] = self._workers.submit(self.blocks[number])
 
     def _mapped(self, number: int) -> _Arrays:
@@ -153,8 +155,8 @@ class StreamedSplit(EncodedRows):
         key = self._encoder.key(block)
         # Another process of the machine may evict it before it is mapped.
         for _ in range(_ATTEMPTS):
-            self._finish(number, block)
-            tensors = self._encoder.cache.load(key)
+            is_new = self._finish(number, block)
+            tensors = self._encoder.cache.load(key, is_new=is_new)
             if tensors is not None:
                 return tensors
         raise PerennialError(
@@ -164,15 +166,17 @@ class StreamedSplit(EncodedRows):
             "is gone or altered",
         )
 
-    def _finish(self, number: int, block: Block) -> None:
+    def _finish(self, number: int, block: Block) -> bool:
+        """Put a block into the cache; return whether it was encoded just now."""
         coming = self._coming.pop(number, None)
-        if coming is not None and self._workers:
-            seconds = self._workers.finish(block, coming, self._encoder.place_of(block))
-        else:
+        if self._workers is None or coming is None or coming.cancel():
             seconds = self._encoder(block)
+        else:
+            seconds = self._workers.finish(block, coming, self._encoder.place_of(block))
         if seconds:
             self.encode_seconds += seconds
             self.encoded_rows += block.rows
+        return seconds > 0
 
     def _require_form(self, arrays: _Arrays, block: Block) -> None:
         form = {name: (array.dtype, array.shape[1:]) for name, array in sorted(arrays.items())}

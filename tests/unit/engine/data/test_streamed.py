@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def snapshot(tmp_path):
 class Streaming:
     """What a rank builds its loader from."""
 
-    def __init__(self, snapshot, folder: Path, *, workers=0, cache_bytes=2**30):
+    def __init__(self, snapshot, folder: Path, *, workers=0, cache_bytes=2**30, worker_state=None):
         self.snapshot, self.folder = snapshot, folder
         self.task = TinyTask(TinyTask.Options(), snapshot.task_columns)
         self.task.fit(Dataset(snapshot).scan(Split.TRAIN))
@@ -55,10 +56,13 @@ class Streaming:
         self.encoder = BlockEncoder(self.task, reader, Split.TRAIN, self.cache, "identity")
         model = ModelSection(name="tiny", task="tiny_training:TinyTask")
         recipe = EncoderRecipe(
-            Path(snapshot.data.uri) / "snapshot", model, self.task.state(), Split.TRAIN, place,
+            Path(snapshot.data.uri) / "snapshot", model, worker_state or self.task.state(),
+            Split.TRAIN, place,
             "identity",
         )  # fmt: skip
         self.workers = BlockWorkers(recipe, workers) if workers else None
+        if self.workers:
+            assert self.workers._begun[0].result()  # before, the training encodes by itself
         self.blocks = join_groups(self.groups)
         self.split = StreamedSplit(self.blocks, self.encoder, self.workers)
 
@@ -196,10 +200,9 @@ def test_what_is_known_of_a_partition_is_kept(snapshot, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_exception_of_encode_names_the_row_group(snapshot, tmp_path, monkeypatch, workers):
-    streaming = Streaming(snapshot, tmp_path, workers=workers)
-    if workers:  # the worker builds its own task, and this state is not one
-        streaming.workers._recipe.state["mean"] = "not a number"
-    else:
+    bad = {"mean": "not a number"}
+    streaming = Streaming(snapshot, tmp_path, workers=workers, worker_state=bad)
+    if not workers:
         monkeypatch.setattr(streaming.task, "encode", lambda rows: 1 / 0)
     try:
         with pytest.raises(BadTaskError, match=r"encode failed on row group \d+ of .*parquet"):
@@ -223,7 +226,8 @@ def test_tensors_of_another_shape_in_another_block_are_named(snapshot, tmp_path,
 
 def kill(workers: BlockWorkers) -> None:
     for process in list(workers._pool._processes.values()):
-        os.kill(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path):
