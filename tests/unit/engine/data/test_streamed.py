@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.data.row_groups import RowGroupReader, index_partitions, select_groups
 from perennial.engine.config.training import Loading
-from perennial.engine.data import blocks, streamed
+from perennial.engine.data import block_workers, blocks, streamed
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.data.block_cache import BlockCache
 from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
@@ -230,23 +229,18 @@ def kill(workers: BlockWorkers) -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
-def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path):
+def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path, monkeypatch):
+    monkeypatch.setattr(block_workers, "MAX_RESTARTS", 1)
     streaming = Streaming(snapshot, tmp_path, workers=1)
-    loader, whole = streaming.loader(), resident(streaming)
+    workers, block = streaming.workers, streaming.blocks[0]
+    whole, loader = resident(streaming), streaming.loader()
     try:
-        for position in range(3):
-            batch = loader.batch(position)
-            assert torch.equal(joined([batch])["x"], whole.gather(batch.rows)["x"])
-            if position == 0:
-                kill(streaming.workers)
+        kill(workers)
+        batch = loader.batch(0)
+        assert torch.equal(joined([batch])["x"], whole.gather(batch.rows)["x"])
+        assert workers._begun[0].result()
+        kill(workers)
         with pytest.raises(PerennialError, match="killed again and again"):
-            kill_until_an_error(streaming)
+            workers.finish(block, workers.submit(block), "a block")
     finally:
         loader.close()
-
-
-def kill_until_an_error(streaming: Streaming) -> None:
-    for _ in range(5):
-        kill(streaming.workers)
-        time.sleep(0.1)
-        streaming.workers.submit(streaming.blocks[0]).exception()
