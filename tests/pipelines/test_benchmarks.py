@@ -26,6 +26,7 @@ SMALLEST = {
     "planted_bugs": ["--only", "softmax"],
     "scale": ["--write"],
     "selection_regret": ["--trainings", "20", "--write"],
+    "streaming": ["--rows", "24000", "--rounds", "1", "--ways", "streaming-0", "--write"],
     "throughput": ["--only", "tabular single", "--rounds", "1", "--updates", "4"],
 }
 # These only show their help, so that all they import must exist. Why they do not start here:

@@ -5,22 +5,27 @@ digest of its bytes and that of the split's rule: a run looks at new partitions 
 """
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO, ClassVar, cast
 
 import polars as pl
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
-from perennial.clients.object_store import ObjectStore, open_store
+from perennial.clients.object_store import (
+    LocalObjectStore,
+    ObjectStore,
+    StoredObject,
+    open_store,
+)
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import Split
 from perennial.contracts.environment import data_cache
@@ -29,6 +34,7 @@ from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.dataset import (
     SPLIT_COLUMN,
+    Dataset,
     locate,
     scan_files,
     selected_split,
@@ -39,6 +45,8 @@ from perennial.data.parquet_files import LIBRARY_ERRORS, decoding_error, readabl
 _READERS = 8  # partitions looked at together: reading waits for the store, hashing for a core
 _CHUNK = 1 << 22
 _DAY = "__day__"
+_TAIL = 8  # bytes: the length of the footer, and PAR1
+_KNOWN_SOURCES = 256  # partitions whose version and footer a reader remembers
 
 
 class RowGroup(Section):
@@ -131,20 +139,23 @@ def index_partitions(
     Raises:
         BadDataError: a partition is gone, damaged, or not the file that the snapshot pinned.
     """
-    reader = RowGroupReader(snapshot, cache_folder)
     prefix = f"row-groups/{_rule_digest(snapshot)}"
+    cache_folder = cache_folder or data_cache()
+    cache_folder.mkdir(parents=True, exist_ok=True)
 
-    def find(number: int) -> PartitionIndex:
-        key = f"{prefix}/{snapshot.files[number].sha256}.json"
+    def find(file: DataFile) -> PartitionIndex:
+        key = f"{prefix}/{file.sha256}.json"
         content = store.read(key)
         if content is not None:
             return PartitionIndex.from_json(content)
-        found = _index(reader, number)
+        # Verified as a whole, once; the copy of a remote one is not kept.
+        with TemporaryDirectory(dir=cache_folder) as folder:
+            found = _index(snapshot, file, Dataset(snapshot, Path(folder)).fetch(file))
         store.write(key, found.to_json().encode())
         return found
 
     with ThreadPoolExecutor(_READERS, "row-groups") as readers:
-        return list(readers.map(find, range(len(snapshot.files))))
+        return list(readers.map(find, snapshot.files))
 
 
 def _rule_digest(snapshot: Snapshot) -> str:
@@ -165,16 +176,12 @@ def _has_windows(snapshot: Snapshot) -> bool:
     return bool(snapshot.data.time) and (rule.train_days or rule.test_days) is not None
 
 
-def _index(reader: "RowGroupReader", number: int) -> PartitionIndex:
-    file, path = reader.snapshot.files[number], reader.path(number)
+def _index(snapshot: Snapshot, file: DataFile, path: Path) -> PartitionIndex:
     with readable(file.uri), path.open("rb") as stream:
         ranges = _byte_ranges(pq.read_metadata(stream))
-        stream.seek(0)
-        if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
-            raise _changed(file, "its SHA-256 is another")
         digests = [_digest(stream, first, last) for _, first, last in ranges]
     rows = [rows for rows, _, _ in ranges]
-    counts = _counts(reader.snapshot, path, file, rows)
+    counts = _counts(snapshot, path, file, rows)
     return PartitionIndex(
         groups=tuple(
             RowGroup(
@@ -247,13 +254,14 @@ class RowGroupReader:
 
     Args:
         snapshot: Which partitions.
-        cache_folder: Where copies of a remote store's partitions are kept.
+        cache_folder: Where copies of a remote store's row groups lie while they are decoded.
     """
 
     def __init__(self, snapshot: Snapshot, cache_folder: Path | None = None) -> None:
         self.snapshot = snapshot
         self._cache = cache_folder or data_cache()
-        self.path = cache(self._path)
+        self._cache.mkdir(parents=True, exist_ok=True)
+        self._source = lru_cache(_KNOWN_SOURCES)(self._find_source)
 
     def read(self, groups: Sequence[SelectedGroup], split: Split) -> Iterator[pl.DataFrame]:
         """Yield the rows of a split in these row groups, all columns, in file order.
@@ -263,52 +271,90 @@ class RowGroupReader:
         Raises:
             BadDataError: a row group is damaged, rewritten or cannot be decoded.
         """
-        is_selected = selected_split(self.snapshot) == split.value
         for run in _neighbours([each for each in groups if each.selected]):
-            file = self.snapshot.files[run[0].file]
-            path = self._verified(run)
-            rows = sum(each.group.rows for each in run)
-            query = scan_files([path]).select(list(self.snapshot.columns))
-            with _decoding(file):
-                found = query.slice(run[0].group.start, rows).filter(is_selected).collect()
-            if found.height != sum(each.selected for each in run):
+            file, expected = self.snapshot.files[run[0].file], sum(each.selected for each in run)
+            with TemporaryDirectory(dir=self._cache) as folder, _decoding(file):
+                found = self._query(run, split, Path(folder)).collect()
+            if found.height != expected:
                 raise _changed(
                     file,
                     f"row groups {run[0].index} to {run[-1].index} hold {found.height:,} rows of "
-                    f"the {split} split instead of {sum(each.selected for each in run):,}",
+                    f"the {split} split instead of {expected:,}",
                 )
             yield found
 
-    def scan(self, groups: Sequence[SelectedGroup], split: Split) -> pl.LazyFrame:
-        """Return a query of the rows of a split in these row groups, in file order."""
-        is_selected = selected_split(self.snapshot) == split.value
-        return pl.concat(
-            scan_files([self._verified(run)])
-            .select(list(self.snapshot.columns))
-            .slice(run[0].group.start, sum(each.group.rows for each in run))
-            .filter(is_selected)
-            for run in _neighbours(groups)
-        )
+    def scan(self, groups: Sequence[SelectedGroup], split: Split, folder: Path) -> pl.LazyFrame:
+        """Return a query of the rows of a split in these row groups, in file order.
 
-    def _verified(self, run: Sequence[SelectedGroup]) -> Path:
-        """Return the local file that holds row groups with the bytes that were indexed."""
-        file, path = self.snapshot.files[run[0].file], self.path(run[0].file)
-        with readable(file.uri), path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size != file.size_bytes:
-                raise _changed(file, f"it has not {file.size_bytes:,} bytes any more")
+        Args:
+            groups: In file order.
+            split: Whose rows.
+            folder: Copies of a remote store's row groups are written there.
+        """
+        return pl.concat(self._query(run, split, folder) for run in _neighbours(groups))
+
+    def _query(self, run: Sequence[SelectedGroup], split: Split, folder: Path) -> pl.LazyFrame:
+        rows = sum(each.group.rows for each in run)
+        frame = scan_files([self._fetched(run, folder)]).select(list(self.snapshot.columns))
+        is_selected = selected_split(self.snapshot) == split.value
+        return frame.slice(run[0].group.start, rows).filter(is_selected)
+
+    def _fetched(self, run: Sequence[SelectedGroup], folder: Path) -> Path:
+        """Return a local file that holds these row groups, with the bytes that were indexed.
+
+        Of a remote partition it has these bytes and the footer alone, at their places.
+        """
+        file = self.snapshot.files[run[0].file]
+        source = self._source(run[0].file)
+        is_local = isinstance(source.store, LocalObjectStore)
+        path = Path(source.store.uri) / source.item.key
+        if not is_local:
+            path = folder / f"{run[0].file}-{run[0].index}.parquet"
+        with readable(file.uri), nullcontext() if is_local else path.open("wb") as copy:
+            if copy is not None:
+                copy.truncate(file.size_bytes)
+                copy.seek(file.size_bytes - len(source.footer))
+                copy.write(source.footer)
             for each in run:
                 group = each.group
-                if _digest(stream, group.first_byte, group.last_byte) != group.sha256:
+                content = source.read(group.first_byte, group.last_byte)
+                if hashlib.sha256(content).hexdigest() != group.sha256:
                     raise _changed(
                         file,
                         f"row group {each.index}, bytes {group.first_byte:,} to "
                         f"{group.last_byte:,}, has another SHA-256 than when it was indexed",
                     )
+                if copy is not None:
+                    copy.seek(group.first_byte)
+                    copy.write(content)
         return path
 
-    def _path(self, number: int) -> Path:
-        place, key = locate(self.snapshot, self.snapshot.files[number])
-        return open_store(place).fetch(key, self._cache)
+    def _find_source(self, number: int) -> "_Source":
+        file = self.snapshot.files[number]
+        place, key = locate(self.snapshot, file)
+        store = open_store(place)
+        item = store.find(key)
+        if item.size_bytes != file.size_bytes:
+            raise _changed(file, f"{file.size_bytes:,} bytes became {item.size_bytes:,}")
+        if isinstance(store, LocalObjectStore):
+            # Its row groups are verified by their digests; what lies around them does not matter.
+            return _Source(store, StoredObject(key, item.size_bytes), b"")
+        tail = store.read_range(item, file.size_bytes - _TAIL, file.size_bytes)
+        length = int.from_bytes(tail[:4], "little") + _TAIL
+        start = max(file.size_bytes - length, 0)
+        return _Source(store, item, store.read_range(item, start, file.size_bytes))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One version of a partition in its store, and its footer where it is remote."""
+
+    store: ObjectStore
+    item: StoredObject
+    footer: bytes
+
+    def read(self, start: int, stop: int) -> bytes:
+        return self.store.read_range(self.item, start, stop)
 
 
 def _neighbours(groups: Sequence[SelectedGroup]) -> list[list[SelectedGroup]]:

@@ -61,6 +61,14 @@ class EncoderRecipe:
         return BlockEncoder(task, RowGroupReader(snapshot), self.split, cache, self.identity)
 
 
+@dataclass(frozen=True)
+class ComingBlock:
+    """A block that was given to a pool of processes."""
+
+    seconds: Future[float]
+    pool: ProcessPoolExecutor
+
+
 class BlockWorkers:
     """A pool of processes that encode blocks; one that is killed is replaced.
 
@@ -80,33 +88,35 @@ class BlockWorkers:
         """Whether a process has imported what it needs, which takes seconds."""
         return any(each.done() for each in self._begun)
 
-    def submit(self, block: Block) -> Future[float]:
-        """Encode a block ahead; the result is the number of seconds."""
+    def submit(self, block: Block) -> ComingBlock:
+        """Encode a block ahead."""
         try:
             return self._submit(block)
         except BrokenProcessPool as error:
             self._restart(error)
             return self._submit(block)
 
-    def finish(self, block: Block, coming: Future[float], place: str) -> float:
-        """Wait for a block; encode it again where its process was killed.
+    def finish(self, block: Block, coming: ComingBlock, place: str) -> float:
+        """Wait for a block and return its seconds; encode it again where its process was killed.
 
         Raises:
             PerennialError: processes are killed again and again, or encoding failed.
         """
         while True:
             try:
-                return coming.result()
+                return coming.seconds.result()
             except BrokenProcessPool as error:
-                self._restart(error, place)
+                if coming.pool is self._pool:  # the others of its pool broke with it
+                    self._restart(error, place)
                 coming = self.submit(block)
 
     def close(self) -> None:
         """End the processes."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, block: Block) -> Future[float]:
-        return self._pool.submit(_encode, block, waits_out_outages=waits())
+    def _submit(self, block: Block) -> ComingBlock:
+        coming = self._pool.submit(_encode, block, waits_out_outages=waits())
+        return ComingBlock(coming, self._pool)
 
     def _restart(self, error: BrokenProcessPool, place: str = "") -> None:
         self._restarts += 1

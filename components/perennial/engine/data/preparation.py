@@ -110,7 +110,8 @@ def _encoded_bytes(job: TrainingJob, snapshot: Snapshot, limit: int) -> tuple[in
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
     reader = RowGroupReader(snapshot)
     groups = select_groups(snapshot, _indexes(job, snapshot), Split.TRAIN)
-    rows = reader.scan(_spaced(groups, MEASURED_ROWS), Split.TRAIN).head(MEASURED_ROWS).collect()
+    chosen = _spaced(groups, MEASURED_ROWS)
+    rows = pl.concat(reader.read(chosen, Split.TRAIN)).head(MEASURED_ROWS)
     task.fit(rows.lazy())  # of a task of its own: only the shapes matter
     batch = checked(task.encode(rows), rows.height, task)
     per_row = sum(tensor.nbytes for tensor in batch.values()) / max(rows.height, 1)
@@ -147,6 +148,7 @@ def stream_data(
         indexes = _indexes(job, snapshot)
         groups = select_groups(snapshot, indexes, Split.TRAIN)
         shared = [(indexes, fitted_state(job, task, lambda: _fitting_rows(job, reader, groups)))]
+        shutil.rmtree(_folder(job) / "fitting", ignore_errors=True)
     holder = shared or [([], {})]
     dist.broadcast_object_list(holder, src=0, group=group)
     indexes, state = holder[0]
@@ -202,7 +204,9 @@ def _fitting_rows(
         "fitting on %s of %s rows, in %d of %d row groups", f"{rows:,}", f"{total:,}",
         len(chosen), len(used),
     )  # fmt: skip
-    return reader.scan(chosen, Split.TRAIN)
+    folder = _folder(job) / "fitting"
+    folder.mkdir(parents=True, exist_ok=True)
+    return reader.scan(chosen, Split.TRAIN, folder)
 
 
 def _spaced(groups: Sequence[SelectedGroup], rows: int | None) -> list[SelectedGroup]:

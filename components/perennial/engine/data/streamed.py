@@ -3,7 +3,6 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -17,7 +16,7 @@ from typing_extensions import override
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.training import Loading
 from perennial.engine.data.batching import BatchPlan, Indices
-from perennial.engine.data.block_workers import BlockWorkers
+from perennial.engine.data.block_workers import BlockWorkers, ComingBlock
 from perennial.engine.data.blocks import Block, BlockEncoder
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit
 from perennial.engine.data.loader import Loader, RankBatch
@@ -26,6 +25,7 @@ from perennial.engine.task import WEIGHT, Batch, Task
 
 _KEPT_OPEN = 4
 _ATTEMPTS = 3
+_IN_WORK = 2  # blocks given to each process: one in work, and one that waits for it
 _Arrays = dict[str, NDArray[Any]]
 
 
@@ -51,7 +51,7 @@ class StreamedSplit(EncodedRows):
         self._encoder = encoder
         self._workers = workers
         self._open: OrderedDict[int, _Arrays] = OrderedDict()
-        self._coming: dict[int, Future[float]] = {}
+        self._coming: dict[int, ComingBlock] = {}
         self._lock = threading.RLock()
         self._form: dict[str, tuple[Any, tuple[int, ...]]] = {}
         self._has_moved = True
@@ -111,10 +111,7 @@ class StreamedSplit(EncodedRows):
             return
         with self._lock:
             self._has_moved = False
-            ahead = 2 * self._workers.count  # one in work and one waiting for each process
-            for number in following(ahead):
-                if len(self._coming) < ahead:
-                    self._begin(number)
+            self._begin(following(_IN_WORK * self._workers.count))
 
     def close(self) -> None:
         """End the processes that encode."""
@@ -124,19 +121,28 @@ class StreamedSplit(EncodedRows):
     def _arrays(self, numbers: Sequence[int]) -> dict[int, _Arrays]:
         """Return the tensors of these blocks; the ones that other batches use stay mapped."""
         with self._lock:
-            for number in numbers:
-                self._begin(number)
-            # From the end: processes encode from the beginning, and this one what they have not
-            # begun.
-            found = {number: self._mapped(number) for number in reversed(numbers)}
+            found = {number: self._mapped(number) for number in numbers if number in self._open}
+            missing = [number for number in numbers if number not in found]
+            while missing:
+                # Processes encode from the beginning, and this one from the end.
+                self._begin(missing)
+                left = [number for number in missing if number not in self._coming]
+                number = (left or missing[:1])[-1]
+                found[number] = self._mapped(number)
+                missing.remove(number)
             # Those that a lane has just left may still be in a batch that another thread gathers.
             while len(self._open) > len(numbers) + _KEPT_OPEN:
                 self._open.popitem(last=False)
             return found
 
-    def _begin(self, number: int) -> None:
-        is_known = number in self._open or number in self._coming
-        if self._workers and self._workers.is_ready and not is_known:
+    def _begin(self, numbers: Sequence[int]) -> None:
+        """Give blocks to the processes, as many as they have work for."""
+        if self._workers is None or not self._workers.is_ready:
+            return
+        free = _IN_WORK * self._workers.count
+        free -= sum(not each.seconds.done() for each in self._coming.values())
+        fresh = [each for each in numbers if each not in self._open and each not in self._coming]
+        for number in fresh[: max(free, 0)]:
             self._coming[number] = self._workers.submit(self.blocks[number])
 
     def _mapped(self, number: int) -> _Arrays:
@@ -169,7 +175,7 @@ class StreamedSplit(EncodedRows):
     def _finish(self, number: int, block: Block) -> bool:
         """Put a block into the cache; return whether it was encoded just now."""
         coming = self._coming.pop(number, None)
-        if self._workers is None or coming is None or coming.cancel():
+        if self._workers is None or coming is None:
             seconds = self._encoder(block)
         else:
             seconds = self._workers.finish(block, coming, self._encoder.place_of(block))

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import torch
 
-from perennial.clients.object_store import LocalObjectStore
+from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.snapshot import Snapshot
@@ -183,6 +183,32 @@ def test_a_damaged_row_group_is_named(snapshot, tmp_path, workers):
     streaming.split.close()
 
 
+def test_of_a_remote_partition_only_the_row_groups_in_use_are_read(
+    snapshot, tmp_path, bucket, monkeypatch
+):
+    """Over the S3 protocol; the batch equals the one from local files."""
+    local = Streaming(snapshot, tmp_path / "local").loader(1, 4).batch(3)
+    store, root = open_store(bucket), Path(snapshot.data.uri)
+    for file in snapshot.files:
+        store.upload(Path(file.uri).name, Path(file.uri))
+    files = tuple(
+        file.model_copy(update={"uri": f"{bucket}/{Path(file.uri).name}"})
+        for file in snapshot.files
+    )
+    data = snapshot.data.model_copy(update={"uri": bucket})
+    remote = snapshot.model_copy(update={"files": files, "data": data})
+    monkeypatch.setenv("PERENNIAL_CACHE", str(tmp_path / "copies"))
+    streaming = Streaming(remote, tmp_path / "remote")
+    monkeypatch.setattr(Dataset, "fetch", lambda *_: pytest.fail("read a whole partition"))
+    found = streaming.loader(1, 4).batch(3)
+    assert torch.equal(joined([found])["x"], joined([local])["x"])
+
+    (root / "part-2.parquet").write_bytes(b"x" * files[2].size_bytes)
+    store.upload("part-2.parquet", root / "part-2.parquet")
+    with pytest.raises(BadDataError, match=r"part-2.parquet changed"):
+        joined([streaming.loader().batch(position) for position in range(20)])
+
+
 def test_a_partition_rewritten_before_it_is_indexed_is_named(snapshot, tmp_path):
     file = Path(snapshot.files[1].uri)
     pl.read_parquet(file).with_columns(pl.col("y") + 1).write_parquet(file)
@@ -193,7 +219,7 @@ def test_a_partition_rewritten_before_it_is_indexed_is_named(snapshot, tmp_path)
 def test_what_is_known_of_a_partition_is_kept(snapshot, tmp_path, monkeypatch):
     store = LocalObjectStore(tmp_path / "store")
     found = index_partitions(snapshot, store)
-    monkeypatch.setattr(RowGroupReader, "_path", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(Dataset, "fetch", lambda *_: pytest.fail("read again"))
     assert index_partitions(snapshot, store) == found
 
 
