@@ -4,7 +4,7 @@
 
 A table of 26 columns like that of the flights, sorted by time, is encoded by the tabular task and
 gathered into batches of 1,024; no model is trained. Every way runs alone in a fresh process, with
-cold caches of its own, for the epoch and for the resume, and the same shuffle window of 262,144 rows:
+cold caches for the epoch and for the resume, and the same shuffle window of 262,144 rows:
 
 - resident: the whole split is encoded first;
 - streaming, with 0 and 1 encoding processes, and over blocks that were encoded before (`warm`);
