@@ -28,12 +28,12 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
 from benchmarks.record import keep_figures, keep_page
+from perennial.contracts.study import Confirmed
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.studies.analysis.confirmation import HeldOutRows, Measured, compare_candidates
 from perennial.studies.analysis.search import Search
 from perennial.studies.config import StudySection
 from perennial.studies.finalists import finalists
-from perennial.studies.findings import Confirmed
 from perennial.studies.records import StudyPlan, Trial, TrialTraining
 from perennial.studies.sampling import propose, space_of
 

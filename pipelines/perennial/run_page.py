@@ -125,8 +125,9 @@ def _started(run: RunRecord) -> str:
 
 def _trigger(run: RunRecord, decision: RetrainingDecision | None) -> str:
     """Return why the run was started, in words."""
-    if run.pipeline == "continuous_training":
-        return "by hand, `perennial run`"
+    commands = {"continuous_training": "run", "hyperparameter_study": "study run"}
+    if run.pipeline in commands:
+        return f"by hand, `perennial {commands[run.pipeline]}`"
     if decision is not None and decision.retrain:
         return f"`perennial monitor`; retrained because of {decision.reasons[0]}"
     return "`perennial monitor`"

@@ -104,6 +104,22 @@ def test_a_study_killed_at_any_moment_has_the_same_trials(project, tmp_path, und
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_study_stopped_by_a_signal_continues_where_it_was(project, tmp_path, undisturbed, number):
+    home = tmp_path / "home"
+    process = start(project, home)
+    wait_for(home, "step_started", "run_trials", process)
+    time.sleep(3.0)
+    os.kill(process.pid, number)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, printed.decode()[-2000:]
+    assert b"Traceback" not in printed
+    no_process_is_left(home)
+    finish(project, home)
+    assert records(home) == undisturbed(project)
+
+
+@pytest.mark.full
 def test_two_commands_at_once_run_one_study(project, tmp_path):
     home = tmp_path / "home"
     first = start(project, home)

@@ -59,6 +59,7 @@ def line_chart(
     y_label: str,
     marks: Mapping[str, float] | None = None,
     x_dates: bool = False,
+    are_joined: bool = True,
 ) -> str:
     """Lines over a common x axis, named at their ends; missing values leave gaps.
 
@@ -70,6 +71,7 @@ def line_chart(
         y_label: What y is, with its unit.
         marks: Vertical lines by name.
         x_dates: Whether x counts seconds since 1970 (UTC) and ticks are dates.
+        are_joined: Whether lines join the points; else they are dots.
     """
     known = {name: x for name, x in (marks or {}).items() if math.isfinite(x)}
     points = [point for line in series.values() for point in line if math.isfinite(point[0])]
@@ -86,14 +88,18 @@ def line_chart(
     bottom = top + max(_PLOT_HEIGHT, LINE_HEIGHT * len(names))
     y_axis = Axis(*y_limits, bottom, top)
     drawn = [frame(x_axis, y_axis, x_label, y_label), _mark_lines(known, x_axis, bottom)]
-    drawn += [_curve(line, x_axis, y_axis, index) for index, line in enumerate(series.values())]
+    drawn += [
+        _curve(line, x_axis, y_axis, index, are_joined=are_joined)
+        for index, line in enumerate(series.values())
+    ]
     drawn += [_hovered(name, line, x_axis, y_axis) for name, line in series.items()]
     if all(end is None for end in ends.values()):
         drawn.append(nothing((x_axis.start + right) / 2, (top + bottom) / 2))
     if names:
         ends = {name: _end_of(line, x_axis, y_axis) for name, line in series.items()}
         drawn.append(_end_names(ends, x_axis, y_axis))
-    about = f"Line chart of {y_label} by {x_label}: {', '.join(series)}"
+    kind_of_chart = "Line" if are_joined else "Scatter"
+    about = f"{kind_of_chart} chart of {y_label} by {x_label}: {', '.join(series)}"
     return svg(bottom + AXIS_SPACE, about, drawn)
 
 
@@ -250,9 +256,13 @@ def _signed(value: float, digits: int = 4) -> str:
     return number(value, digits).replace("-", MINUS)
 
 
-def _curve(points: Sequence[Point], x_axis: Axis, y_axis: Axis, index: int) -> str:
+def _curve(
+    points: Sequence[Point], x_axis: Axis, y_axis: Axis, index: int, *, are_joined: bool
+) -> str:
     """One series: missing values leave gaps, lone points are dots, dense runs show their range."""
     runs = _runs(points, x_axis, y_axis)
+    if not are_joined:
+        runs = [[point] for run in runs for point in run]
     lines: list[str] = []
     ranges: list[str] = []
     dots: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from perennial.contracts.gate import Comparison, GateReason, Measurement, Registration, Verdict
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision, WindowDrift
+from perennial.contracts.study import Decision, StudyJudgement
 from perennial.reports.charts import bar_chart, interval_chart, line_chart
 from perennial.reports.drawing import seconds_at
 from perennial.reports.page import Outcome, checked_svg
@@ -21,23 +22,35 @@ RunVerdict = Literal[
     "Champion kept",
     "Not promoted",
     "Not retrained",
+    "Adopt",
+    "Reject",
+    "Inconclusive",
     "Failed",
     "Cancelled",
     "Running",
     "Finished",
 ]
-"""`Not promoted` is a rejected challenger without a champion; `Finished`, a run without results."""
+"""`Not promoted` is a rejected challenger without a champion; `Adopt`, `Reject` and `Inconclusive`
+are a study's; `Finished`, a run without results."""
 OUTCOMES: dict[RunVerdict, Outcome] = {
     "Promoted": "passed",
     "Champion kept": "neutral",
     "Not promoted": "neutral",
     "Not retrained": "neutral",
+    "Adopt": "passed",
+    "Reject": "neutral",
+    "Inconclusive": "neutral",
     "Failed": "failed",
     "Cancelled": "warned",
     "Running": "neutral",
     "Finished": "neutral",
 }
 BULLETS = 3
+STUDY_WORDS: dict[Decision, RunVerdict] = {
+    "adopt": "Adopt",
+    "reject": "Reject",
+    "inconclusive": "Inconclusive",
+}
 UNSET = "is not set"  # a trigger that the contract does not use
 
 
@@ -64,6 +77,7 @@ class RunFindings:
     drift: DriftReport | None = None
     verdict: Verdict | None = None
     registration: Registration | None = None
+    study: StudyJudgement | None = None
 
     @property
     def word(self) -> RunVerdict:
@@ -75,6 +89,8 @@ class RunFindings:
         }
         if self.status in ended:
             return ended[self.status]
+        if self.study is not None:
+            return STUDY_WORDS[self.study.decision]
         if self.verdict is not None:
             return gate_word(self.verdict, self.registration)
         if self.decision is not None and not self.decision.retrain:
@@ -104,6 +120,7 @@ def find_results(
         drift=result(DriftReport),
         verdict=result(Verdict),
         registration=result(Registration),
+        study=result(StudyJudgement),
     )
 
 
@@ -143,6 +160,8 @@ def verdict_card(found: RunFindings) -> Card:
         parts["bullets"] = [*details, found.go_on]
     elif found.word in ("Cancelled", "Running"):
         parts = _under_way(found)
+    elif found.study is not None:
+        parts = _study_parts(found.study)
     elif found.verdict is not None:
         parts = _gate_parts(found, found.verdict)
     elif found.decision is not None:
@@ -278,6 +297,36 @@ def _monitoring_parts(decision: RetrainingDecision, drift: DriftReport | None) -
         "headline": decision.summary,
         "bullets": [reason for reason in decision.reasons if UNSET not in reason],
         "chart": _draw_drift(drift) if drift is not None and _judged(drift) else None,
+    }
+
+
+def _study_parts(study: StudyJudgement) -> dict[str, Any]:
+    bars = {
+        f"trial {each.trial}": (found.low, found.estimate, found.high)
+        for each in study.comparisons
+        if (found := each.improvement) is not None
+    }
+    next_action = {
+        "adopt": "`perennial study adopt` shows the change as a patch of the contract.",
+        "reject": "The contract keeps its values.",
+        "inconclusive": "The contract keeps its values; what would settle it is below.",
+    }
+    chart = interval_chart(
+        bars, x_label=f"improvement in {study.metric}", threshold=study.min_improvement
+    )
+    return {
+        "headline": f"{study.summary[:1].upper()}{study.summary[1:]}.",
+        "bullets": [
+            *(f"{answer.text}." for answer in study.answers[: BULLETS - 1]),
+            next_action[study.decision],
+        ],
+        "chart": (
+            checked_svg(chart),
+            "Finalists against the baseline, on test rows that no trial was chosen by. Adopt: the "
+            "whole interval is above the threshold.",
+        )
+        if bars
+        else None,
     }
 
 

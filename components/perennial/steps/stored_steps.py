@@ -50,7 +50,7 @@ FLOW: dict[str, tuple[str, ...]] = {
         "analyze_study",
     ),
 }
-SHOWN = ("decision", "drift", "verdict", "registration")
+SHOWN = ("decision", "drift", "verdict", "registration", "judgement")
 Result = TypeVar("Result", bound=Artifact)
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,12 @@ from pydantic import JsonValue, ValidationError
 
 from perennial.clients.object_store import ObjectStore
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.study import StudyJudgement
 from perennial.engine.task import check_options, load_task_type
 from perennial.gate.config import GateSection
 from perennial.studies.analysis.coverage import Accepts
 from perennial.studies.analysis.summary import analyze_search
-from perennial.studies.findings import StudyFindings, StudyJudgement
+from perennial.studies.findings import StudyFindings
 from perennial.studies.judgement import judge_study
 from perennial.studies.next_study import FILE_NAME, propose_next, write_study
 from perennial.studies.records import StudyPlan, Trial

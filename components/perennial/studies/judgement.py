@@ -17,6 +17,7 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.gate import Repeats
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.study import Confirmed, Decision, ScientificAnswer, StudyJudgement
 from perennial.contracts.training import TrainingResult
 from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
@@ -41,8 +42,7 @@ from perennial.studies.analysis.confirmation import (
 )
 from perennial.studies.analysis.search import Floats, Search
 from perennial.studies.finalists import best_by_value, finalists
-from perennial.studies.findings import Confirmed, ScientificAnswer, StudyJudgement
-from perennial.studies.records import Decision, StudyPlan, Trial, TrialTraining
+from perennial.studies.records import StudyPlan, Trial, TrialTraining
 
 LEVEL = 0.05
 """Probability that any of the intervals of a study misses its true value; earlier studies of the

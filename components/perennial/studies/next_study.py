@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from perennial.contracts.study import StudyJudgement
 from perennial.contracts.toml import toml_line
 from perennial.studies.config import Dimension, StudySection
-from perennial.studies.findings import StudyFindings, StudyJudgement
+from perennial.studies.findings import StudyFindings
 from perennial.studies.records import StudyPlan, Trial
 from perennial.studies.sampling import shrink
 

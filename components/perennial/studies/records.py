@@ -20,7 +20,6 @@ FOLLOWING = ("tpe", "gp")
 State = Literal["complete", "pruned", "infeasible", "failed"]
 """How a trial ended. `infeasible`: its hyperparameters made the loss diverge or memory run out,
 which is a result. `failed`: for another reason, such as a lost machine."""
-Decision = Literal["adopt", "reject", "inconclusive"]
 
 
 class StudyPlan(Artifact):

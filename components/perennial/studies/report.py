@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from perennial.contracts.study import Confirmed, StudyJudgement
 from perennial.reports.charts import bar_chart, interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
 from perennial.studies.analysis.coverage import BEST_SHARE, FEWEST_BEST
 from perennial.studies.analysis.search import Search, shown_value
-from perennial.studies.findings import Confirmed, Effect, StudyFindings, StudyJudgement
+from perennial.studies.findings import Effect, StudyFindings
 from perennial.studies.records import StudyPlan, Trial
 
 BADGES = {"adopt": "Adopt", "reject": "Reject", "inconclusive": "Inconclusive"}
@@ -198,9 +199,10 @@ def _add_space(page: Page, search: Search, findings: StudyFindings) -> None:
         page.figure(
             line_chart(
                 {"trials": points, "best fifth": best},
-                x_label=f"{option}, from {scale.low:g} to {scale.high:g}"
+                x_label=f"{option.rpartition('.')[2]}, {scale.low:g} to {scale.high:g}"
                 + (" (logarithmic)" if scale.is_log else ""),
                 y_label=search.plan.metric,
+                are_joined=False,
             ),
             ("The best trials lie at an end. " if option in flagged else "")
             + f"Value of each trial by its place in the range of {option}.",

@@ -13,9 +13,9 @@ from perennial.contract_file.edits import change_options
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.study import StudyJudgement
 from perennial.engine.task import check_options, load_task_type
 from perennial.register_model.config import AdoptedStudy
-from perennial.studies.findings import StudyJudgement
 from perennial.studies.planning import baseline_of, trial_document
 from perennial.studies.records import StudyPlan
 from perennial.studies.space import canonical, option_value, read_with

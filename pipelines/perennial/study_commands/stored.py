@@ -9,9 +9,9 @@ from perennial.contract import Contract, load_beside_its_task
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.study import StudyJudgement
 from perennial.studies.conclusion import PAGE_NAME, Conclusion, conclude_study
 from perennial.studies.config import StudySection
-from perennial.studies.findings import StudyJudgement
 from perennial.studies.next_study import FILE_NAME
 from perennial.studies.records import StudyPlan
 from perennial.studies.store import read_record

@@ -8,8 +8,9 @@ import pytest
 from made_trials import ACTIVATION, RATE
 from perennial.analyze_study.step import analyze_study_step
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.study import StudyJudgement
 from perennial.studies.config import StudySection
-from perennial.studies.findings import StudyFindings, StudyJudgement
+from perennial.studies.findings import StudyFindings
 
 GOOD, BAD = 0.0, 2.0  # weight of the column that means nothing
 

@@ -229,3 +229,14 @@ def test_equal_input_gives_equal_bytes():
     values = {"b": 1.0, "a": 3.0}
 
     assert bar_chart(values, x_label="x") == bar_chart(dict(values), x_label="x")
+
+
+def test_points_that_are_not_joined_are_dots():
+    points = [(x / 10, x % 3) for x in range(40)]
+    joined, dots = (
+        line_chart({"trials": points}, x_label="place", y_label="loss", are_joined=are_joined)
+        for are_joined in (True, False)
+    )
+    assert 'class="l o' not in joined
+    assert dots.count("M") >= len(points)
+    assert "Scatter chart of loss by place" in dots

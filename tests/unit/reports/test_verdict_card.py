@@ -13,6 +13,7 @@ from perennial.contracts.gate import (
     Verdict,
 )
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision, WindowDrift
+from perennial.contracts.study import Confirmed, ScientificAnswer, StudyJudgement
 from perennial.reports.verdict_card import RunFindings, verdict_card
 
 GAIN = Interval(estimate=0.0118, low=0.0012, high=0.0229)
@@ -139,3 +140,40 @@ def test_a_stopped_run_names_who_stopped_it_and_how_it_goes_on():
     shown = card("cancelled", step="train_model", cancelled_by="anna", go_on="Run it again.")
     assert shown.headline == "The run was stopped at train_model by anna."
     assert shown.bullets == ("Nothing was promoted.", "Run it again.")
+
+
+def judged(decision, low, high):
+    compared = Confirmed(
+        trial=5, against=0, test=0.06, test_against=0.09, degrees=29.0, decision=decision,
+        improvement=Interval(estimate=(low + high) / 2, low=low, high=high), seed_error=0.001,
+        data_error=0.01, text="trial 5 improves on the baseline",
+    )  # fmt: skip
+    return StudyJudgement(
+        study="a", model="flights", snapshot="b", metric="log_loss", decision=decision,
+        winner=5 if decision == "adopt" else None, confidence=0.95, comparisons=(compared,),
+        answers=(ScientificAnswer(option="training.steps", text="60 is better than 1"),),
+        summary="trial 5 improves on the baseline by 0.03",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("decision", "interval", "word", "outcome", "action"),
+    [
+        ("adopt", (0.01, 0.05), "Adopt", "passed", "perennial study adopt"),
+        ("reject", (-0.05, -0.01), "Reject", "neutral", "keeps its values"),
+        ("inconclusive", (-0.01, 0.05), "Inconclusive", "neutral", "would settle it"),
+    ],
+)
+def test_a_study_ends_with_its_verdict_and_the_finalists(decision, interval, word, outcome, action):
+    shown = card(study=judged(decision, *interval))
+    assert (shown.word, shown.outcome) == (word, outcome)
+    assert shown.headline == "Trial 5 improves on the baseline by 0.03."
+    assert shown.bullets[0] == "60 is better than 1."
+    assert action in shown.bullets[-1]
+    assert "trial 5" in shown.chart[0]
+
+
+def test_a_study_that_compared_nothing_has_no_chart():
+    nothing = judged("inconclusive", 0.0, 0.0).model_copy(update={"comparisons": ()})
+    assert card(study=nothing).chart is None
+    assert card(status="failed", study=nothing).word == "Failed"

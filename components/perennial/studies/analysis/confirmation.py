@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from scipy.special import stdtrit
 
 from perennial.contracts.gate import Interval
+from perennial.contracts.study import Confirmed, Decision
 from perennial.engine.evaluation.resampling import Blocks, Counts
 from perennial.engine.evaluation.uncertainty import Estimate
 from perennial.gate.comparison import Conditions, estimate_of
 from perennial.studies.analysis.search import Floats
-from perennial.studies.findings import Confirmed
-from perennial.studies.records import Decision
 
 MOST_CONFIRMATIONS = 1000
 

@@ -10,8 +10,8 @@ from perennial.clients.object_store import open_store
 from perennial.contract import load_contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Interval
+from perennial.contracts.study import Confirmed, StudyJudgement
 from perennial.registry.promotion import trace_lineage
-from perennial.studies.findings import Confirmed, StudyJudgement
 from perennial.study_commands.adoption import adopt_study
 from small_models import stream, write_snapshot
 
