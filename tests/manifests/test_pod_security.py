@@ -1,8 +1,21 @@
 """Every pod of k8s/ meets the restricted standard, is bounded, and holds no token that it does not need."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 
-from cluster_manifests import BASE, COMPONENTS, OVERLAYS, build, label, needs_kubectl, pod_template
+from cluster_manifests import (
+    BASE,
+    COMPONENTS,
+    K8S,
+    OVERLAYS,
+    build,
+    build_component,
+    label,
+    needs_kubectl,
+    pod_template,
+)
 
 pytestmark = needs_kubectl
 # The only one of those here that speaks to the API server.
@@ -11,11 +24,13 @@ VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secre
 
 
 def templates():
-    for overlay in OVERLAYS:
-        for item in build(overlay):
+    with TemporaryDirectory() as folder:  # in no overlay
+        dask = build_component(K8S / "components" / "dask", Path(folder))
+    for name, objects in (*((each.name, build(each)) for each in OVERLAYS), ("dask", dask)):
+        for item in objects:
             template = pod_template(item)
             if template is not None:
-                yield pytest.param(template, id=f"{overlay.name}: {label(item)}")
+                yield pytest.param(template, id=f"{name}: {label(item)}")
 
 
 PODS = list(templates()) if not needs_kubectl.args[0] else []

@@ -25,6 +25,7 @@ SMALLEST = {
     "memory_plan": ["--process", "mlp", "0", "figures.json"],
     "planted_bugs": ["--only", "softmax"],
     "scale": ["--write"],
+    "snapshots": ["--objects", "1500", "--port", str(get_free_port()), "--write"],
     "selection_regret": ["--trainings", "20", "--write"],
     "streaming": ["--rows", "24000", "--rounds", "1", "--ways", "streaming-0", "--write"],
     "throughput": ["--only", "tabular single", "--rounds", "1", "--updates", "4"],

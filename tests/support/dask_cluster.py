@@ -18,14 +18,13 @@ DASK = [sys.executable, "-m", "dask"]
 class DaskCluster:
     address: str
     folder: Path
-    options: list = field(default_factory=list)
     processes: list = field(default_factory=list)
 
     def start(self, *arguments, **environment):
         paths = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
         with (self.folder / f"dask-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [*DASK, *arguments, *self.options], stdout=log, stderr=log, start_new_session=True,
+                [*DASK, *arguments], stdout=log, stderr=log, start_new_session=True,
                 cwd=self.folder, env={**os.environ, "PYTHONPATH": paths, **environment},
             )  # fmt: skip
         self.processes.append(process)
@@ -42,20 +41,26 @@ class DaskCluster:
 
 
 @contextlib.contextmanager
-def dask_cluster(folder, workers=2, *, memory="1GB", allowed_failures=3, scheme="tcp", options=()):
+def running(cluster):
+    """Kills what a cluster has started, with the workers of its nannies."""
+    try:
+        yield cluster
+    finally:
+        for process in cluster.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextlib.contextmanager
+def dask_cluster(folder, workers=2, *, memory="1GB", allowed_failures=3):
     """A scheduler and workers on this machine."""
     port = get_free_port()
-    cluster = DaskCluster(f"{scheme}://127.0.0.1:{port}", folder, list(options))
-    try:
+    with running(DaskCluster(f"tcp://127.0.0.1:{port}", folder)) as cluster:
         cluster.start(
-            "scheduler", "--host", f"{scheme}://127.0.0.1", "--port", str(port), "--no-dashboard",
+            "scheduler", "--host", "tcp://127.0.0.1", "--port", str(port), "--no-dashboard",
             DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(allowed_failures),
         )  # fmt: skip
         for _ in range(workers):
             cluster.start_worker(memory)
         yield cluster
-    finally:
-        for process in cluster.processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with the workers of its nanny
-            process.wait()

@@ -204,10 +204,10 @@ class S3ObjectStore(ObjectStore):
                 raise changed_object(f"{self.uri}/{item.key}", item, now)
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=cache) as folder:
-            partial_file = Path(folder) / "content"
-            found = self._download(item.key, partial_file, head, expected=sha256)
+            content = Path(folder) / "content"
+            found = self._fill_file(item.key, content, head, sha256)
             target = copy_of(f"{self.uri}/{item.key}", found, cache)
-            partial_file.replace(target)
+            content.replace(target)
         return target, found
 
     @override
@@ -221,19 +221,20 @@ class S3ObjectStore(ObjectStore):
             return buffer.getvalue()
 
         limit = self._patience.transfer_s(stop - start)
-        with self._named(item):
-            return self._call("read from", read, limit=limit, key=item.key)
+        try:
+            with self._named(item):
+                return self._call("read from", read, limit=limit, key=item.key)
+        except _DamagedError as error:
+            raise self._arrives_damaged(item.key, str(error)) from error
 
     @contextmanager
     def _named(self, item: StoredObject) -> Iterator[None]:
-        """State what an object that changed meanwhile is now; name one that arrives damaged."""
+        """State what an object that changed meanwhile is now."""
         try:
             yield
         except _ChangedError as error:
             self.check_version(item)
             raise changed_object(f"{self.uri}/{item.key}", item, item) from error
-        except _DamagedError as error:
-            raise self._arrives_damaged(item.key, str(error)) from error
 
     @override
     def upload(self, key: str, file: Path) -> None:
@@ -290,34 +291,36 @@ class S3ObjectStore(ObjectStore):
 
         return self._call("read from", head, key=key)
 
-    def _download(self, key: str, target: Path, head: Answer, expected: str | None = None) -> str:
-        """Download an object to a file that appears complete and verified, or not at all.
+    def _download(self, key: str, target: Path, head: Answer) -> None:
+        """Download an object to a file that appears complete and verified, or not at all."""
+        with complete_file(target) as partial:
+            self._fill_file(key, partial, head)
 
-        Returns:
-            Its SHA-256, made while it arrived.
-        """
-        size, seen = head["ContentLength"], set[str]()
+    def _fill_file(self, key: str, file: Path, head: Answer, expected: str | None = None) -> str:
+        """Write an object to a file, verified, and return its SHA-256, made while it arrived."""
+        size, seen, problem = head["ContentLength"], set[str](), ""
         limit = self._patience.transfer_s(size)
-        problem = ""
-        with self._named(_found(key, head)), complete_file(target) as partial:
-            for _ in range(_ATTEMPTS):
-                if problem:
-                    logger.warning("downloading %s/%s again: %s", self.uri, key, problem)
-                with partial.open("wb") as stream:
-                    stream.truncate(size)
-                digests = ArrivingDigests(partial, head)
-                try:
-                    parts = self._parts(key, partial, head, digests)
+        for _ in range(_ATTEMPTS):
+            if problem:
+                logger.warning("downloading %s/%s again: %s", self.uri, key, problem)
+            with file.open("wb") as stream:
+                stream.truncate(size)
+            digests = ArrivingDigests(file, head)
+            try:
+                with self._named(_found(key, head)):
+                    parts = self._parts(key, file, head, digests)
                     self._call("read from", *parts, limit=limit, key=key)
-                    found = digests.finish()
-                    if found["sha256"].hex() != expected:
-                        problem = self._damage(key, partial, head, found, seen)
-                except _DamagedError as error:
-                    problem = str(error)
-                    continue
-                if found["sha256"].hex() == expected or not problem:
-                    return found["sha256"].hex()
-            raise self._arrives_damaged(key, f"{problem}, in each of {_ATTEMPTS} downloads")
+                found = digests.finish()
+            except _DamagedError as error:
+                problem = str(error)
+                continue
+            sha256 = found["sha256"].hex()
+            if sha256 == expected:
+                return sha256
+            problem = self._damage(key, file, head, found, seen)
+            if not problem:
+                return sha256
+        raise self._arrives_damaged(key, f"{problem}, in each of {_ATTEMPTS} downloads")
 
     def _arrives_damaged(self, key: str, evidence: str) -> BadDataError:
         return BadDataError(

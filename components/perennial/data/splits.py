@@ -24,6 +24,7 @@ from perennial.data.dataset import (
 _PER_DAY = {"d": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 # A year less than Python's at either end: time zones and blocks reach beyond a moment.
 FIRST_DAY, LAST_DAY = date(2, 1, 1), date(9998, 12, 31)
+_SMALL_BYTES = 1_000_000
 _DAY = pl.Struct({"day": pl.Int32, "split": pl.String, "rows": pl.Int64})
 SUMMARY: Mapping[str, Any] = {
     "rows_read": pl.Int64, "time_min": pl.Int64, "time_max": pl.Int64, "days": pl.List(_DAY),
@@ -52,10 +53,13 @@ def summarize_rows(
     counted by day.
     """
     rows = scan_files([path])
+    # Bounded memory is worth its start where there are many rows.
+    is_small = path.stat().st_size < _SMALL_BYTES
+    engine: Literal["streaming", "in-memory"] = "in-memory" if is_small else "streaming"
     time = pl.col(data.time) if data.time else pl.lit(None, pl.Date)
     ends = rows.select(
         pl.len(), low=time.min().to_physical(), high=time.max().to_physical()
-    ).collect(engine="streaming")
+    ).collect(engine=engine)
     summary = RowSummary(rows_read=ends[0, 0], time_min=ends[0, 1], time_max=ends[0, 2], days=[])
     if data.time and _beyond(summary, columns[data.time]):
         return summary  # its days are beyond what polars can compute
@@ -65,7 +69,7 @@ def summarize_rows(
         .drop_nulls("split")
         .group_by("day", "split")
         .agg(rows=pl.len().cast(pl.Int64))
-        .collect(engine="streaming")
+        .collect(engine=engine)
         .sort("day", "split", nulls_last=True)
     )
     return {**summary, "days": counts.to_dicts()}

@@ -7,11 +7,11 @@ be set back. It counts only in a folder that nobody but this user can write to.
 import hashlib
 import os
 import stat
+import threading
 from contextlib import suppress
 from pathlib import Path
 
 from perennial.clients.file_tree import file_version, is_settled
-from perennial.clients.object_store import complete_file
 
 _RECORDS = "verified"
 
@@ -30,8 +30,11 @@ def record_verified(path: Path, sha256: str, cache: Path) -> None:
     folder = _private_folder(cache)
     is_own = path.is_relative_to(cache)  # nobody else writes there
     if folder is not None and (is_own or is_settled(file_version(path.stat()))):
-        with suppress(OSError), complete_file(_record(folder, path)) as record:
-            record.write_text(_line(path, sha256))
+        record = _record(folder, path)
+        partial = record.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        with suppress(OSError):  # a full disk costs no more than another hashing
+            partial.write_text(_line(path, sha256))
+            partial.replace(record)
 
 
 def _private_folder(cache: Path) -> Path | None:

@@ -86,16 +86,21 @@ def _pin(
     summary = _summary(path, uri, data, split, columns)
     if not path.is_relative_to(cache):
         store.check_version(item)  # it is the original, which could have been replaced meanwhile
-    record_verified(path, sha256, cache)
     # In a pod nothing reads the copy again, and what a pod writes may not exceed its `scratch`.
     if path.is_relative_to(cache) and os.environ.get(KUBERNETES_HOST):
         path.unlink(missing_ok=True)
+    else:
+        record_verified(path, sha256, cache)
     listed = {"key": item.key, "size_bytes": item.size_bytes, "version": item.version}
     return {**listed, "sha256": sha256, "rows": rows, "columns": json.dumps(columns), **summary}
 
 
 def _summary(
-    path: Path, uri: str, data: DataSection, split: SplitSection, columns: Mapping[str, str]
+    path: Path,
+    uri: str,
+    data: DataSection,
+    split: SplitSection,
+    columns: Mapping[str, str],
 ) -> RowSummary | dict[str, None]:
     """Summarize rows; nothing where columns do not fit, which the snapshot's checks explain."""
     try:
