@@ -1,15 +1,21 @@
 """New files start one monitoring run, when they are all there; nothing is started twice."""
 
+from datetime import datetime, timedelta
+
+import polars as pl
 import pytest
 
 from deployments import contract, profile
 from perennial.clients.object_store import open_store
+from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.errors import PerennialError
+from perennial.deployment import watch as watching
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import TargetCluster
 from perennial.deployment.plan import apply
 from perennial.deployment.watch import watch
+from perennial.snapshot_data.manifest import take_snapshot
 from pipeline_server import pipeline_server
 
 
@@ -95,3 +101,41 @@ def test_what_a_snapshot_takes_counts(deployed):
     for key in ("month=1/a.PARQUET", "_year=2024/b.parq"):
         data.write(key, b"rows")
     assert "+2 files; started" in look(target, 2)[1]
+
+
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_as_many_files_are_counted_as_a_snapshot_takes(place, bucket, tmp_path):
+    """One rule for both: tables of Delta, Hive's folders, what Spark and editors leave, links."""
+    folder = tmp_path / "data"
+    hidden = ["_delta_log/00000000000000000000.json", "_delta_log/00000000000000000010.checkpoint.parquet",
+              "_SUCCESS", ".part-0.parquet.crc", "day=1/.part-1.parquet.crc", "_temporary/0/x.parquet",
+              ".hidden/y.parquet", "notes.txt", "day=1/a.parquet.md5", "part-9.parquet.tmp"]  # fmt: skip
+    taken = [
+        "part-0.snappy.parquet",
+        "day=1/a.parquet",
+        "day=2/a.PARQUET",
+        "_year=2024/b.pq",
+        "c.parq",
+    ]
+    for number, key in enumerate([*taken, *hidden]):
+        start = datetime(2024, 1, 1) + timedelta(days=40 * number)
+        days = [start + timedelta(days=day) for day in range(40)]
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        pl.DataFrame({"id": days, "at": days, "label": [0, 1] * 20, "x": [0.5] * 40}).write_parquet(
+            folder / key
+        )
+    (folder / "notes.txt").write_text("Parquet under such a name would be an error of both")
+    if place == "folder":
+        (folder / "again.parquet").symlink_to(folder / "c.parq")
+        (folder / "empty").mkdir()
+        uri = str(folder)
+    else:
+        uri = f"{bucket}/data"
+        store = open_store(uri)
+        for key in [*taken, *hidden]:
+            store.upload(key, folder / key)
+        store.write("day=3/", b"")
+    data = DataSection(uri=uri, label="label", time="at", ids=("id",))
+    snapshot = take_snapshot(data, SplitSection(), tmp_path / "cache")
+    assert sorted(snapshot.paths) == sorted(taken)
+    assert watching._listing(open_store(uri))[1] == len(snapshot.files)

@@ -44,8 +44,8 @@ def list_objects(
     first = next(pages)
     if first["IsTruncated"]:
         cuts = _folders(fetch_page, prefix)
-        step = max(len(cuts) // _RANGES, 1)
-        bounds = [None, *cuts[::step][1:], None] if len(cuts) > 1 else []
+        step = -(-len(cuts) // _RANGES)
+        bounds = [None, *cuts[step::step], None] if len(cuts) > 1 else []
         try:
             found: Objects = {}
             for part in run_all(
