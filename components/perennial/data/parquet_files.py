@@ -18,7 +18,10 @@ LIBRARY_ERRORS = (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.Pa
 INTERNAL_COLUMNS = frozenset(
     [
         *("__row", "__partition_file__"),
-        *(f"__{name}__" for name in ("split", "block", "key", "rows", "labels", "label_sum")),
+        *(
+            f"__{name}__"
+            for name in ("split", "block", "key", "rows", "day", "stratum", "features")
+        ),
     ]
 )
 _MAX_PRECISION = 38

@@ -2,9 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Literal
 
 import polars as pl
 
@@ -12,38 +9,23 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.data.opaque_columns import OpaqueKind, is_blank, is_unreadable
 from perennial.validate_data.config import ColumnExpectation
 
-# Clocks without a zone may be up to 14 hours ahead of UTC, so "future" starts a day from now.
-CLOCK_MARGIN = timedelta(days=1)
+
+def measure_columns(batch: pl.DataFrame, measures: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    """Return one row with every measure of a batch."""
+    return batch.select(measure.alias(name) for name, measure in measures.items())
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A number per batch, and how the numbers of batches become one."""
+def merge_columns(table: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for several: smallest `low:`, largest `high:`, and sums of the counts."""
+    combine = {"low": pl.Expr.min, "high": pl.Expr.max}
+    return table.select(
+        combine.get(name.partition(":")[0], pl.Expr.sum)(pl.col(name)) for name in table.columns
+    )
 
-    expression: pl.Expr
-    combine: Literal["sum", "min", "max"] = "sum"
 
-
-class ColumnCounts:
-    """Measures columns batch by batch."""
-
-    def __init__(self, measures: Mapping[str, Measure]) -> None:
-        self._measures = measures
-        self._parts: list[pl.DataFrame] = []
-
-    def add(self, batch: pl.DataFrame) -> None:
-        """Take in a batch."""
-        self._parts.append(
-            batch.select(measure.expression.alias(name) for name, measure in self._measures.items())
-        )
-
-    def result(self) -> dict[str, object]:
-        """Each measure over all batches; the smallest and largest value is None without any."""
-        table = pl.concat(self._parts)
-        combined = table.select(
-            getattr(pl.col(name), measure.combine)() for name, measure in self._measures.items()
-        )
-        return {column.name: _value(column) for column in combined}
+def column_values(table: pl.DataFrame) -> dict[str, object]:
+    """Return each measure; the smallest and largest value is None without any."""
+    return {column.name: _value(column) for column in table}
 
 
 def column_measures(
@@ -52,33 +34,28 @@ def column_measures(
     expectations: Mapping[str, ColumnExpectation],
     *,
     opaque: Mapping[str, OpaqueKind],
-    now: datetime,
-) -> dict[str, Measure]:
+) -> dict[str, pl.Expr]:
     """Return all measures by fact name, such as `missing:temp`."""
-    measures = {"rows": Measure(pl.len())}
+    measures: dict[str, pl.Expr] = {"rows": pl.len()}
     for name, dtype in schema.items():
         if name not in opaque:
             measures |= dict(_value_measures(name, dtype))
     for name, kind in opaque.items():
-        measures[f"missing:{name}"] = Measure(pl.col(name).is_null().sum())
-        measures[f"unreadable:{name}"] = Measure(is_unreadable(name, kind).sum())
-        measures[f"blank:{name}"] = Measure(is_blank(name, kind).sum())
+        measures[f"missing:{name}"] = pl.col(name).is_null().sum()
+        measures[f"unreadable:{name}"] = is_unreadable(name, kind).sum()
+        measures[f"blank:{name}"] = is_blank(name, kind).sum()
     for name, expectation in expectations.items():
         if name in schema:
             bad = bad_values(name, schema[name], expectation)
-            measures |= {
-                f"{kind}:{name}": Measure(e.sum()) for kind, e in bad.items() if e is not None
-            }
+            measures |= {f"{kind}:{name}": e.sum() for kind, e in bad.items() if e is not None}
     data = snapshot.data
-    if data.time:
-        limit = int((now + CLOCK_MARGIN).timestamp() * 1e6)
-        measures["future_rows"] = Measure((pl.col(data.time).dt.epoch("us") > limit).sum())
     for feature, available in data.available_at.items():
         late = pl.col(available) > pl.col(data.time or "")
         undated = pl.col(available).is_null() & ~is_missing(feature, schema[feature])
-        measures[f"late_rows:{feature}"] = Measure(late.sum())
-        measures[f"undated_rows:{feature}"] = Measure(undated.sum())
-    return measures
+        measures[f"late_rows:{feature}"] = late.sum()
+        measures[f"undated_rows:{feature}"] = undated.sum()
+    counts = {name: each for name, each in measures.items() if name[:4] not in ("low:", "high")}
+    return measures | {name: each.cast(pl.Int64) for name, each in counts.items()}
 
 
 def is_missing(name: str, dtype: pl.DataType) -> pl.Expr:
@@ -133,11 +110,11 @@ def _value(column: pl.Series) -> object:
         return f"{column.to_physical().item()} ({column.dtype})"
 
 
-def _value_measures(name: str, dtype: pl.DataType) -> Iterator[tuple[str, Measure]]:
-    yield f"missing:{name}", Measure(is_missing(name, dtype).sum())
+def _value_measures(name: str, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr]]:
+    yield f"missing:{name}", is_missing(name, dtype).sum()
     if dtype.is_float():
-        yield f"infinite:{name}", Measure(pl.col(name).is_infinite().sum())
+        yield f"infinite:{name}", pl.col(name).is_infinite().sum()
     if dtype.is_numeric() or dtype.is_temporal() or is_text(dtype):
         values = finite(name, dtype) if dtype.is_numeric() else pl.col(name)
-        yield f"low:{name}", Measure(values.min(), "min")
-        yield f"high:{name}", Measure(values.max(), "max")
+        yield f"low:{name}", values.min()
+        yield f"high:{name}", values.max()

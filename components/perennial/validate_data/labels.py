@@ -1,20 +1,27 @@
 """Label facts: its kind, its classes, and their rows in every split."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from perennial.contracts.data import Split
-from perennial.data.dataset import SPLIT_COLUMN
 from perennial.validate_data.columns import finite
+from perennial.validate_data.duplicates import SPLITS
+from perennial.validate_data.hash_levels import level_of, lowest_level
 from perennial.validate_data.sketches import BlockKey
 
 LabelKind = Literal["classes", "number", "text"]
 
 # More different whole numbers than this are amounts; the tasks' losses are costly beyond it too.
 MAX_CLASSES = 100
-_MAX_COUNTED = 100_000
+MAX_VALUES = 10_000
+"""Different label values that are counted; of more, a sample with all their rows."""
+_VALUE = ("value", "split", "day")
+_FEW = 3
+_MANTISSA_BITS, _LOW_BITS = 53, 26
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,7 @@ class LabelFacts:
     Attributes:
         kind: Classes, a number, or free text.
         classes: Rows of each class in each split, most frequent class first; else empty.
-        num_values: Different values seen; counting stops at 100,000.
+        num_values: Different values; estimated on a sample of them beyond `MAX_VALUES`.
     """
 
     kind: LabelKind
@@ -50,84 +57,141 @@ class LabelFacts:
         return min(totals, default=0) / max(sum(totals), 1)
 
 
-class LabelCounts:
-    """Counts label values per split and block."""
+def count_labels(rows: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
+    """Count label values by split and day; free text is counted by its hash.
 
-    def __init__(
-        self, label: str, dtype: pl.DataType, kind: Literal["auto", "classes", "number", "text"]
-    ) -> None:
-        self._label, self._dtype, self._kind = label, dtype, kind
-        self._counts = pl.DataFrame()
-        self._is_full = False
+    Args:
+        rows: With the columns `__split__` and, null where it decides nothing, `__day__`.
+        value: The label; null where it is missing.
+    """
+    counts = (
+        rows.group_by(
+            value.alias("value"),
+            pl.col("__split__").cast(SPLITS).alias("split"),
+            pl.col("__day__").alias("day"),
+        )
+        .len("rows")
+        .drop_nulls("value")
+    )
+    return counts.with_columns(
+        level_of(pl.col("value").hash()).alias("level"),
+        pl.lit(0, pl.UInt8).alias("cut"),
+        pl.col("rows").cast(pl.Int64),
+    )
 
-    def add(self, rows: pl.DataFrame) -> None:
-        """Take in rows with the label, the split and the column `__block__`."""
-        if self._is_full:
-            return
-        if self._kind == "text":  # hashes, for what is counted are only different values
-            rows = rows.with_columns(
-                pl.when(pl.col(self._label).is_not_null())
-                .then(pl.col(self._label).hash())
-                .alias(self._label)
-            )
-        values = (
-            finite(self._label, self._dtype) if self._dtype.is_numeric() else pl.col(self._label)
-        )
-        counted = (
-            rows.select(values.alias("value"), pl.col(SPLIT_COLUMN).alias("split"), "__block__")
-            .drop_nulls("value")
-            .group_by("value", "split", "__block__")
-            .len("rows")
-        )
-        parts = [self._counts, counted] if self._counts.width else [counted]
-        self._counts = (
-            pl.concat(parts).group_by("value", "split", "__block__").agg(pl.col("rows").sum())
-        )
-        self._is_full = self._counts["value"].n_unique() > _MAX_COUNTED
 
-    def result(self) -> LabelFacts:
-        """The label's facts."""
-        kind = self._resolved_kind()
-        return LabelFacts(
-            kind=kind,
-            classes=self._classes() if kind == "classes" else {},
-            num_values=self._counts["value"].n_unique(),
-        )
+def merge_labels(table: pl.DataFrame) -> pl.DataFrame:
+    """Add up the rows of each value, on a sample of values where there are too many."""
+    counts = table.group_by(*_VALUE, "level").agg(pl.col("rows").sum())
+    needed = lowest_level(counts.unique("value")["level"], MAX_VALUES)
+    cut = max(needed, int(table.select(pl.col("cut").max()).item() or 0))
+    kept = counts.filter(pl.col("level") >= cut).with_columns(pl.lit(cut, pl.UInt8).alias("cut"))
+    return kept.select(table.columns).sort(_VALUE)
 
-    def means(self) -> dict[BlockKey, float]:
-        """Share of the second of two classes per block; empty for any other label."""
-        values = self._counts["value"].unique().sort().to_list()
-        if self._resolved_kind() != "classes" or len(values) != 2:
-            return {}
-        is_second = pl.col("value") == values[1]
-        table = (
-            self._counts.drop_nulls("__block__")
-            .group_by("__block__")
-            .agg((pl.col("rows").filter(is_second).sum() / pl.col("rows").sum()).alias("mean"))
-        )
-        return dict(table.iter_rows())
 
-    def _resolved_kind(self) -> LabelKind:
-        if self._kind != "auto":
-            return self._kind
-        if not self._dtype.is_numeric():
-            return "classes"
-        values = self._counts["value"].unique().cast(pl.Float64)
-        whole = bool((values == values.floor()).all())
-        return (
-            "classes" if whole and values.len() <= MAX_CLASSES and not self._is_full else "number"
-        )
+def label_value(label: str, dtype: pl.DataType, *, is_free_text: bool) -> pl.Expr:
+    """Return the label as it is counted: finite numbers, texts, or hashes of free text."""
+    column = pl.col(label)
+    if is_free_text:
+        return pl.when(column.is_not_null()).then(column.hash())
+    return finite(label, dtype) if dtype.is_numeric() else column
 
-    def _classes(self) -> dict[str, dict[Split, int]]:
-        used = self._counts.drop_nulls("split").with_columns(pl.col("value").cast(pl.String))
-        order = (
-            used.group_by("value")
-            .agg(pl.col("rows").sum())
-            .sort(["rows", "value"], descending=[True, False])
-        )
-        rows = {(value, split): 0 for value in order["value"] for split in Split}
-        for value, split, count in (
-            used.group_by("value", "split").agg(pl.col("rows").sum()).iter_rows()
-        ):
-            rows[value, Split(split)] = count
-        return {value: {split: rows[value, split] for split in Split} for value in order["value"]}
+
+def label_facts(
+    counts: pl.DataFrame, kind: Literal["auto", "classes", "number", "text"]
+) -> LabelFacts:
+    """Return the facts of counted labels; `split` is null for rows that no split uses."""
+    values = counts["value"].unique()
+    factor = 1 << int(counts.select(pl.col("cut").max()).item() or 0)
+    resolved = _resolved_kind(values, kind, is_sample=factor > 1)
+    return LabelFacts(
+        kind=resolved,
+        classes=_classes(counts) if resolved == "classes" else {},
+        num_values=values.len() * factor,
+    )
+
+
+def _resolved_kind(
+    values: pl.Series, kind: Literal["auto", "classes", "number", "text"], *, is_sample: bool
+) -> LabelKind:
+    if kind != "auto":
+        return kind
+    if not values.dtype.is_numeric():
+        return "classes"
+    numbers = values.cast(pl.Float64)
+    is_whole = bool((numbers == numbers.floor()).all())
+    return "classes" if is_whole and values.len() <= MAX_CLASSES and not is_sample else "number"
+
+
+def _classes(counts: pl.DataFrame) -> dict[str, dict[Split, int]]:
+    used = counts.drop_nulls("split").with_columns(pl.col("value").cast(pl.String))
+    order = (
+        used.group_by("value")
+        .agg(pl.col("rows").sum())
+        .sort(["rows", "value"], descending=[True, False])
+    )
+    rows = {(value, split): 0 for value in order["value"] for split in Split}
+    for value, split, count in (
+        used.group_by("value", "split").agg(pl.col("rows").sum()).iter_rows()
+    ):
+        rows[value, Split(split)] = count
+    return {value: {split: rows[value, split] for split in Split} for value in order["value"]}
+
+
+def sum_labels(rows: pl.DataFrame, label: pl.Expr) -> pl.DataFrame:
+    """Add up a numeric label in each block without rounding, so that the order cannot matter.
+
+    A double is m x 2^e with a whole m of 53 bits, kept in two parts whose sums fit 64 bits.
+
+    Returns:
+        `block`, `exponent`, sums of the parts `high` and `low`, and `rows`.
+    """
+    values = rows.select(pl.col("__block__").alias("block"), label.cast(pl.Float64).alias("label"))
+    values = values.drop_nulls()
+    mantissas, exponents = np.frexp(values["label"].to_numpy())
+    whole = np.ldexp(mantissas, _MANTISSA_BITS).astype(np.int64)
+    return values.select(
+        "block",
+        pl.Series("exponent", exponents, pl.Int32),
+        pl.Series("high", whole >> _LOW_BITS, pl.Int64),
+        pl.Series("low", whole & ((1 << _LOW_BITS) - 1), pl.Int64),
+        pl.lit(1, pl.Int64).alias("rows"),
+    )
+
+
+def merge_label_sums(table: pl.DataFrame) -> pl.DataFrame:
+    """Add up sums of equal exponents."""
+    return table.group_by("block", "exponent").agg(pl.all().sum()).sort("block", "exponent")
+
+
+def mean_labels(sums: pl.DataFrame) -> dict[BlockKey, float]:
+    """Return the mean label of each block, correctly rounded."""
+    totals: dict[BlockKey, tuple[Fraction, int]] = {}
+    for block, exponent, high, low, rows in sums.iter_rows():
+        total, count = totals.get(block, (Fraction(0), 0))
+        part = Fraction((high << _LOW_BITS) + low) * Fraction(2) ** (exponent - _MANTISSA_BITS)
+        totals[block] = total + part, count + rows
+    return {block: float(total / count) for block, (total, count) in totals.items()}
+
+
+def count_few_labels(rows: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
+    """Count in each block the label values that come first in their order."""
+    keys = (pl.col("__block__").alias("block"), value.alias("value"))
+    return rows.group_by(keys).agg(pl.len().cast(pl.Int64).alias("rows")).drop_nulls()
+
+
+def merge_few_labels(table: pl.DataFrame) -> pl.DataFrame:
+    """Add up the counts of the first three values: enough to know whether there are just two."""
+    first = table["value"].unique().sort().head(_FEW)
+    kept = table.filter(pl.col("value").is_in(first.implode()))
+    return kept.group_by("block", "value").agg(pl.col("rows").sum()).sort("block", "value")
+
+
+def shares_of_second(counts: pl.DataFrame) -> dict[BlockKey, float]:
+    """Return the share of the second of two values in each block; empty for more or fewer."""
+    values = counts["value"].unique().sort()
+    if values.len() != 2:
+        return {}
+    is_second = pl.col("value") == values[1]
+    share = pl.col("rows").filter(is_second).sum() / pl.col("rows").sum()
+    return dict(counts.group_by("block").agg(share).iter_rows())

@@ -1,11 +1,6 @@
-"""Block sketches: the distribution of every column in every block, from one pass.
+"""Block sketches: the distribution of every column in every block, from merged counts."""
 
-Counts are exact. Distributions come from all rows of a block, or from a sample of them when a
-block has more than its share of the memory; the sample takes the rows with the smallest hash, so
-it does not depend on the order of the rows nor on how they are cut into partitions.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import NamedTuple, TypeAlias
 
@@ -14,20 +9,16 @@ import polars as pl
 
 from perennial.contracts.block import BlockFile
 from perennial.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
-from perennial.validate_data.columns import finite, is_text
+from perennial.validate_data.columns import is_text
+from perennial.validate_data.distributions import quantiles_of
 
-BlockKey: TypeAlias = date | int
-"""First day of a block of time, or a file's position in the snapshot."""
+BlockKey: TypeAlias = date | str
+"""First day of a block of time, or a file's path below `data.uri`."""
 
 NUM_QUANTILES = 129
 MAX_CATEGORIES = 200
 OTHER = "(other)"
-# A million sampled rows of 25 columns are 0.2 GB. 10,000 rows place a quantile's rank within 0.01
-# (two standard errors), well below the smallest drift worth an alarm (an effect of 0.05).
-SAMPLE_ROWS = 1_000_000
-MAX_BLOCK_ROWS = 10_000
-MIN_BLOCK_ROWS = 1_000
-_COMPACT_ROWS = 500_000
+_LEVELS = np.linspace(0, 1, NUM_QUANTILES)
 
 
 class Place(NamedTuple):
@@ -38,101 +29,52 @@ class Place(NamedTuple):
     files: tuple[BlockFile, ...] = ()
 
 
-def block_capacity(num_blocks: int) -> int:
-    """Return the number of rows of each block to keep."""
-    return min(max(SAMPLE_ROWS // max(num_blocks, 1), MIN_BLOCK_ROWS), MAX_BLOCK_ROWS)
+def count_blocks(rows: pl.DataFrame, missing: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    """Count the rows, and those in which each feature is missing, of each block."""
+    counts = [test.sum().cast(pl.Int64).alias(name) for name, test in missing.items()]
+    total = pl.len().cast(pl.Int64).alias("__rows__")
+    return rows.group_by("__block__").agg(total, *counts)
 
 
-class RowSample:
-    """The rows with the smallest keys of every block."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._kept: pl.DataFrame | None = None
-        self._pending: list[pl.DataFrame] = []
-        self._pending_rows = 0
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Take in rows with the columns `__key__` and `__block__`."""
-        self._pending.append(rows)
-        self._pending_rows += rows.height
-        if self._pending_rows > _COMPACT_ROWS:
-            self._compact()
-
-    def rows(self) -> pl.DataFrame:
-        """The sample, ordered by key."""
-        self._compact()
-        if self._kept is None:
-            raise ValueError("no rows were taken in")
-        return self._kept
-
-    def _compact(self) -> None:
-        parts = [part for part in (self._kept, *self._pending) if part is not None]
-        rank = pl.int_range(pl.len()).over("__block__")
-        self._kept = pl.concat(parts).sort("__key__").filter(rank < self._capacity)
-        self._pending, self._pending_rows = [], 0
-
-
-class BlockCounts:
-    """Exact rows, missing values and label sums per block.
-
-    Args:
-        missing: Feature → whether its value is missing.
-        label: The label as a number, null where it is missing; None for labels that are text.
-    """
-
-    def __init__(self, missing: Mapping[str, pl.Expr], label: pl.Expr | None) -> None:
-        self._aggregates = [pl.len().cast(pl.Int64).alias("__rows__")]
-        self._aggregates += [
-            test.sum().cast(pl.Int64).alias(name) for name, test in missing.items()
-        ]
-        if label is not None:
-            self._aggregates += [
-                label.cast(pl.Float64).sum().alias("__label_sum__"),
-                label.count().cast(pl.Int64).alias("__labels__"),
-            ]
-        self._parts: list[pl.DataFrame] = []
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Take in rows with the column `__block__`."""
-        self._parts.append(rows.group_by("__block__").agg(self._aggregates))
-
-    def result(self) -> pl.DataFrame:
-        """One row per block, in order of the keys; rows without a block are left out."""
-        table = pl.concat(self._parts).drop_nulls("__block__")
-        return table.group_by("__block__").agg(pl.all().sum()).sort("__block__")
-
-
-def top_categories(sample: pl.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
-    """The most frequent values of each text column over the whole sample, most frequent first."""
-    return {
-        name: sample.select(pl.col(name).cast(pl.String).alias("value"))
-        .drop_nulls()
-        .group_by("value")
-        .len()
-        .sort(["len", "value"], descending=[True, False])
-        .head(MAX_CATEGORIES)["value"]
-        .to_list()
-        for name in names
-    }
+def merge_blocks(table: pl.DataFrame) -> pl.DataFrame:
+    """Add up the counts of each block."""
+    return table.group_by("__block__").agg(pl.all().sum()).sort("__block__")
 
 
 def block_sketches(
     counts: pl.DataFrame,
-    sample: pl.DataFrame,
+    numbers: pl.DataFrame,
+    texts: pl.DataFrame,
     features: Mapping[str, pl.DataType],
+    *,
     label_means: Mapping[BlockKey, float],
     place_of: Callable[[BlockKey], Place],
 ) -> tuple[BlockSketch, ...]:
-    """One sketch per block that has rows."""
-    categories = top_categories(
-        sample, [name for name, dtype in features.items() if is_text(dtype)]
-    )
-    blocks = {key[0]: part for key, part in sample.partition_by("__block__", as_dict=True).items()}
+    """One sketch per block that has rows.
+
+    Args:
+        counts: Of `count_blocks`.
+        numbers: Of `count_numbers`.
+        texts: Of `count_texts`.
+        features: Features and their types.
+        label_means: Mean label by block, where there is one.
+        place_of: The place of a block.
+    """
+    quantiles, categories = _quantiles(numbers), _categories(texts, counts)
+    numeric_names = [name for name, dtype in features.items() if dtype.is_numeric()]
+    text_names = [name for name, dtype in features.items() if is_text(dtype)]
     sketches = []
     for row in counts.iter_rows(named=True):
         key: BlockKey = row["__block__"]
-        rows, place = blocks[key], place_of(key)
+        place = place_of(key)
+        numeric = {
+            name: NumericSketch(quantiles=quantiles.get((name, key), ()), nulls=row[name])
+            for name in numeric_names
+        }
+        categorical = {
+            name: CategoricalSketch(counts=categories.get((name, key), {}), nulls=row[name])
+            for name in text_names
+        }
         sketches.append(
             BlockSketch(
                 start=place.start,
@@ -140,40 +82,42 @@ def block_sketches(
                 files=place.files,
                 rows=row["__rows__"],
                 label_mean=label_means.get(key),
-                numeric={
-                    name: NumericSketch(quantiles=_quantiles(rows, name, dtype), nulls=row[name])
-                    for name, dtype in features.items()
-                    if dtype.is_numeric()
-                },
-                categorical={
-                    name: CategoricalSketch(
-                        counts=_category_counts(rows[name], known, row["__rows__"] - row[name]),
-                        nulls=row[name],
-                    )
-                    for name, known in categories.items()
-                },
+                numeric=numeric,
+                categorical=categorical,
             )
         )
     return tuple(sketches)
 
 
-def _quantiles(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> tuple[float, ...]:
-    values = rows.select(finite(name, dtype).cast(pl.Float64)).to_series().drop_nulls().drop_nans()
-    if values.is_empty():
-        return ()
-    levels = [index / (NUM_QUANTILES - 1) for index in range(NUM_QUANTILES)]
+def _quantiles(numbers: pl.DataFrame) -> dict[tuple[str, BlockKey], tuple[float, ...]]:
+    """Quantiles by column and block."""
+    found = quantiles_of(numbers, _LEVELS)
     # Seven digits are what training reads (float32), in half of the space.
-    return tuple(float(f"{value:.7g}") for value in np.quantile(values.to_numpy(), levels))
+    shown = pl.Series(found.ravel()).round_sig_figs(7).to_numpy().reshape(found.shape).tolist()
+    keys = numbers.select("column", "block").unique(maintain_order=True).iter_rows()
+    return {key: tuple(row) for key, row in zip(keys, shown, strict=True)}
 
 
-def _category_counts(values: pl.Series, known: Sequence[str], total: int) -> dict[str, int]:
-    """Rows per category, scaled from the sample to the block."""
-    present = values.drop_nulls().cast(pl.String)
-    if present.is_empty():
-        return {}
-    named = pl.when(pl.col("value").is_in(known)).then("value").otherwise(pl.lit(OTHER))
-    table = (
-        present.alias("value").to_frame().select(value=named).group_by("value").len().sort("value")
+def _categories(
+    texts: pl.DataFrame, counts: pl.DataFrame
+) -> dict[tuple[str, BlockKey], dict[str, int]]:
+    """Rows of each category, scaled from the sample to the block, by column and block."""
+    weight = pl.col("rows") * pl.lit(2).pow(pl.col("cut"))
+    ranked = (
+        texts.group_by("column", "value")
+        .agg(weight.sum())
+        .sort("column", "rows", "value", descending=[False, True, False])
     )
-    scale = total / present.len()
-    return {value: round(count * scale) for value, count in table.iter_rows()}
+    named = ranked.filter(pl.int_range(pl.len()).over("column") < MAX_CATEGORIES)
+    shown = texts.join(
+        named.select("column", "value", name="value"), on=["column", "value"], how="left"
+    ).with_columns(pl.col("name").fill_null(OTHER))
+    table = shown.group_by("column", "block", "name").agg(pl.col("rows").sum()).sort("name")
+    sampled = pl.col("rows").sum().over("column", "block").alias("sampled")
+    blocks = {row["__block__"]: row for row in counts.iter_rows(named=True)}
+    found: dict[tuple[str, BlockKey], dict[str, int]] = {}
+    for column, block, name, rows, total in table.with_columns(sampled).iter_rows():
+        if block in blocks:
+            present = blocks[block]["__rows__"] - blocks[block][column]
+            found.setdefault((column, block), {})[name] = round(rows * present / total)
+    return found

@@ -4,7 +4,11 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+import polars as pl
+
+from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import hand_on, write_atomically
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
@@ -33,8 +37,10 @@ def validate_data_step(
     section = ValidateDataConfig.from_json(contract).expectations
     taken = Snapshot.read(Path(snapshot))
     dataset = Dataset(taken)
-    team = TeamSuite.prepare(section, dataset.scan().collect_schema(), taken.rows)
-    facts = gather_facts(dataset, section, datetime.now(UTC))
+    schema = dataset.scan().collect_schema() if section.suite else pl.Schema()
+    team = TeamSuite.prepare(section, schema, taken.rows)
+    store = open_store(Environment.read().store_uri)
+    facts = gather_facts(taken, section, datetime.now(UTC), store)
     claims = all_claims(taken, section, facts)
     expectations, suite = judge(facts.values, claims)
     raw = raw_suite_text(claims, team.documents, taken, section)

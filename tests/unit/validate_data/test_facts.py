@@ -1,5 +1,6 @@
 """Facts are the same however the rows are cut, and as exact as they claim."""
 
+import itertools
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -7,47 +8,69 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.data.dataset import Dataset
-from perennial.validate_data import duplicates, facts, sketches
+from perennial.clients.object_store import open_store
+from perennial.validate_data import (
+    distributions,
+    duplicates,
+    facts,
+    labels,
+    partition_facts,
+    sample,
+    sketches,
+)
 from perennial.validate_data.config import ExpectationsSection
-from perennial.validate_data.duplicates import KeySample
+from perennial.validate_data.duplicates import count_keys, merge_keys, repeats_of
 from perennial.validate_data.facts import gather_facts
 from perennial.validate_data.leakage import leakage_aucs
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-def gathered(snapshot, **options):
-    return gather_facts(Dataset(snapshot), ExpectationsSection(**options), NOW)
+@pytest.fixture
+def gathered(tmp_path):
+    """Measures a snapshot from the start, with a store of its own for every call."""
+    stores = itertools.count()
+
+    def gather(snapshot, **options):
+        store = open_store(str(tmp_path / f"store{next(stores)}"))
+        return gather_facts(snapshot, ExpectationsSection(**options), NOW, store)
+
+    return gather
+
+
+@pytest.fixture
+def few_kept(monkeypatch):
+    """Every sample and every distribution keeps a part of what three months hold."""
+    monkeypatch.setattr(distributions, "MAX_BINS", 64)
+    monkeypatch.setattr(distributions, "MAX_TEXT_COUNTS", 100)
+    monkeypatch.setattr(duplicates, "MAX_ENTRIES", 500)
+    monkeypatch.setattr(duplicates, "MIN_KEYS", 50)
+    monkeypatch.setattr(labels, "MAX_VALUES", 50)
+    monkeypatch.setattr(sample, "SAMPLE_ROWS", 700)
+    monkeypatch.setattr(sample, "STRATUM_ROWS", 100)
 
 
 class TestStreaming:
-    def test_partitions_and_batches_do_not_matter(self, snapshot_of, healthy, monkeypatch):
+    def test_partitions_and_batches_do_not_matter(
+        self, gathered, snapshot_of, healthy, monkeypatch
+    ):
         whole = gathered(snapshot_of(healthy))
         parts = [healthy.slice(start, 100) for start in range(0, healthy.height, 100)]
-        for batch_rows, compact_rows in ((100_000, 1_000_000), (37, 250)):
-            monkeypatch.setattr(facts, "BATCH_ROWS", batch_rows)
-            monkeypatch.setattr(duplicates, "_COMPACT_ROWS", compact_rows)
-            monkeypatch.setattr(sketches, "_COMPACT_ROWS", compact_rows)
+        for batch_rows in (100_000, 37):
+            monkeypatch.setattr(partition_facts, "BATCH_ROWS", batch_rows)
             cut = gathered(snapshot_of(*parts))
-            assert cut.values == pytest.approx(whole.values)
+            assert cut.values == whole.values
             assert cut.blocks == whole.blocks
 
     def test_the_order_of_rows_does_not_matter_even_for_samples(
-        self, snapshot_of, healthy, monkeypatch
+        self, gathered, snapshot_of, healthy, few_kept
     ):
-        monkeypatch.setattr(sketches, "MAX_BLOCK_ROWS", 50)
-        monkeypatch.setattr(sketches, "MIN_BLOCK_ROWS", 50)
         whole = gathered(snapshot_of(healthy))
         mixed = gathered(snapshot_of(healthy.sample(fraction=1.0, shuffle=True, seed=3)))
-        assert mixed.values == pytest.approx(whole.values)
-        for one, other in zip(mixed.blocks, whole.blocks, strict=True):
-            assert one.model_copy(update={"label_mean": 0}) == other.model_copy(
-                update={"label_mean": 0}
-            )
-            assert one.label_mean == pytest.approx(other.label_mean)
+        assert mixed.values == whole.values
+        assert mixed.blocks == whole.blocks
 
-    def test_categories_are_compared_by_text_not_by_code(self, snapshot_of, healthy):
+    def test_categories_are_compared_by_text_not_by_code(self, gathered, snapshot_of, healthy):
         texts = [healthy.head(1_500), healthy.tail(1_500)]
         coded = [part.with_columns(pl.col("city", "id").cast(pl.Categorical)) for part in texts]
         assert gathered(snapshot_of(*coded)).values == pytest.approx(
@@ -56,7 +79,9 @@ class TestStreaming:
 
 
 class TestBlocks:
-    def test_without_a_time_column_every_file_is_a_block(self, snapshot_of, healthy, monkeypatch):
+    def test_without_a_time_column_every_file_is_a_block(
+        self, gathered, snapshot_of, healthy, monkeypatch
+    ):
         parts = [healthy.slice(start, 1_000) for start in (0, 1_000, 2_000)]
         timeless = snapshot_of(*parts, time=None, available_at={}, meta=("at", "weather_at"))
         blocks = gathered(timeless).blocks
@@ -82,7 +107,7 @@ class TestBlocks:
         )
         assert [b.title for b in gathered(numbered).blocks] == ["file 9.parquet", "file 10.parquet"]
 
-    def test_counts_are_exact_and_blocks_lie_on_the_grid(self, snapshot_of, healthy):
+    def test_counts_are_exact_and_blocks_lie_on_the_grid(self, gathered, snapshot_of, healthy):
         blocks = gathered(snapshot_of(healthy)).blocks
         assert sum(block.rows for block in blocks) == healthy.height
         assert all((block.start.date() - date(1970, 1, 1)).days % 7 == 0 for block in blocks)
@@ -96,20 +121,19 @@ class TestBlocks:
         expected = np.quantile(rows["amount"], levels)
         assert third.numeric["amount"].quantiles == pytest.approx(expected, rel=1e-6)
 
-    def test_a_sample_keeps_the_scale_of_the_block(self, snapshot_of, healthy, monkeypatch):
+    def test_a_sample_keeps_the_scale_of_the_block(self, gathered, snapshot_of, healthy, request):
         exact = gathered(snapshot_of(healthy)).blocks
-        monkeypatch.setattr(sketches, "MAX_BLOCK_ROWS", 100)
-        monkeypatch.setattr(sketches, "MIN_BLOCK_ROWS", 100)
+        request.getfixturevalue("few_kept")
         for sampled, whole in zip(gathered(snapshot_of(healthy)).blocks, exact, strict=True):
             total = sum(sampled.categorical["city"].counts.values())
             assert total == pytest.approx(whole.rows, abs=2)
             assert sampled.rows == whole.rows
             assert sampled.numeric["weather"].nulls == whole.numeric["weather"].nulls
             assert sampled.numeric["amount"].quantiles[64] == pytest.approx(
-                whole.numeric["amount"].quantiles[64], abs=5
-            )  # five standard errors of the median of 100
+                whole.numeric["amount"].quantiles[64], abs=0.5
+            )  # half the width of a bin
 
-    def test_rare_categories_share_one_name(self, snapshot_of, healthy):
+    def test_rare_categories_share_one_name(self, gathered, snapshot_of, healthy):
         many = healthy.with_columns(
             city=pl.when(pl.col("visits") > 9).then("city").otherwise("user")
         )
@@ -130,17 +154,17 @@ class TestBlocks:
         ],
         ids=["boolean", "two texts", "number", "three texts", "missing"],
     )
-    def test_label_mean(self, snapshot_of, healthy, label, mean):
+    def test_label_mean(self, gathered, snapshot_of, healthy, label, mean):
         for block in gathered(snapshot_of(healthy.with_columns(label=label))).blocks:
             rows = healthy.filter(pl.col("at").is_between(block.start, block.end, closed="left"))
             assert block.label_mean == (pytest.approx(rows[mean].mean()) if mean else None)
 
-    def test_an_all_missing_feature_has_no_quantiles(self, snapshot_of, healthy):
+    def test_an_all_missing_feature_has_no_quantiles(self, gathered, snapshot_of, healthy):
         blocks = gathered(snapshot_of(healthy.with_columns(amount=float("nan")))).blocks
         assert blocks[0].numeric["amount"].quantiles == ()
         assert blocks[0].numeric["amount"].nulls == blocks[0].rows
 
-    def test_unlabelled_rows_are_in_the_sketches(self, snapshot_of, healthy):
+    def test_unlabelled_rows_are_in_the_sketches(self, gathered, snapshot_of, healthy):
         late = healthy.with_columns(
             label=pl.when(pl.col("at") < datetime(2024, 3, 1)).then("label")
         )
@@ -150,39 +174,42 @@ class TestBlocks:
 
 
 def keys(values, split="train", labels=None) -> pl.DataFrame:
-    frame = pl.DataFrame({"key": pl.Series(values).hash(), "split": [split] * len(values)})
-    return frame if labels is None else frame.with_columns(label=pl.Series(labels).hash())
+    split = pl.Series([split] * len(values), dtype=duplicates.SPLITS)
+    frame = pl.DataFrame({"key": pl.Series(values).hash(), "split": split})
+    frame = frame if labels is None else frame.with_columns(label=pl.Series(labels).hash())
+    return count_keys(frame)
 
 
-class TestKeySample:
+def repeats(*tables: pl.DataFrame) -> duplicates.Repeats:
+    return repeats_of(merge_keys(pl.concat(tables)))
+
+
+class TestKeys:
     def test_counts_repeats_within_and_across_splits(self):
-        sample = KeySample()
-        sample.add(keys([1, 1, 2, 3]))
-        sample.add(keys([3, 4], "test"))
-        found = sample.repeats()
+        found = repeats(keys([1, 1, 2, 3]), keys([3, 4], "test"))
         assert found.duplicate_share == pytest.approx(2 / 6)
         assert found.overlap_share == pytest.approx(1 / 2)
         assert found.chance_share == pytest.approx(2 / 4)
 
     def test_tells_contradictions_from_copies(self):
-        sample = KeySample()
-        sample.add(keys([1, 1, 2, 2, 3], labels=["a", "b", "a", "a", "c"]))
-        assert sample.repeats().conflict_share == pytest.approx(2 / 5)
+        found = repeats(keys([1, 1, 2, 2, 3], labels=["a", "b", "a", "a", "c"]))
+        assert found.conflict_share == pytest.approx(2 / 5)
 
     def test_is_empty_without_rows(self):
-        assert KeySample().repeats().duplicate_share == 0
+        assert repeats(keys([])).duplicate_share == 0
 
     @pytest.mark.parametrize("share", [0.0, 0.03, 0.5])
-    def test_shares_stay_right_when_keys_are_dropped(self, share):
-        rows, sample = 200_000, KeySample(max_keys=20_000)
+    def test_shares_stay_right_when_keys_are_dropped(self, share, monkeypatch):
+        monkeypatch.setattr(duplicates, "MAX_ENTRIES", 20_000)
+        rows, parts = 200_000, []
         copies = int(rows * share)
         for start in range(0, rows, 50_000):
-            sample.add(keys(range(start, start + 50_000)))
-        sample.add(keys(range(copies), "test"))
-        sample.add(keys(range(rows, rows + rows - copies), "test"))
-        found = sample.repeats()
+            parts.append(keys(range(start, start + 50_000)))
+        parts.append(keys(range(copies), "test"))
+        parts.append(keys(range(rows, rows + rows - copies), "test"))
+        found = repeats(*parts)
         assert found.overlap_share == pytest.approx(share, abs=0.025)  # five standard errors
-        assert sample._counts.height <= 20_000
+        assert merge_keys(pl.concat(parts)).height <= 20_000
 
 
 class TestLeakage:

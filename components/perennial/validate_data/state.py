@@ -1,0 +1,117 @@
+"""Facts state: everything that is measured of some rows, as tables that merge.
+
+Merging is associative and commutative: rows give the same state in any order, grouping or
+partitioning. Sums are of whole numbers, and samples are chosen by hashes.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from perennial.validate_data.columns import merge_columns
+from perennial.validate_data.distributions import merge_numbers, merge_texts
+from perennial.validate_data.duplicates import merge_keys
+from perennial.validate_data.labels import merge_few_labels, merge_label_sums, merge_labels
+from perennial.validate_data.sample import smallest_keys
+from perennial.validate_data.sketches import merge_blocks
+
+_HEADER = "state.json"
+# As in every ZIP archive that must not depend on the time at which it was written.
+_WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
+
+
+def _merge_days(table: pl.DataFrame) -> pl.DataFrame:
+    return table.group_by("day").agg(pl.col("rows").sum()).sort("day")
+
+
+# By name, or by its beginning: keys have a table for every kind, such as `keys:row`.
+_MERGE: Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "columns": merge_columns,
+    "days": _merge_days,
+    "blocks": merge_blocks,
+    "numbers": merge_numbers,
+    "texts": merge_texts,
+    "keys": merge_keys,
+    "labels": merge_labels,
+    "label_sums": merge_label_sums,
+    "few_labels": merge_few_labels,
+    "sample": smallest_keys,
+}
+_BLOCK_COLUMNS = {
+    "blocks": "__block__",  # beside features, which may have any other name
+    **dict.fromkeys(("numbers", "texts", "label_sums", "few_labels"), "block"),
+}
+
+
+@dataclass(frozen=True)
+class FactsState:
+    """Tables by name; each module of this folder describes its own."""
+
+    tables: Mapping[str, pl.DataFrame]
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        return self.tables[name]
+
+    def with_block(self, path: str) -> "FactsState":
+        """Return a copy whose only block, of a partition without a time column, has a name."""
+        named = {
+            name: self[name].with_columns(pl.lit(path).alias(column))
+            for name, column in _BLOCK_COLUMNS.items()
+        }
+        return FactsState({**self.tables, **named})
+
+    def without_blocks(self) -> "FactsState":
+        """Return a copy whose block is not described; its texts tell which are frequent."""
+        described = [name for name in _BLOCK_COLUMNS if name != "texts"]
+        return FactsState({**self.tables, **{name: self[name].clear() for name in described}})
+
+    def to_bytes(self, title: Mapping[str, str]) -> bytes:
+        """Return a ZIP archive of Arrow files, equal for equal states and titles."""
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            header = json.dumps({**title, "tables": [*self.tables]})
+            archive.writestr(zipfile.ZipInfo(_HEADER, _WRITTEN_AT), header)
+            for name, table in self.tables.items():
+                content = io.BytesIO()
+                table.rechunk().write_ipc(content, compression="zstd")
+                archive.writestr(zipfile.ZipInfo(name, _WRITTEN_AT), content.getvalue())
+        return stream.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, title: Mapping[str, str]) -> "FactsState":
+        """Read an archive.
+
+        Raises:
+            ValueError: it is damaged, or has another title.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:  # checks every member's CRC
+                found = json.loads(archive.read(_HEADER))
+                if {name: found.get(name) for name in title} != title:
+                    raise ValueError(f"it is of {found}")
+                names = [name for name in archive.namelist() if name != _HEADER]
+                if found["tables"] != names:
+                    raise ValueError("it lacks a table")
+                return cls({name: pl.read_ipc(archive.read(name)) for name in names})
+        except (
+            zipfile.BadZipFile,
+            KeyError,
+            EOFError,
+            OSError,
+            pl.exceptions.PolarsError,
+        ) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def merge(states: Sequence[FactsState]) -> FactsState:
+    """Return the state of all rows of several states."""
+    return FactsState(
+        {
+            name: _MERGE[name.partition(":")[0]](pl.concat([each[name] for each in states]))
+            for name in states[0].tables
+        }
+    )
