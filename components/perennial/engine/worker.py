@@ -172,6 +172,7 @@ def assemble(
     metric = name, direction_of(task, name, "training.metric")
     checkpointer = Checkpointer(job, metric, world, section, averaged)
     progress = checkpointer.restore(model, optimizer)
+    loader = build_loader(task, data, section, world)
     telemetry = Telemetry(
         section,
         world,
@@ -184,7 +185,7 @@ def assemble(
         section=section,
         world=world,
         task=task,
-        loader=build_loader(task, data, section, world),
+        loader=loader,
         model=model,
         optimizer=optimizer,
         averaged=averaged,
@@ -195,7 +196,7 @@ def assemble(
         telemetry=telemetry,
         instruments=Instruments(
             Watchdog(section.watchdog, job, world),
-            Profiler(section.profile, job.logs, world.rank, telemetry),
+            Profiler(section.profile, job.logs, world.rank, telemetry, loader.encoding),
             StragglerProbe(section.stragglers, world, progress.collective_waits),
         ),
         errors=job.errors,

@@ -4,6 +4,7 @@ A batch is a function of its position in the stream of data and of the rank, so 
 state to save: any position can be loaded at any time.
 """
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,25 @@ class RankBatch:
     micro_batches: list[Batch]
     rows: Indices
     weight: float
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What streamed rows cost a process, measured.
+
+    Attributes:
+        seconds_per_row: To read and encode a row, in one process.
+        rows_per_step: Rows of this process in an update.
+        workers: Processes that encode beside this one.
+    """
+
+    seconds_per_row: float
+    rows_per_step: int
+    workers: int
+
+    def workers_for(self, step_seconds: float) -> int:
+        """Return how many processes encode the rows of a step while the step before computes."""
+        return math.ceil(self.seconds_per_row * self.rows_per_step / step_seconds)
 
 
 class Loader:
@@ -88,6 +108,10 @@ class Loader:
             generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
         micro_batches = [self._micro_batch(start, rows[part], generator) for part in self._slices]
         return RankBatch(micro_batches, rows, self._weigh(start, rows))
+
+    def encoding(self) -> Encoding | None:
+        """Return what encoding has cost so far; None where rows are resident."""
+        return None
 
     def close(self) -> None:
         """Stop the threads."""

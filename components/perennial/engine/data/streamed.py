@@ -19,7 +19,7 @@ from perennial.engine.data.batching import BatchPlan, Indices
 from perennial.engine.data.block_workers import BlockWorkers, ComingBlock
 from perennial.engine.data.blocks import Block, BlockEncoder
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit
-from perennial.engine.data.loader import Loader, RankBatch
+from perennial.engine.data.loader import Encoding, Loader, RankBatch
 from perennial.engine.data.stream_order import StreamOrder
 from perennial.engine.task import WEIGHT, Batch, Task
 
@@ -46,7 +46,7 @@ class StreamedSplit(EncodedRows):
         self.blocks = blocks
         self.block_rows = np.array([block.rows for block in blocks], dtype=np.int64)
         self.rows = int(self.block_rows.sum())
-        self.encode_seconds, self.encoded_rows = 0.0, 0
+        self.encode_seconds, self.encoded_rows = 0.0, 0  # measured, of all processes
         self._base = np.cumsum(self.block_rows) - self.block_rows
         self._encoder = encoder
         self._workers = workers
@@ -60,11 +60,6 @@ class StreamedSplit(EncodedRows):
     def has_weights(self) -> bool:
         """Whether examples have weights of their own; known once some were gathered."""
         return WEIGHT in self._form
-
-    @property
-    def seconds_per_row(self) -> float:
-        """Return the time that one process takes to read and encode a row; 0 before the first."""
-        return self.encode_seconds / max(self.encoded_rows, 1)
 
     @property
     def num_workers(self) -> int:
@@ -260,6 +255,13 @@ class StreamedLoader(Loader):
         start = position * self.plan.global_size + self._share.start
         self._streamed.expect(partial(self._stream.blocks_after, start, len(found.rows)))
         return found
+
+    @override
+    def encoding(self) -> Encoding | None:
+        data, rows = self._streamed, self._share.stop - self._share.start
+        if not data.encoded_rows:
+            return None
+        return Encoding(data.encode_seconds / data.encoded_rows, rows, data.num_workers)
 
     def close(self) -> None:
         """Stop the threads and processes."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perennial.contracts.training import Bottleneck, Limit
+from perennial.engine.data.loader import Encoding
 
 # Waiting for more than this share of a step is worth tuning: below, timer noise of a busy machine
 # is as large (measured on the reference tasks: 0.2 to 4 %).
@@ -56,6 +57,7 @@ class Trace:
         busy: Seconds in which the device computed; None on a CPU, where computing and dispatching
             share the core.
         dispatch: Seconds that dispatching one empty operation takes, on a CPU.
+        encoding: Cost of streamed rows; None where rows are resident or none was encoded.
     """
 
     steps: int
@@ -64,6 +66,7 @@ class Trace:
     operations: Sequence[Operation]
     busy: float | None
     dispatch: float
+    encoding: Encoding | None = None
 
 
 def find_bottleneck(trace: Trace) -> Bottleneck:
@@ -87,7 +90,7 @@ def find_bottleneck(trace: Trace) -> Bottleneck:
     largest = sorted(trace.operations, key=lambda operation: -operation.seconds)[:10]
     return Bottleneck(
         verdict=verdict,
-        remedy=REMEDIES[verdict],
+        remedy=_input_remedy(trace) if verdict == "input-bound" else REMEDIES[verdict],
         steps=trace.steps,
         seconds_per_step=trace.seconds / trace.steps,
         data_wait_share=waits,
@@ -96,4 +99,21 @@ def find_bottleneck(trace: Trace) -> Bottleneck:
         operations={
             operation.name: operation.seconds / max(in_operations, 1e-12) for operation in largest
         },
+    )
+
+
+def _input_remedy(trace: Trace) -> str:
+    """Return what shortens the wait for batches: processes that encode, where rows are streamed."""
+    encoding, generic = trace.encoding, REMEDIES["input-bound"]
+    if encoding is None:
+        return generic
+    computes = max(trace.seconds - trace.data_wait, 1e-9) / trace.steps
+    needed = encoding.workers_for(computes)
+    if needed <= encoding.workers:
+        return generic
+    milliseconds = encoding.seconds_per_row * encoding.rows_per_step * 1e3
+    return (
+        f"set training.loading.encode_workers = {needed} (now {encoding.workers}): one process "
+        f"takes {milliseconds:,.1f} ms to read and encode the rows of a step, which computes for "
+        f"{computes * 1e3:,.1f} ms"
     )

@@ -1,6 +1,7 @@
 """Profiler: traces a few updates of each rank; the first rank reports the bottleneck."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from perennial.contracts.training import Bottleneck
 from perennial.engine.config.training import Profile
+from perennial.engine.data.loader import Encoding
 from perennial.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
 
 # Parts of the names of operations (CPU) and kernels (GPU) whose work grows faster than their data.
@@ -34,12 +36,21 @@ class Profiler:
         folder: Where the trace is written, for chrome://tracing or Perfetto.
         rank: Of this process.
         clock: How long batches were waited for.
+        encoding: Returns what streamed rows have cost so far; None where none was encoded.
     """
 
-    def __init__(self, settings: Profile | None, folder: Path, rank: int, clock: DataClock) -> None:
+    def __init__(
+        self,
+        settings: Profile | None,
+        folder: Path,
+        rank: int,
+        clock: DataClock,
+        encoding: Callable[[], Encoding | None] = lambda: None,
+    ) -> None:
         self._settings = settings
         self._file = folder / f"trace-rank-{rank}.json.gz"
         self._clock = clock
+        self._encoding = encoding
         self._profile: profile | None = None
         self._begun = (0, 0.0, 0.0)
         self.bottleneck: Bottleneck | None = None
@@ -81,6 +92,7 @@ class Profiler:
             operations=operations,
             busy=busy,
             dispatch=_dispatch_seconds(),
+            encoding=self._encoding(),
         )
         self.bottleneck = find_bottleneck(trace).model_copy(update={"trace": str(self._file)})
 

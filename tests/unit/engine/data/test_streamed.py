@@ -147,6 +147,15 @@ def test_a_damaged_block_of_the_cache_is_encoded_again(snapshot, tmp_path, damag
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_what_encoding_costs_is_measured(snapshot, tmp_path):
+    loader = Streaming(snapshot, tmp_path).loader(0, 2)
+    assert loader.encoding() is None
+    loader.batch(0)
+    cost = loader.encoding()
+    assert (cost.rows_per_step, cost.workers) == (SIZE / 2, 0)
+    assert 0.0 < cost.seconds_per_row < 1.0
+
+
 def test_weights_are_added_up_over_the_ranks(snapshot, tmp_path, monkeypatch):
     encode = TinyTask.encode
     monkeypatch.setattr(

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from perennial.engine.config.training import Profile
+from perennial.engine.data.loader import Encoding
 from perennial.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
 from perennial.engine.profiling.profiler import Profiler
 
@@ -32,6 +33,21 @@ def test_the_verdict_follows_from_the_shares(change, verdict):
     found = find_bottleneck(replace(BUSY, **change))
     assert found.verdict == verdict
     assert found.remedy
+
+
+@pytest.mark.parametrize(
+    ("encoding", "remedy"),
+    [
+        (None, "prefetch_batches"),
+        # 1,000 rows of 0.25 ms are 250 ms; a step computes for 70 ms.
+        (Encoding(25e-5, 1_000, workers=1), "encode_workers = 4 (now 1)"),
+        (Encoding(25e-5, 1_000, workers=0), "encode_workers = 4 (now 0)"),
+        (Encoding(25e-5, 1_000, workers=4), "prefetch_batches"),
+    ],
+)
+def test_where_encoding_is_slow_the_verdict_names_the_processes_that_keep_up(encoding, remedy):
+    found = find_bottleneck(replace(BUSY, data_wait=0.3, encoding=encoding))
+    assert remedy in found.remedy
 
 
 class Clock:
