@@ -47,13 +47,12 @@ from perennial.clients.object_store import LocalObjectStore, open_store, sha256_
 from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.dataset import Dataset, selected_split
-from perennial.data.row_groups import RowGroupReader, index_partitions, select_groups
+from perennial.data.row_groups import index_partitions, select_groups
 from perennial.data.splits import with_split_rows
 from perennial.engine.config.training import Loading
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
-from perennial.engine.data.block_cache import BlockCache
 from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
-from perennial.engine.data.blocks import BlockEncoder, join_groups
+from perennial.engine.data.blocks import join_groups
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.data.loader import Loader
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
@@ -183,11 +182,8 @@ class Subject:
         indexes = index_partitions(self.snapshot, open_store(str(self.folder / "store")))
         blocks = join_groups(select_groups(self.snapshot, indexes, Split.TRAIN))
         cache = folder, 64 * GIB
-        reader = RowGroupReader(self.snapshot)
-        encoder = BlockEncoder(self.task, reader, Split.TRAIN, BlockCache(*cache), "one")
-        recipe = EncoderRecipe(
-            self.folder / "snapshot", MODEL, self.state, Split.TRAIN, cache, "one"
-        )
+        recipe = EncoderRecipe(self.snapshot, MODEL, self.state, Split.TRAIN, cache, "one")
+        encoder = recipe.build(self.task)
         pool = BlockWorkers(recipe, workers) if workers else None
         loading = Loading(shuffle_rows=WINDOW).on("cpu")
         data, plan = StreamedSplit(blocks, encoder, pool), BatchPlan(BATCH, BATCH, 1)

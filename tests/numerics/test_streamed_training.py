@@ -5,6 +5,7 @@ import pytest
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.checkpoints.folder import committed
+from perennial.engine.data.encoding_ahead import encode_ahead
 from perennial.engine.data.preparation import LoadingPlan
 from tiny_training import (
     TinyOptions,
@@ -95,3 +96,20 @@ def test_fit_sees_evenly_spaced_row_groups_within_a_bound(parts):
     assert f"of {total} rows, in 5 of" in (job.logs / "rank-0.log").read_text()
     whole = finished(streamed(parts, strategy="single", loading={"fit_rows": None}))
     assert result.task_state != whole.task_state
+
+
+def test_what_was_encoded_ahead_serves_every_training_of_the_same_task(parts, tmp_path):
+    """Another seed finds all blocks; the weights are those of a training that encodes itself."""
+    loading = {"encode_ahead": True}
+    first, second = (
+        streamed(parts, strategy="single", seed=seed, loading=loading).model_copy(
+            update={"common": str(tmp_path), "contract": {"code": "one"}}
+        )
+        for seed in (1, 2)
+    )
+    assert encode_ahead(first) > 0
+    assert encode_ahead(second) == 0
+    read = finished(second)
+    plain = streamed(parts, strategy="single", seed=2)
+    plain = plain.model_copy(update={"common": second.common, "contract": second.contract})
+    assert largest_difference(weights(read), weights(finished(plain))) == 0.0

@@ -43,6 +43,7 @@ IMPORTED = {
     "report_picture": "needs a promoted champion",
     "selection_memory": "needs tables of 800,000 rows, as it measures what a row takes",
     "skeleton_cost": "needs the data of the three examples",
+    "streaming_curves": "27 trainings of the three examples",
     "study_decisions": "simulates thousands; a small version is tests/unit/studies/test_decisions.py",
     "study_overhead": "trains a dozen trials, and four by hand",
     "study_questions": "whole studies of flights and digits",

@@ -41,6 +41,11 @@ def train_model_step(*, contract: str, snapshot: str, training: str, report: str
             )
             remove_encoded_data(job)
         else:
+            if settings.training.loading.encode_ahead:
+                # Here, because most runs need not wait seconds for PyTorch.
+                from perennial.engine.data.encoding_ahead import encode_ahead  # noqa: PLC0415
+
+                encode_ahead(job)
             launcher = open_launcher(settings.resources, environment)
             with live_curves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
                 run_to_end(job, launcher, settings.resources.max_restarts)

@@ -67,6 +67,10 @@ class Loading(Section):
     encode_workers: Layout[Annotated[int, Field(ge=0, le=64)]] = 1
     """When streaming: processes, beside each training process, that read and encode ahead; 0
     encodes in the training. Raise it while the data wait is high; the profile names a number."""
+    encode_ahead: Layout[Advanced[bool]] = False
+    """When streaming: encode all blocks into the store before the training starts, through the
+    processes of the step's machine or Dask; training processes then only read tensors. Blocks that
+    are there are not encoded again. Turn it on when GPUs wait for rows."""
     cache_gib: Layout[Advanced[Annotated[float, Field(gt=0)]]] = 16.0
     """When streaming: most GiB of encoded rows kept on a machine's disk, the latest used. Raise it
     where the split nearly fits, so that later epochs encode nothing."""
@@ -100,11 +104,17 @@ class Loading(Section):
 
     @model_validator(mode="after")
     def _is_used(self) -> Self:
-        unused = self.changed("shuffle_rows", "encode_workers", "cache_gib", "fit_rows")
+        names = ("shuffle_rows", "encode_workers", "encode_ahead", "cache_gib", "fit_rows")
+        unused = self.changed(*names)
         if self.mode == "resident" and unused:
             raise ValueError(
                 f'{unused[0]} = {getattr(self, unused[0])} has no effect with mode = "resident": '
                 "remove one of them"
+            )
+        if self.encode_ahead and self.mode == "auto":
+            raise ValueError(
+                'encode_ahead = true needs mode = "streaming": only the training decides under '
+                '"auto" whether rows are streamed'
             )
         if self.workers > 1 and self.prefetch_batches == 0:
             raise ValueError(

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -38,14 +39,14 @@ class BlockCache:
 
     def has(self, key: str) -> bool:
         """Whether a block is there."""
-        return self._path(key).exists()
+        return self.path(key).exists()
 
     def load(self, key: str, *, is_new: bool) -> Batch | None:
         """Map a block; None if it is not there.
 
         One that lay there before is verified, and deleted if it is damaged.
         """
-        path = self._path(key)
+        path = self.path(key)
         try:
             tensors: Batch = load_file(path) if is_new else load_block(path)
             os.utime(path)
@@ -59,13 +60,18 @@ class BlockCache:
 
     def store(self, key: str, tensors: Batch) -> None:
         """Write a block, then delete others until all are within the limit."""
+        self.add(key, lambda partial: save_block(partial, tensors))
+
+    def add(self, key: str, write: Callable[[Path], None]) -> None:
+        """Let `write` make the file of a block, which appears whole or not at all."""
+        target = self.path(key)
         partial = self.folder / f".{key}.{os.getpid()}.{threading.get_ident()}"
         try:
-            save_block(partial, tensors)
-            partial.replace(self._path(key))
+            write(partial)
+            partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
-        self._evict(self._path(key).name)
+        self._evict(target.name)
 
     def _evict(self, newest: str) -> None:
         found = []
@@ -82,7 +88,8 @@ class BlockCache:
                 (self.folder / name).unlink(missing_ok=True)
                 total -= size
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
+        """Return the file of a block, whether it is there or not."""
         return self.folder / f"{key}.safetensors"
 
 

@@ -25,7 +25,8 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.data.row_groups import RowGroupReader
 from perennial.engine.data.block_cache import BlockCache
 from perennial.engine.data.blocks import Block, BlockEncoder
-from perennial.engine.task import load_task
+from perennial.engine.data.shards import ShardStore
+from perennial.engine.task import Task, load_task
 
 MAX_RESTARTS = 3
 """Ended worker processes before an error: one may be the victim of a neighbour's memory, four in a
@@ -37,28 +38,32 @@ class EncoderRecipe:
     """What a worker process builds its encoder from.
 
     Attributes:
-        snapshot: Folder of the snapshot.
+        snapshot: Whose rows.
         model: Task and options.
         state: Fitted.
-        split: Whose rows.
+        split: Which of them.
         cache: Folder of the encoded blocks, and its limit in bytes.
         identity: Digest of task, code and fitted state.
+        shards: Address of the store with blocks that were encoded ahead; empty for none.
     """
 
-    snapshot: Path
+    snapshot: Snapshot
     model: ModelSection
     state: Mapping[str, JsonValue]
     split: Split
     cache: tuple[Path, int]
     identity: str
+    shards: str = ""
 
-    def build(self) -> BlockEncoder:
-        """Return the encoder."""
-        snapshot = Snapshot.read(self.snapshot)
-        task = load_task(self.model.task, self.model.options, snapshot.task_columns)
-        task.load_state(self.state)
-        cache = BlockCache(*self.cache)
-        return BlockEncoder(task, RowGroupReader(snapshot), self.split, cache, self.identity)
+    def build(self, task: Task | None = None) -> BlockEncoder:
+        """Return the encoder, with a fitted task if the process has one."""
+        if task is None:
+            columns = self.snapshot.task_columns
+            task = load_task(self.model.task, self.model.options, columns)
+            task.load_state(self.state)
+        reader, cache = RowGroupReader(self.snapshot), BlockCache(*self.cache)
+        shards = ShardStore(self.shards, self.identity) if self.shards else None
+        return BlockEncoder(task, reader, self.split, cache, self.identity, shards=shards)
 
 
 @dataclass(frozen=True)

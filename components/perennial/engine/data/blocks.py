@@ -17,6 +17,7 @@ from perennial.contracts.section import canonical_json
 from perennial.data.row_groups import RowGroupReader, SelectedGroup
 from perennial.engine.data.block_cache import BlockCache
 from perennial.engine.data.encoded import ENCODE_ROWS, checked
+from perennial.engine.data.shards import ShardStore
 from perennial.engine.task import Batch, Task
 
 BLOCK_ROWS = 16_384
@@ -64,16 +65,25 @@ class BlockEncoder:
         split: Whose rows.
         cache: Where the blocks are kept.
         identity: Digest of task, code and fitted state.
+        shards: Blocks that were encoded ahead.
     """
 
     def __init__(
-        self, task: Task, reader: RowGroupReader, split: Split, cache: BlockCache, identity: str
+        self,
+        task: Task,
+        reader: RowGroupReader,
+        split: Split,
+        cache: BlockCache,
+        identity: str,
+        *,
+        shards: ShardStore | None = None,
     ) -> None:
         self.cache = cache
-        self._task = task
+        self.task = task
         self._reader = reader
         self._split = split
         self._identity = identity
+        self._shards = shards
 
     def key(self, block: Block) -> str:
         """Return the name of an encoded block: a digest of all that determines its content."""
@@ -86,13 +96,14 @@ class BlockEncoder:
         return hashlib.sha256(content.encode()).hexdigest()
 
     def __call__(self, block: Block) -> float:
-        """Put a block into the cache; return the seconds that it took, 0 where it is there.
+        """Put a block into the cache; return the seconds of encoding, 0 where it is there.
 
         Raises:
             BadDataError: a row group is damaged or was rewritten.
             BadTaskError: the task's `encode` raised, or breaks its contract.
         """
-        if self.cache.has(self.key(block)):
+        key = self.key(block)
+        if self.cache.has(key) or (self._shards and self._shards.fetch(key, self.cache)):
             return 0.0
         start = time.monotonic()
         batches = [self._encode(rows, block) for rows in self._chunks(block)]
@@ -101,12 +112,12 @@ class BlockEncoder:
             tensors = {name: torch.cat([batch[name] for batch in batches]) for name in names}
         except (RuntimeError, KeyError) as error:
             raise BadTaskError(
-                f"{type(self._task).__name__}.encode changes the shape or type of its tensors "
+                f"{type(self.task).__name__}.encode changes the shape or type of its tensors "
                 "between batches",
                 evidence=f"{error}, in {self.place_of(block)}",
                 action="pad or cut to one size: shapes may not depend on the other rows",
             ) from error
-        self.cache.store(self.key(block), tensors)
+        self.cache.store(key, tensors)
         return time.monotonic() - start
 
     def place_of(self, block: Block) -> str:
@@ -124,13 +135,13 @@ class BlockEncoder:
 
     def _encode(self, rows: pl.DataFrame, block: Block) -> Batch:
         try:
-            return checked(self._task.encode(rows), rows.height, self._task)
+            return checked(self.task.encode(rows), rows.height, self.task)
         except PerennialError:
             raise
         except Exception as error:  # the user's code may raise anything
             frame = traceback.extract_tb(error.__traceback__)[-1]
             raise BadTaskError(
-                f"{type(self._task).__name__}.encode failed on {self.place_of(block)}",
+                f"{type(self.task).__name__}.encode failed on {self.place_of(block)}",
                 evidence=f"{type(error).__name__}: {error} "
                 f"({Path(frame.filename).name}:{frame.lineno} in {frame.name})",
                 action="encode must take every row of the split; the traceback is in the log of "

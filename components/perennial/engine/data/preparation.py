@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
-from perennial.clients.object_store import open_store
+from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import canonical_json
@@ -27,9 +28,9 @@ from perennial.data.row_groups import (
     select_groups,
 )
 from perennial.engine.data.batching import Indices, fixed_sample
-from perennial.engine.data.block_cache import BlockCache, load_block, save_block
+from perennial.engine.data.block_cache import load_block, save_block
 from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
-from perennial.engine.data.blocks import BlockEncoder, join_groups
+from perennial.engine.data.blocks import join_groups
 from perennial.engine.data.encoded import (
     ENCODE_ROWS,
     PATIENCE,
@@ -109,7 +110,7 @@ def _encoded_bytes(job: TrainingJob, snapshot: Snapshot, limit: int) -> tuple[in
         return stored * EXPANSION, f"the partitions have {stored / GIB:,.3f} GiB"
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
     reader = RowGroupReader(snapshot)
-    groups = select_groups(snapshot, _indexes(job, snapshot), Split.TRAIN)
+    groups = select_groups(snapshot, find_indexes(job, snapshot), Split.TRAIN)
     chosen = _spaced(groups, MEASURED_ROWS)
     rows = pl.concat(reader.read(chosen, Split.TRAIN)).head(MEASURED_ROWS)
     task.fit(rows.lazy())  # of a task of its own: only the shapes matter
@@ -129,7 +130,8 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _indexes(job: TrainingJob, snapshot: Snapshot) -> list[PartitionIndex]:
+def find_indexes(job: TrainingJob, snapshot: Snapshot) -> list[PartitionIndex]:
+    """Return what is known of each partition."""
     return index_partitions(snapshot, open_store(job.common_uri))
 
 
@@ -145,15 +147,13 @@ def stream_data(
     reader = RowGroupReader(snapshot)
     shared: list[tuple[list[PartitionIndex], dict[str, JsonValue]]] = []
     if world.is_first:
-        indexes = _indexes(job, snapshot)
-        groups = select_groups(snapshot, indexes, Split.TRAIN)
-        shared = [(indexes, fitted_state(job, task, lambda: _fitting_rows(job, reader, groups)))]
-        shutil.rmtree(_folder(job) / "fitting", ignore_errors=True)
+        indexes = find_indexes(job, snapshot)
+        shared = [(indexes, fit_streamed(job, task, reader, indexes))]
     holder = shared or [([], {})]
     dist.broadcast_object_list(holder, src=0, group=group)
     indexes, state = holder[0]
     task.load_state(state)
-    identity = _encoding_identity(job, state)
+    identity = encoding_identity(job, state)
     train = _open_train(job, task, reader, indexes, identity)
     if world.local_rank == 0:
         _encode_sample(job, task, reader, indexes, identity)
@@ -161,13 +161,45 @@ def stream_data(
     return train, _open_sample(job, snapshot, identity)
 
 
-def _encoding_identity(job: TrainingJob, state: dict[str, JsonValue]) -> str:
+def fit_streamed(
+    job: TrainingJob, task: Task, reader: RowGroupReader, indexes: Sequence[PartitionIndex]
+) -> dict[str, JsonValue]:
+    """Return the fitted state: of an earlier attempt, of an equal fit, or of `fit_rows` rows.
+
+    Equal fits share their state through the store, as sums over the same rows may differ in the
+    last bit, and with it every encoded row.
+    """
+    store, key = open_store(job.common_uri), _fit_key(job, reader.snapshot)
+    content = store.read(key) if load_decision(job, FittedTask) is None else None
+    if content is not None:
+        state = FittedTask.from_json(content).state
+        save_decision(job, FittedTask(fingerprint=job.fingerprint, state=state))
+        return state
+    groups = select_groups(reader.snapshot, indexes, Split.TRAIN)
+    state = fitted_state(job, task, lambda: _fitting_rows(job, reader, groups))
+    shutil.rmtree(_folder(job) / "fitting", ignore_errors=True)
+    with suppress(ConflictError):  # another training was first; this one keeps its own
+        fitted = FittedTask(fingerprint=key, state=state)
+        store.replace(key, fitted.to_json().encode(), previous=None)
+    return state
+
+
+def _fit_key(job: TrainingJob, snapshot: Snapshot) -> str:
+    """Return the name of what determines the fitted state."""
+    parts = [snapshot.digest(), _code_of(job), job.training.loading.fit_rows]
+    return f"fitted/{hashlib.sha256(canonical_json(parts).encode()).hexdigest()}.json"
+
+
+def _code_of(job: TrainingJob) -> JsonValue:
+    """Return task, options and code; without a contract, the training alone."""
+    if "code" not in job.contract:
+        return identity_of(job)
+    return [job.contract["code"], job.model.model_dump(mode="json", exclude={"name"})]
+
+
+def encoding_identity(job: TrainingJob, state: dict[str, JsonValue]) -> str:
     """Return the digest of all that determines an encoded row beside the row itself."""
-    code = job.contract.get("code")
-    if code is None:  # without a contract only the job itself tells
-        return FittedTask(fingerprint=identity_of(job), state=state).digest()
-    model = job.model.model_dump(mode="json", exclude={"name"})
-    return hashlib.sha256(canonical_json([code, model, state]).encode()).hexdigest()
+    return hashlib.sha256(canonical_json([_code_of(job), state]).encode()).hexdigest()
 
 
 def _open_train(
@@ -181,14 +213,17 @@ def _open_train(
     blocks = join_groups(select_groups(reader.snapshot, indexes, Split.TRAIN))
     if not blocks:
         raise _empty(reader.snapshot, Split.TRAIN)
-    place = _folder(job) / "blocks", int(loading.cache_gib * GIB)
-    encoder = BlockEncoder(task, reader, Split.TRAIN, BlockCache(*place), identity)
-    workers = None
-    if loading.encode_workers:
-        recipe = EncoderRecipe(
-            Path(job.snapshot), job.model, task.state(), Split.TRAIN, place, identity
-        )
-        workers = BlockWorkers(recipe, loading.encode_workers)
+    recipe = EncoderRecipe(
+        snapshot=reader.snapshot,
+        model=job.model,
+        state=task.state(),
+        split=Split.TRAIN,
+        cache=(_folder(job) / "blocks", int(loading.cache_gib * GIB)),
+        identity=identity,
+        shards=job.common_uri if loading.encode_ahead else "",
+    )
+    encoder = recipe.build(task)
+    workers = BlockWorkers(recipe, loading.encode_workers) if loading.encode_workers else None
     return StreamedSplit(blocks, encoder, workers)
 
 

@@ -15,14 +15,14 @@ from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
-from perennial.data.row_groups import RowGroupReader, index_partitions, select_groups
+from perennial.data.row_groups import index_partitions, select_groups
 from perennial.engine.config.training import Loading
 from perennial.engine.data import block_workers, blocks, streamed
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.data.block_cache import BlockCache
 from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
-from perennial.engine.data.blocks import BlockEncoder, join_groups
+from perennial.engine.data.blocks import join_groups
 from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.encoding_ahead import encode_shard
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
 from perennial.engine.task import WEIGHT
 from tiny_training import TinyTask, write_partitions
@@ -43,22 +43,25 @@ def snapshot(tmp_path):
 class Streaming:
     """What a rank builds its loader from."""
 
-    def __init__(self, snapshot, folder: Path, *, workers=0, cache_bytes=2**30, worker_state=None):
+    def __init__(
+        self, snapshot, folder: Path, *, workers=0, cache_bytes=2**30, worker_state=None, shards=""
+    ):
         self.snapshot, self.folder = snapshot, folder
         self.task = TinyTask(TinyTask.Options(), snapshot.task_columns)
         self.task.fit(Dataset(snapshot).scan(Split.TRAIN))
         store = LocalObjectStore(folder / "store")
         self.groups = select_groups(snapshot, index_partitions(snapshot, store), Split.TRAIN)
-        place = folder / "cache", cache_bytes
-        self.cache = BlockCache(*place)
-        reader = RowGroupReader(snapshot)
-        self.encoder = BlockEncoder(self.task, reader, Split.TRAIN, self.cache, "identity")
-        model = ModelSection(name="tiny", task="tiny_training:TinyTask")
         recipe = EncoderRecipe(
-            Path(snapshot.data.uri) / "snapshot", model, worker_state or self.task.state(),
-            Split.TRAIN, place,
-            "identity",
-        )  # fmt: skip
+            snapshot=snapshot,
+            model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
+            state=worker_state or self.task.state(),
+            split=Split.TRAIN,
+            cache=(folder / "cache", cache_bytes),
+            identity="identity",
+            shards=shards,
+        )
+        self.encoder = recipe.build(self.task)
+        self.recipe = recipe
         self.workers = BlockWorkers(recipe, workers) if workers else None
         if self.workers:
             assert self.workers._begun[0].result()  # before, the training encodes by itself
@@ -172,6 +175,31 @@ def test_weights_are_added_up_over_the_ranks(snapshot, tmp_path, monkeypatch):
 
 def rows_weight(rows: pl.DataFrame) -> torch.Tensor:
     return torch.from_numpy((rows["id"].to_numpy() % 5 + 1).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_encoded"),
+    [
+        (lambda content: content, False),
+        (lambda content: content[: len(content) // 2], True),
+        (lambda content: content[:-1] + b"!", True),
+    ],
+)
+def test_what_was_encoded_ahead_is_only_read_unless_it_is_damaged(
+    snapshot, tmp_path, damage, is_encoded, caplog
+):
+    store = str(tmp_path / "shards")
+    writer = Streaming(snapshot, tmp_path / "ahead", shards=store)
+    for block in writer.blocks:
+        encode_shard(writer.recipe, block)
+    for each in (tmp_path / "shards").glob("encoded/identity/*"):
+        each.write_bytes(damage(each.read_bytes()))
+
+    expected = joined([Streaming(snapshot, tmp_path / "plain").loader().batch(0)])
+    reader = Streaming(snapshot, tmp_path / "reader", shards=store)
+    found = joined([reader.loader().batch(0)])
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert (reader.split.encoded_rows > 0, "damaged" in caplog.text) == (is_encoded, is_encoded)
 
 
 def damage_pages(file: Path) -> None:

@@ -20,7 +20,7 @@ def test_advanced_options_are_shown_when_they_are_asked_for(capsys):
     section = shown(capsys, "training.loading")
     assert "training.loading.workers" in section
     assert "training.loading.pin_memory" not in section
-    assert "4 advanced options are not shown: perennial options training.loading --all" in section
+    assert "5 advanced options are not shown: perennial options training.loading --all" in section
     assert "training.loading.pin_memory" in shown(capsys, "training.loading", "--all")
     assert shown(capsys, "training.loading", "--all") == shown(
         capsys, "training.loading", "--advanced"
