@@ -21,6 +21,10 @@ _CONTENT = "sha256"
 logger = logging.getLogger(__name__)
 
 
+class DamagedBlockError(Exception):
+    """A file of tensors is not what was written."""
+
+
 class BlockCache:
     """A folder of encoded blocks, bounded in bytes; the least recently used are deleted first.
 
@@ -52,7 +56,7 @@ class BlockCache:
             os.utime(path)
         except FileNotFoundError:
             return None
-        except (SafetensorError, OSError) as error:
+        except (DamagedBlockError, SafetensorError, OSError) as error:
             logger.warning("block=%s is damaged and will be encoded again: %s", path.name, error)
             path.unlink(missing_ok=True)
             return None
@@ -103,14 +107,17 @@ def load_block(path: Path) -> Batch:
     """Map the tensors of a file.
 
     Raises:
-        SafetensorError: the file is truncated, or holds other bytes than were written.
+        DamagedBlockError: the file is truncated, or holds other bytes than were written.
         OSError: it is missing or cannot be read.
     """
-    with safe_open(path, "pt") as stream:
-        expected = (stream.metadata() or {}).get(_CONTENT)
-    tensors: Batch = load_file(path)
+    try:
+        with safe_open(path, "pt") as stream:
+            expected = (stream.metadata() or {}).get(_CONTENT)
+        tensors: Batch = load_file(path)
+    except SafetensorError as error:
+        raise DamagedBlockError(str(error)) from error
     if digest_of(tensors) != expected:
-        raise SafetensorError("its tensors have another SHA-256 than was written")
+        raise DamagedBlockError("its tensors have another SHA-256 than was written")
     return tensors
 
 

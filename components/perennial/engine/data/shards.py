@@ -8,11 +8,9 @@ import logging
 from functools import cached_property
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import BadDataError
-from perennial.engine.data.block_cache import BlockCache, load_block
+from perennial.engine.data.block_cache import BlockCache, DamagedBlockError, load_block
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ class ShardStore:
 
         try:
             cache.add(key, download)
-        except (SafetensorError, BadDataError) as error:
+        except (DamagedBlockError, BadDataError) as error:
             logger.warning("shard=%s is damaged or gone, its rows are encoded here: %s", key, error)
             return False
         return True
