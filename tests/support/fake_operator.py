@@ -246,7 +246,7 @@ class Operator(ABC):
 
     def _success(self, job, lines=3):
         pods = self._run(job, lines)
-        self._say_ended(job, is_finished=True)
+        self._say_ended(job, is_finished=True, ranks=tuple(range(len(pods))))
         for pod in pods:
             self._exit(pod, 0)
         self._complete(job)
@@ -274,10 +274,10 @@ class Operator(ABC):
         self._fail(job, first, code=1)
 
     def _preempted(self, job):
-        first, second = self._run(job)
+        pods = self._run(job)
         target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
         self._say_ended(job, is_finished=False)
-        for pod in (second, first):
+        for pod in reversed(pods):
             self._exit(pod, 1, conditions=[target])
         self._fail(job)
 

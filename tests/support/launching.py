@@ -106,19 +106,21 @@ def matches(kind, pattern, text):
     return re.search(pattern.replace("SECOND", kind.second), text) is not None
 
 
-def small_resources(kind, budgets=PATIENT) -> ResourcesSection:
+def small_resources(kind, budgets=PATIENT, **changes) -> ResourcesSection:
     # A TrainJob has its runtime's.
     grace = {"grace_seconds": 1} if kind is PyTorchJobs else {}
-    cluster = ClusterSection(machines=2, budgets=budgets, **grace)
+    cluster = ClusterSection(machines=2, budgets=budgets, **grace, **changes)
     return ResourcesSection(num_processes=2, cluster=cluster)
 
 
-def launcher_for(kind=PyTorchJobs, budgets=PATIENT, persistence=PERSISTENCE) -> ClusterLauncher:
+def launcher_for(
+    kind=PyTorchJobs, budgets=PATIENT, persistence=PERSISTENCE, **changes
+) -> ClusterLauncher:
     """A launcher in the pod that the environment describes."""
     cluster = Cluster.connect(ClusterAddress.read(), persistence=persistence)
     return ClusterLauncher(
         cluster, KINDS[kind], RunIdentity.of_pod(cluster.own_pod()),
-        small_resources(kind, budgets), intervals=INTERVALS,
+        small_resources(kind, budgets, **changes), intervals=INTERVALS,
     )  # fmt: skip
 
 

@@ -59,6 +59,9 @@ def run_to_end(
                 raise
             if result.state is JobState.SUCCEEDED:
                 return
+            if result.state is JobState.TOO_LARGE and not was_stopped.is_set():
+                logger.warning("attempt ended: %s", result.evidence)
+                continue
             if was_stopped.is_set():
                 logger.warning("stopped by a signal state=%s; run again to resume", result.state)
                 raise RunStopped(EXIT_INTERRUPTED)

@@ -57,6 +57,9 @@ class Budgets(Section):
     queued_hours: Annotated[float, Field(gt=0)] = 24.0
     """Timeout for admission and scheduling. Raise it for busy queues; a training that can never be
     scheduled is noticed only then."""
+    smaller_after_minutes: Annotated[float, Field(gt=0)] = 10.0
+    """With `min_machines`: how long an attempt is queued before one with half the machines takes
+    its place."""
     starting_minutes: Annotated[float, Field(gt=0)] = 20.0
     """Timeout from scheduling until the rendezvous of all processes is complete. Raise it for
     images of many GB on new machines."""
@@ -79,6 +82,10 @@ class ClusterSection(Section):
     machines: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of pods. Raise it when the processes do not fit on one machine; they are divided
     evenly."""
+    min_machines: Advanced[Annotated[int, Field(ge=1)] | None] = None
+    """Fewest pods that a training may continue on. While an attempt finds no place, half of its
+    machines are tried, down to this number; after an interruption all are asked for again. None
+    waits for `machines`."""
     accelerator: Name = ""
     """Resource to request, one per process, such as `nvidia.com/gpu`; empty trains on CPUs."""
     cpus_per_process: Annotated[float, Field(gt=0)] = 1.0
@@ -141,6 +148,36 @@ class ResourcesSection(Section):
         """Return the number of processes in each pod."""
         return self.num_processes // self.cluster.machines
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the numbers of machines that attempts may have, the largest first."""
+        sizes = [self.cluster.machines]
+        least = self.cluster.min_machines or self.cluster.machines
+        while sizes[-1] > least:
+            sizes.append(max(sizes[-1] // 2, least))
+        return tuple(sizes)
+
+    def on_machines(self, machines: int) -> "ResourcesSection":
+        """Return the same resources on another number of machines, with as many processes each."""
+        cluster = self.cluster.model_copy(update={"machines": machines})
+        processes = machines * self.processes_per_machine
+        return self.model_copy(update={"num_processes": processes, "cluster": cluster})
+
+    @model_validator(mode="after")
+    def _shrinks(self) -> Self:
+        cluster = self.cluster
+        if cluster.min_machines is None and cluster.budgets.changed("smaller_after_minutes"):
+            raise ValueError(
+                "cluster.budgets.smaller_after_minutes has no effect without cluster.min_machines: "
+                "set that, or remove it"
+            )
+        if cluster.min_machines is not None and cluster.min_machines >= cluster.machines:
+            raise ValueError(
+                f"cluster.min_machines = {cluster.min_machines} is not less than cluster.machines "
+                f"= {cluster.machines}: lower it, or remove it"
+            )
+        return self
+
     @model_validator(mode="after")
     def _divides_evenly(self) -> Self:
         if self.num_processes % self.cluster.machines:
@@ -172,7 +209,21 @@ class TrainModelConfig(Section):
                 f"training.global_batch_size = {self.training.global_batch_size} is less than the "
                 f"{parts} groups of processes that share the rows; raise it"
             )
+        for machines in self.resources.sizes[1:]:
+            fewer, together = machines * self.resources.processes_per_machine, self._together
+            if fewer % together:
+                raise ValueError(
+                    f"resources.cluster.min_machines allows attempts of {fewer} processes, which "
+                    f"are not a multiple of the {together} that training.parallelism needs; raise "
+                    "it, or remove it"
+                )
         return self
+
+    @property
+    def _together(self) -> int:
+        """Return the processes that hold one copy of the model's parts."""
+        plan = self.training.parallelism
+        return plan.tensor * plan.context * plan.pipeline * plan.expert * plan.replicas
 
 
 def flatten_options(settings: TrainModelConfig) -> dict[str, object]:

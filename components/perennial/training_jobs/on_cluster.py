@@ -37,6 +37,7 @@ from perennial.training_jobs.manifests import (
 )
 from perennial.training_jobs.status import (
     DEADLINE,
+    SECONDS_PER_MINUTE,
     JobStatus,
     JobView,
     Progress,
@@ -71,6 +72,10 @@ def decide_on_existing_job(found: JobView, run_id: str, spec_digest: str) -> Exi
     return ExistingJobPolicy("adopt", "an earlier attempt of this step started it")
 
 
+class QueuedTooLongError(Exception):
+    """An attempt waits for machines, and fewer may be enough."""
+
+
 EXIT_TERMINATED = 143  # 128 + SIGTERM, as in shells
 # A creation in flight when the signal arrived becomes visible within this time.
 CREATION_POLLS, CREATION_POLL_SECONDS = 10, 0.05
@@ -96,6 +101,7 @@ class ClusterLauncher(Launcher):
         self._kind = kind
         self._run = run
         self._resources = resources
+        self._machines = resources.cluster.machines
         self._tracking_run_id = tracking_run_id
         self._intervals = intervals or PollIntervals()
         self._fields = cluster.spec_fields(kind.resource, kind.title)
@@ -111,13 +117,22 @@ class ClusterLauncher(Launcher):
                 action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
             )
         unattended = 60.0 * self._resources.cluster.budgets.unattended_minutes
-        attempt = {"attempt": secrets.token_hex(4), "unattended_seconds": unattended}
-        job = job.model_copy(update=attempt)
         forget_last_attempt(job)
-        hand_over(job)
-        found = self._create_or_adopt(
-            JobRequest(job, self._run, self._resources, self._tracking_run_id)
-        )
+        while True:
+            resources = self._resources.on_machines(self._machines)
+            attempt = {
+                "attempt": secrets.token_hex(4),
+                "unattended_seconds": unattended,
+                "num_processes": resources.num_processes,
+            }
+            job = job.model_copy(update=attempt)
+            hand_over(job)
+            request = JobRequest(job, self._run, resources, self._tracking_run_id)
+            try:
+                found = self._create_or_adopt(request)
+                break
+            except QueuedTooLongError as error:
+                logger.warning("%s", error)
         self._followed = found
         # Another run's job of the same training may have another size.
         followed = {"attempt": found.attempt, "num_processes": found.processes}
@@ -152,6 +167,8 @@ class ClusterLauncher(Launcher):
                 found = self._handle_deleted_job(job, followed)
             else:
                 found = self._classify(job, view, pods)
+        except QueuedTooLongError as error:
+            view, found = None, JobResult(JobState.TOO_LARGE, str(error))
         finally:
             ended.set()
             logs.close()
@@ -224,7 +241,25 @@ class ClusterLauncher(Launcher):
                 evidence=error.evidence,
                 action=error.action,
             ) from error
+        self._try_fewer_machines(queue)
         time.sleep(self._intervals.poll)
+
+    def _try_fewer_machines(self, progress: Progress) -> None:
+        """Let the next attempt ask for fewer machines if this one has been queued for too long.
+
+        Raises:
+            QueuedTooLongError: it has, and fewer are allowed.
+        """
+        sizes, machines = self._resources.sizes, self._machines
+        if machines == sizes[-1]:
+            return
+        waited = progress.seconds_queued(time.monotonic())
+        if waited > SECONDS_PER_MINUTE * self._resources.cluster.budgets.smaller_after_minutes:
+            self._machines = sizes[sizes.index(machines) + 1]
+            raise QueuedTooLongError(
+                f"it has been queued for {waited:.0f} s with {machines} machines; "
+                f"{self._machines} are asked for"
+            )
 
     def _wait_until_gone(self, name: str, uid: str = "") -> None:
         """Wait until a job and its pods are gone: a new job's pods would have the same names.
@@ -269,6 +304,14 @@ class ClusterLauncher(Launcher):
             if now.phase == "running" and not files.is_rendezvous_complete():
                 now = rendezvous_pending(machines)
             reason = progress.update(now, time.monotonic())
+            if now.phase == "running":
+                self._machines = self._resources.cluster.machines  # of the next attempt
+            elif followed.run_id == self._run.run_id and not reason:
+                try:
+                    self._try_fewer_machines(progress)
+                except QueuedTooLongError:
+                    self._delete_and_forget(followed)
+                    raise
             if is_past_deadline(view, seen):
                 reason = DEADLINE
             elif now.phase == "ended":

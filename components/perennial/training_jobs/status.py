@@ -295,6 +295,11 @@ class Progress:
         self._since = 0.0
         self._stuck_since: float | None = None
 
+    def seconds_queued(self, moment: float) -> float:
+        """Return how long it has been queued; 0 in any other phase."""
+        is_queued = self._now is not None and self._now.phase == "queued"
+        return moment - self._since if is_queued else 0.0
+
     def update(self, now: JobStatus, moment: float) -> str:
         """Record a status at a moment, in seconds; return why the job timed out, or an empty text.
 

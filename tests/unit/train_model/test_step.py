@@ -135,6 +135,21 @@ def test_checkpoints_go_to_an_s3_store_and_are_reused_from_there(
             "is less than the 4 groups",
         ),
         ({"training": {"steps": 0}}, "steps"),
+        ({"resources": {"cluster": {"min_machines": 1}}}, "is not less than cluster.machines = 1"),
+        (
+            {"resources": {"cluster": {"budgets": {"smaller_after_minutes": 1.0}}}},
+            "has no effect without cluster.min_machines",
+        ),
+        (
+            {
+                "training": {"parallelism": {"tensor": 4}},
+                "resources": {
+                    "num_processes": 8,
+                    "cluster": {"machines": 4, "min_machines": 1},
+                },
+            },
+            "allows attempts of 2 processes, which are not a multiple of the 4",
+        ),
     ],
 )
 def test_sections_that_do_not_fit_are_refused(config, message):

@@ -353,3 +353,42 @@ def test_the_pods_of_a_deleted_trainjob_are_awaited_before_the_next_is_created(
     launcher._cluster.create = noting
     launcher.start(job)
     assert "left" not in seen
+
+
+SOON = PATIENT.model_copy(update={"smaller_after_minutes": 0.3 / 60})
+
+
+@each_kind
+def test_a_training_that_finds_no_place_continues_on_fewer_machines(
+    cluster, launched, kind, caplog
+):
+    job = launched("never_scheduled", "success")
+    launcher = launcher_for(kind, SOON, min_machines=1)
+    with caplog.at_level("INFO"):
+        run_to_end(job, launcher, max_restarts=0)
+    (ended,) = [
+        line for line in caplog.messages if line.startswith("attempt ended: it has been queued for")
+    ]
+    assert ended.endswith("s with 2 machines; 1 are asked for")
+    assert [line[-1] for line in caplog.messages if re.search(r"pods=\d$", line)] == ["2", "1"]
+    assert launcher._job.num_processes == 1
+    assert not cluster.active_jobs()
+
+
+@each_kind
+def test_after_an_interruption_all_machines_are_asked_for_again(launched, kind, caplog):
+    job = launched("never_scheduled", "preempted", "success")
+    with caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(kind, SOON, min_machines=1), max_restarts=1)
+    assert [line[-1] for line in caplog.messages if re.search(r"pods=\d$", line)] == ["2", "1", "2"]
+
+
+def test_a_job_that_a_quota_refuses_is_created_with_fewer_machines(cluster, launched, caplog):
+    job = launched("success")
+    cluster.faults.quota = {"pytorchjobs": 0}
+    freed = threading.Timer(1.0, cluster.faults.quota.clear)
+    freed.start()
+    with caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(budgets=SOON, min_machines=1), max_restarts=0)
+    freed.join()
+    assert [line[-1] for line in caplog.messages if re.search(r"pods=\d$", line)] == ["1"]
