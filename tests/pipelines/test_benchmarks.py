@@ -21,6 +21,7 @@ ONE_RANK = {
 # Benchmark → arguments under which it takes seconds.
 SMALLEST = {
     "drift_streams": ["--repeats", "1", "--only", "Changed streams"],
+    "executors": ["--partitions", "8", "--rows", "500", "--tasks", "50", "--write"],
     "gate_streams": ["--trials", "4"],
     "memory_plan": ["--process", "mlp", "0", "figures.json"],
     "planted_bugs": ["--only", "softmax"],

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from math import ceil
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from typing_extensions import override
 
@@ -156,6 +156,19 @@ class _DaskExecutor(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = self._inner.submit(partial(_call, waits(), fn), *args, **kwargs)
         return future
+
+    @override
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[T]:
+        # One message for all tasks, where the inherited method sends one for each.
+        work = partial(_call, waits(), fn)
+        found: Iterator[T] = self._inner.map(work, *iterables, timeout=timeout)
+        return found
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perennial.clients.object_store import open_store, sha256_of_file
+from perennial.clients.s3_store import S3ObjectStore
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.snapshot import DataFile, Snapshot
@@ -309,6 +310,40 @@ class TestReading:
                 for number, table in enumerate(tables)
             ]
             assert dataset.count_by_file(split) == alone
+
+    def test_nothing_is_opened_before_rows_are_read_and_nothing_is_read_twice(
+        self, tmp_path, bucket, monkeypatch
+    ):
+        snapshot = written(tmp_path, *(days_table(date(2024, 1, day), 1) for day in range(1, 7)))
+        store = open_store(bucket)
+        for file in snapshot.files:
+            store.upload(Path(file.uri).name, Path(file.uri))
+        remote = snapshot.model_copy(
+            update={
+                "data": snapshot.data.model_copy(update={"uri": bucket}),
+                "files": tuple(
+                    file.model_copy(update={"uri": f"{bucket}/{Path(file.uri).name}"})
+                    for file in snapshot.files
+                ),
+            }
+        )
+        fetched, read = [], S3ObjectStore.fetch_pinned
+
+        def counted(self, item, *rest):
+            fetched.append(item.key)
+            return read(self, item, *rest)
+
+        monkeypatch.setattr(S3ObjectStore, "fetch_pinned", counted)
+        dataset = Dataset(remote, tmp_path / "cache")
+        assert fetched == []
+        assert dataset.scan().collect().height == 24
+        assert sorted(fetched) == [f"part-{number}.parquet" for number in range(6)]
+        hashed = []
+        monkeypatch.setattr("perennial.data.dataset.sha256_of_file", hashed.append)
+        store.delete("part-0.parquet")
+        again = Dataset(remote, tmp_path / "cache")  # as in another process: copies are verified
+        assert again.scan().collect().height == 24
+        assert (len(fetched), hashed) == (6, [])
 
     def test_a_file_that_changed_after_the_snapshot_is_refused(self, tmp_path):
         snapshot = written(tmp_path, days_table(date(2024, 1, 1), 3))

@@ -2,20 +2,22 @@
 
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import boto3
 import polars as pl
 import pytest
 
+from hostile_store import Answer, hostile_store
 from perennial.clients import file_tree
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import DataSection, Split, SplitSection
-from perennial.contracts.errors import BadDataError
+from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.dataset import Dataset, block_start, selected_split
 from perennial.data.partition_index import index_key, pinned_versions, read_index
 from perennial.data.splits import rows_by_block, summarize_partitions
 from perennial.snapshot_data import pinning
-from perennial.snapshot_data.manifest import take_indexed_snapshot, take_snapshot
+from perennial.snapshot_data.manifest import list_partitions, take_indexed_snapshot, take_snapshot
 
 SPLIT = SplitSection(test_days=20, train_days=70)
 
@@ -234,3 +236,71 @@ def test_the_index_names_the_versions_of_the_files(remote, months):
         file.model_copy(update={"sha256": "0" * 64}) for file in taken.files
     )})  # fmt: skip
     assert pinned_versions(moved, open_store(f"s3://{remote.bucket}/store")) == {}
+
+
+def test_a_partition_that_is_rewritten_between_listing_and_reading_is_named(remote, months):
+    data = section(f"s3://{remote.bucket}/data")
+    listing = list_partitions(open_store(data.uri))
+    key = "month=2024-02/rows.parquet"
+    client = boto3.client("s3")
+    client.put_object(Bucket=remote.bucket, Key=f"data/{key}", Body=b"PAR1 another PAR1")
+    with pytest.raises(BadDataError, match=f"{key} changed while it was read") as caught:
+        take_snapshot(data, SPLIT, remote.folder.parent / "cache", listing)
+    assert "when listed; 17 bytes, version" in caught.value.evidence
+    client.delete_object(Bucket=remote.bucket, Key=f"data/{key}")
+    with pytest.raises(BadDataError, match=f"{key} does not exist any more"):
+        take_snapshot(data, SPLIT, remote.folder.parent / "cache", listing)
+
+
+def test_a_local_file_that_is_rewritten_between_listing_and_reading_is_named(write, months):
+    folder = write(months)
+    listing = list_partitions(open_store(str(folder)))
+    key = "month=2024-02/rows.parquet"
+    write({key: months[key].with_columns(pl.col("amount") + 1)})  # of equal size
+    with pytest.raises(BadDataError, match=f"{key} changed while it was read"):
+        take_snapshot(section(folder), SPLIT, listing=listing)
+    (folder / key).unlink()
+    with pytest.raises(BadDataError, match=f"{key} does not exist any more"):
+        take_snapshot(section(folder), SPLIT, listing=listing)
+
+
+FAULTS = {
+    "403": lambda _: Answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>"),
+    "404": lambda _: Answer(404, {}, b"<Error><Code>NoSuchKey</Code></Error>"),
+    "500": lambda _: Answer(500, {}, b"<Error><Code>InternalError</Code></Error>"),
+    "half a body": lambda answer: replace(answer, body=answer.body[: len(answer.body) // 2]),
+    "another ETag": lambda answer: replace(answer, headers={**answer.headers, "ETag": f'"{"0" * 32}"'}),
+    "other bytes": lambda answer: replace(answer, body=bytes(len(answer.body))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("is_lasting", [True, False])
+def test_a_bad_store_gives_a_named_error_or_the_right_snapshot(
+    write, months, tmp_path, monkeypatch, fault, is_lasting
+):
+    folder = write(months)
+    expected = take_snapshot(section(folder), SPLIT)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    bad, calls = "data/month=2024-02/rows.parquet", []
+
+    def spoil(operation, key, call, answer):
+        if operation != "get" or key != bad or (calls and not is_lasting):
+            return answer
+        calls.append(key)
+        return FAULTS[fault](answer)
+
+    with hostile_store() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+        server.objects = {f"data/{key}": (folder / key).read_bytes() for key in months}
+        server.spoil = spoil
+        if is_lasting or fault in ("403", "404", "another ETag"):  # which do not pass
+            with pytest.raises(PerennialError) as caught:
+                take_snapshot(section("s3://bucket/data"), SPLIT, tmp_path / "cache")
+            assert caught.value.action
+            assert len(calls) <= 12
+        else:
+            taken = take_snapshot(section("s3://bucket/data"), SPLIT, tmp_path / "cache")
+            assert taken.digest() == expected.digest()
