@@ -485,7 +485,7 @@ def _explained(doing: str, uri: str, key: str = "") -> Iterator[None]:
         is_known = isinstance(error, BotoCoreError | ClientError | Boto3Error | TimeoutError)
         is_local = isinstance(error, OSError) and bool(error.filename)
         raise PerennialError(
-            f"cannot {doing} {uri}",
+            f"cannot {doing} {uri}/{key}" if key else f"cannot {doing} {uri}",
             evidence=str(error) if is_known else f"{type(error).__name__}: {error}",
             action=_DISK_ACTION if is_local else _CONNECTION_ACTION,
         ) from error

@@ -277,7 +277,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("is_lasting", [True, False])
 def test_a_bad_store_gives_a_named_error_or_the_right_snapshot(
-    write, months, tmp_path, monkeypatch, fault, is_lasting
+    write, months, monkeypatch, fault, is_lasting
 ):
     folder = write(months)
     expected = take_snapshot(section(folder), SPLIT)
@@ -298,9 +298,10 @@ def test_a_bad_store_gives_a_named_error_or_the_right_snapshot(
         server.spoil = spoil
         if is_lasting or fault in ("403", "404", "another ETag"):  # which do not pass
             with pytest.raises(PerennialError) as caught:
-                take_snapshot(section("s3://bucket/data"), SPLIT, tmp_path / "cache")
+                take_snapshot(section("s3://bucket/data"), SPLIT, folder.parent / "cache")
+            assert "s3://bucket/data/month=2024-02/rows.parquet" in str(caught.value)
             assert caught.value.action
             assert len(calls) <= 12
         else:
-            taken = take_snapshot(section("s3://bucket/data"), SPLIT, tmp_path / "cache")
+            taken = take_snapshot(section("s3://bucket/data"), SPLIT, folder.parent / "cache")
             assert taken.digest() == expected.digest()
