@@ -15,6 +15,7 @@ import polars as pl
 
 from perennial.clients.object_store import ObjectStore, StoredObject
 from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.errors import OutageError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.splits import SUMMARY
 
@@ -45,7 +46,10 @@ def read_index(store: ObjectStore, key: str) -> pl.DataFrame:
 def update_index(
     store: ObjectStore, key: str, found: pl.DataFrame, listed: pl.DataFrame, before: pl.DataFrame
 ) -> None:
-    """Add new entries and drop those of vanished objects; keep what others added meanwhile."""
+    """Add new entries and drop those of vanished objects; keep what others added meanwhile.
+
+    What cannot be written is read again by the next snapshot, which is no reason to fail.
+    """
 
     def change(content: bytes | None) -> tuple[bytes | None, None]:
         now = _parsed(content, f"{store.uri}/{key}")
@@ -55,7 +59,12 @@ def update_index(
         after = pl.concat([kept, found]).sort("key", "version")
         return (None if after.equals(now) else _sealed(after)), None
 
-    store.update(key, change)
+    try:
+        store.update(key, change)
+    except OutageError:
+        raise
+    except PerennialError as error:
+        logger.warning("index=%s/%s was not updated: %s", store.uri, key, error)
 
 
 def listed_table(items: tuple[StoredObject, ...]) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 
 from hostile_store import Answer, hostile_store
 from perennial.clients import file_tree
-from perennial.clients.object_store import open_store
+from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.dataset import Dataset, block_start, selected_split
@@ -305,3 +305,18 @@ def test_a_bad_store_gives_a_named_error_or_the_right_snapshot(
         else:
             taken = take_snapshot(section("s3://bucket/data"), SPLIT, folder.parent / "cache")
             assert taken.digest() == expected.digest()
+
+
+def test_an_index_that_cannot_be_written_is_no_reason_to_fail(
+    write, months, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(file_tree, "SETTLED_NS", -1)
+    store = open_store(str(tmp_path / "store"))
+
+    def lose(key, content, *, previous):
+        raise ConflictError(key)
+
+    monkeypatch.setattr(store, "replace", lose)
+    data = section(write(months))
+    assert take_snapshot(data, SPLIT, index_store=store) == take_snapshot(data, SPLIT)
+    assert "was not updated" in caplog.text
