@@ -26,6 +26,7 @@ DOORS = {
     "mlflow": r"components/perennial/(clients/(mlflow_client|tracking|pyfunc_flavor|pyfunc_process)|registry/model_registry)\.py",
     "boto3": r"components/perennial/clients/s3_store\.py",
     "botocore": r"components/perennial/clients/s3_store\.py",
+    "pyspark": r"components/perennial/validate_data/suites/spark_rows\.py",
     "distributed": r"components/perennial/data/executor\.py",
     "jinja2": r"components/perennial/reports/page\.py",
     "kubernetes": r"components/perennial/clients/cluster\.py",

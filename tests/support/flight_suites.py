@@ -122,6 +122,9 @@ ON_ROWS = (
     expect("column_values_to_be_between", "distance", min_value=10, row_condition=FROM_NEWARK),
     expect("column_value_z_scores_to_be_less_than", "temp", threshold=6, double_sided=True),
     expect("column_values_to_be_dateutil_parseable", "weekday"),
+    expect("column_quantile_values_to_be_between", "distance", quantile_ranges={
+        "quantiles": [0.1, 0.5, 0.9], "value_ranges": [[100, 300], [600, 1_200], [1_500, 2_600]],
+    }),
     expect("column_pair_values_to_be_in_set", column_A="origin", column_B="weekday",
            value_pairs_set=[["EWR", day] for day in WEEKDAYS], mostly=0.3),
 )  # fmt: skip

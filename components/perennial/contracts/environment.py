@@ -26,6 +26,7 @@ CACHE = "PERENNIAL_CACHE"
 CORES = "PERENNIAL_CORES"
 DASK_SCHEDULER = "PERENNIAL_DASK_SCHEDULER"
 DASK_TLS = "PERENNIAL_DASK_TLS"
+SPARK = "PERENNIAL_SPARK"
 SECRET_FILES = "PERENNIAL_SECRET_FILES"
 SECRETS_FOLDER = "/etc/perennial/secrets"
 KUBERNETES_HOST = "KUBERNETES_SERVICE_HOST"
@@ -167,6 +168,11 @@ class DaskScheduler:
         """Return the cluster; None where work is done by processes of this machine."""
         address = os.environ.get(DASK_SCHEDULER, "")
         return cls(address, os.environ.get(DASK_TLS, "")) if address else None
+
+
+def spark_address() -> str:
+    """Return the address of Spark Connect, on which suites run; empty where there is none."""
+    return os.environ.get(SPARK, "")
 
 
 @dataclass(frozen=True)

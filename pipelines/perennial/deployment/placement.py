@@ -131,6 +131,8 @@ def _variables(profile: Profile, image: str, cpu: str) -> Mapping[str, str]:
         own[environment.DASK_SCHEDULER] = profile.dask.scheduler
     if profile.dask.tls_secret:
         own[environment.DASK_TLS] = f"{environment.SECRETS_FOLDER}/{profile.dask.tls_secret}"
+    if profile.spark.connect:
+        own[environment.SPARK] = profile.spark.connect
     if profile.stores.secrets:
         own[environment.SECRET_FILES] = " ".join(
             f"{name}={place_}" for name, place_ in sorted(profile.stores.secrets.items())

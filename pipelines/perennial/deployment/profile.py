@@ -43,6 +43,7 @@ OWN_VARIABLES = frozenset(
         environment.CORES,
         environment.DASK_SCHEDULER,
         environment.DASK_TLS,
+        environment.SPARK,
     }
 )
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -343,6 +344,15 @@ class DaskSection(Section):
         return self
 
 
+class SparkSection(Section):
+    """Spark, for a team's suite of Great Expectations."""
+
+    connect: Annotated[str, _address("sc", "")] = ""
+    """Address of Spark Connect, such as `sc://spark-connect:15002`: what no count answers is judged
+    there on all rows. Empty: on a random sample. The data image then needs `perennial[spark]`, and
+    the server its own right to read the data."""
+
+
 class SchedulesSection(Section):
     """Schedules of the pipelines; five cron fields, in the server's time zone (UTC)."""
 
@@ -363,6 +373,7 @@ class Profile(Section):
     stores: StoresSection
     pods: PodsSection = PodsSection()
     dask: DaskSection = DaskSection()
+    spark: SparkSection = SparkSection()
     schedules: SchedulesSection = SchedulesSection()
 
     @model_validator(mode="after")

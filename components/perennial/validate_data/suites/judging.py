@@ -4,7 +4,7 @@ Which of the two is known before the run: an expectation names the metrics that 
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -147,7 +147,10 @@ def suite_measures(
 
 
 def judge_suite(
-    planned: Sequence[Planned], tables: Mapping[str, pl.DataFrame], schema: pl.Schema
+    planned: Sequence[Planned],
+    tables: Mapping[str, pl.DataFrame],
+    schema: pl.Schema,
+    open_spark: Callable[[], object] | None = None,
 ) -> tuple[Expectation, ...]:
     """Return each expectation with its outcome, in the order of the suite.
 
@@ -155,6 +158,7 @@ def judge_suite(
         planned: The suite.
         tables: What was measured of all rows.
         schema: Columns of the rows.
+        open_spark: Returns all rows as a table of Spark, in place of the sample.
     """
     numbers = tables["numbers"]
     nulls = {name: bool(numbers[_missing_request(name).key].item()) for name in schema}
@@ -168,8 +172,14 @@ def judge_suite(
             judged[index] = outcome
     rest = [index for index in range(len(planned)) if index not in judged]
     if rest:
-        rows, total = tables["sample"].drop("__order__", strict=False), int(found.count("rows"))
-        on_rows = _judge_on_rows([planned[index] for index in rest], rows, total)
+        left = [planned[index] for index in rest]
+        if open_spark:
+            on_rows = _judge_on_rows(left, open_spark(), "all rows, on Spark", "spark")
+        else:
+            sample = tables["sample"].drop("__order__", strict=False)
+            is_sample = sample.height < found.count("rows")
+            basis = f"a random sample of {sample.height:,} rows" if is_sample else "all rows"
+            on_rows = _judge_on_rows(left, sample.to_arrow().to_pandas(), basis)
         judged |= dict(zip(rest, on_rows, strict=True))
     return tuple(judged[index] for index in range(len(planned)))
 
@@ -255,21 +265,24 @@ def _judge_from_facts(
     return _outcome(planned.document, found_result["success"], found_result.get("result", {}))
 
 
-def _judge_on_rows(planned: Sequence[Planned], rows: pl.DataFrame, total: int) -> list[Expectation]:
+def _judge_on_rows(
+    planned: Sequence[Planned],
+    rows: object,
+    basis: str,
+    source: Literal["pandas", "spark"] = "pandas",
+) -> list[Expectation]:
     """Let Great Expectations judge expectations on rows, all or a sample of them."""
-    is_sample = rows.height < total
-    basis = f"a random sample of {rows.height:,} rows" if is_sample else "all rows"
     suite = ExpectationSuite(name="rows")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of row conditions as texts
         for index, each in enumerate(planned):
             configuration = _configuration(each.document, {"claim": index})
             suite.expectations.append(configuration.to_domain_obj())
-        results = run_suite(suite, rows.to_arrow().to_pandas())
+        results = run_suite(suite, rows, source)
     judged = []
     for index, each in enumerate(planned):
         result = results[index]
-        if is_sample and each.document.type in _NEEDS_ALL_ROWS:
+        if "sample" in basis and each.document.type in _NEEDS_ALL_ROWS:
             reason = "it has too many different values to count, and a sample does not answer it"
             judged.append(_not_evaluated(each.document, reason))
             continue
@@ -282,13 +295,15 @@ def _judge_on_rows(planned: Sequence[Planned], rows: pl.DataFrame, total: int) -
 
 
 def exception_in(info: Mapping[str, Any] | None) -> str:
-    """Return what an expectation raised instead of a verdict; empty if it reached one."""
-    if not info:
-        return ""
-    if info.get("raised_exception"):
-        return str(info.get("exception_message"))
-    nested = (each for each in info.values() if isinstance(each, dict))
-    return next((str(e.get("exception_message")) for e in nested if e.get("raised_exception")), "")
+    """Return what an expectation raised instead of a verdict; empty if it reached one.
+
+    Great Expectations reports one exception, or one for each metric.
+    """
+    nested = [each for each in (info or {}).values() if isinstance(each, dict)]
+    for each in (info or {}, *nested):
+        if each.get("raised_exception"):
+            return str(each.get("exception_message") or "an exception without a message")
+    return ""
 
 
 def _outcome(

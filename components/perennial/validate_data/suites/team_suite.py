@@ -1,11 +1,13 @@
 """Team suite: a contract's own suite, from its document to its verdicts on a dataset."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import polars as pl
 
+from perennial.contracts.environment import spark_address
 from perennial.contracts.validation import Expectation
 from perennial.data.dataset import Dataset
 from perennial.validate_data.config import ExpectationsSection
@@ -18,6 +20,7 @@ from perennial.validate_data.suites.judging import (
     refuse_unsupported,
     suite_measures,
 )
+from perennial.validate_data.suites.spark_rows import open_rows
 
 _BATCH_ROWS = 250_000
 # Parts are merged as often as their tables may have grown to this many batches.
@@ -31,6 +34,8 @@ class TeamSuite:
     planned: tuple[Planned, ...]
     measures: SuiteMeasures
     schema: pl.Schema
+    spark: str = ""
+    """Address of Spark, where it judges what no count answers; else a sample of rows is taken."""
 
     @classmethod
     def prepare(cls, section: ExpectationsSection, schema: pl.Schema, rows: int) -> Self:
@@ -45,7 +50,8 @@ class TeamSuite:
             PerennialError: the suite cannot be loaded, or has expectations that cannot be judged.
         """
         expectations = load_suite(section.suite) if section.suite else None
-        is_sampled = rows > section.suite_sample_rows
+        spark = spark_address()
+        is_sampled = not spark and rows > section.suite_sample_rows
         planned = plan_suite(expectations, schema, is_sampled=is_sampled) if expectations else ()
         refuse_unsupported(planned)
         measures = suite_measures(
@@ -54,7 +60,9 @@ class TeamSuite:
             sample_rows=section.suite_sample_rows,
             sample_seed=section.suite_sample_seed,
         )
-        return cls(planned, measures, schema)
+        if spark:
+            measures = replace(measures, sampled=())
+        return cls(planned, measures, schema, spark)
 
     @property
     def documents(self) -> list[SuiteExpectation]:
@@ -70,15 +78,17 @@ class TeamSuite:
             parts.append(self.measures.tables_of(batch))
             if len(parts) == _MERGED_PARTS:
                 parts = [self.measures.merge(parts)]
-        return judge_suite(self.planned, self.measures.merge(parts), self.schema)
+        uris = [file.uri for file in dataset.snapshot.files]
+        open_spark = partial(open_rows, self.spark, uris) if self.spark else None
+        return judge_suite(self.planned, self.measures.merge(parts), self.schema, open_spark)
 
     def lines(self) -> Iterator[str]:
         """Yield how the suite will be judged, for people."""
         on_rows = [each for each in self.planned if each.reason]
         yield (
             f"suite: {len(self.planned)} expectations, {len(self.planned) - len(on_rows)} judged "
-            f"by counts of all rows, {len(on_rows)} by Great Expectations on at most "
-            f"{self.measures.sample_rows:,} rows"
+            f"by counts of all rows, {len(on_rows)} by Great Expectations on "
+            + ("Spark" if self.spark else f"at most {self.measures.sample_rows:,} rows")
         )
         for each in on_rows:
             reason = each.reason.strip().splitlines()[0]

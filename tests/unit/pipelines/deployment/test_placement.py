@@ -164,11 +164,13 @@ def test_every_step_knows_its_cores_and_the_dask_cluster(compiled):
     where = profile(
         pods={"steps": {"validate_data": {"cpu": "2500m"}}},
         dask={"scheduler": "tls://perennial-dask-scheduler:8786", "tls_secret": "dask-tls"},
+        spark={"connect": "sc://spark-connect:15002"},
     )
     spec, pods = parts(place(compiled["continuous_training"], where))
     for label, executor in spec["deploymentSpec"]["executors"].items():
         values = {each["name"]: each["value"] for each in executor["container"]["env"]}
         assert values["PERENNIAL_CORES"] == ("3" if step_of(label) == "validate_data" else "1")
+        assert values["PERENNIAL_SPARK"] == "sc://spark-connect:15002"
         assert values["PERENNIAL_DASK_SCHEDULER"] == "tls://perennial-dask-scheduler:8786"
         assert values["PERENNIAL_DASK_TLS"] == "/etc/perennial/secrets/dask-tls"
         mounts = {each["secretName"]: each["mountPath"] for each in pods[label]["secretAsVolume"]}

@@ -1,0 +1,119 @@
+"""Split distances: how far the columns of validation and test are from training's.
+
+A distance is the largest difference of the cumulative shares (Kolmogorov-Smirnov) of a number, and
+the total variation of a category. It is judged beside what blocks of time or files differ among
+themselves, because the rows of one block are not independent, and beside the noise of a sample.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from perennial.contracts.data import Split
+from perennial.contracts.validation import BlockSketch
+from perennial.data.dataset import SPLIT_COLUMN
+from perennial.validate_data.columns import finite, is_text
+
+MIN_DISTANCE = 0.1
+"""Smaller ones matter little to any model, however certain they are."""
+_DEVIATIONS = 3.0
+# Of 1% of samples of equal distributions: Smirnov's critical value.
+_SAMPLE_NOISE = 1.63
+_MIN_ROWS = 100
+_HELD_OUT = (Split.VALIDATION, Split.TEST)
+
+
+@dataclass(frozen=True)
+class SplitDistance:
+    """Distance of one column of a split from that of training.
+
+    Attributes:
+        limit: Largest distance that blocks and chance explain.
+    """
+
+    column: str
+    split: Split
+    distance: float
+    limit: float
+
+
+def split_distances(
+    sample: pl.DataFrame, features: Mapping[str, pl.DataType], blocks: Sequence[BlockSketch]
+) -> Iterator[SplitDistance]:
+    """Yield the distance of each feature of validation and test from that of training.
+
+    Args:
+        sample: Random rows, with the name of their split.
+        features: Columns to compare, and their types.
+        blocks: Sketches of the blocks of the dataset.
+    """
+    parts = {
+        split: sample.filter(pl.col(SPLIT_COLUMN) == split.value)
+        for split in (Split.TRAIN, *_HELD_OUT)
+    }
+    for name, dtype in features.items():
+        if not (dtype.is_numeric() or is_text(dtype)):
+            continue
+        values = {split: _values(rows, name, dtype) for split, rows in parts.items()}
+        train = values[Split.TRAIN]
+        for split in _HELD_OUT:
+            rows = len(values[split])
+            if min(len(train), rows) < _MIN_ROWS:
+                continue
+            by_chance = _SAMPLE_NOISE * math.sqrt(1 / len(train) + 1 / rows)
+            share = rows / sum(map(len, values.values()))
+            limit = max(MIN_DISTANCE, _block_noise(blocks, name, share)) + by_chance
+            distance = _distance(train, values[split])
+            yield SplitDistance(name, split, round(distance, 4), round(limit, 4))
+
+
+def _values(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Series:
+    if is_text(dtype):
+        return rows[name].cast(pl.String).drop_nulls()
+    return rows.select(finite(name, dtype).cast(pl.Float64)).to_series().drop_nulls().drop_nans()
+
+
+def _distance(first: pl.Series, second: pl.Series) -> float:
+    if first.dtype == pl.String:
+        shares = [dict(each.value_counts(normalize=True).iter_rows()) for each in (first, second)]
+        return _variation(*shares)
+    places = pl.concat([first, second]).unique().sort().to_numpy()
+    return float(np.abs(_cumulative(first, places) - _cumulative(second, places)).max())
+
+
+def _cumulative(values: pl.Series, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    ordered = values.sort().to_numpy()
+    return np.searchsorted(ordered, places, side="right") / len(ordered)
+
+
+def _variation(first: Mapping[str, float], second: Mapping[str, float]) -> float:
+    return sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in {*first, *second}) / 2
+
+
+def _block_noise(blocks: Sequence[BlockSketch], name: str, share: float) -> float:
+    """Return the distance that a share of the blocks is likely to have from the others."""
+    distances = _block_distances(blocks, name)
+    if len(distances) < 2:
+        return 0.0
+    held_out = max(share * len(distances), 1.0)
+    typical = math.sqrt(float(np.mean(np.square(distances))))
+    return _DEVIATIONS * typical / math.sqrt(held_out)
+
+
+def _block_distances(blocks: Sequence[BlockSketch], name: str) -> list[float]:
+    """The distance of each block from all blocks together."""
+    quantiles = [each.numeric[name].quantiles for each in blocks if name in each.numeric]
+    quantiles = [each for each in quantiles if each]
+    if quantiles:
+        together = pl.Series([value for each in quantiles for value in each])
+        return [_distance(pl.Series(each), together) for each in quantiles]
+    counts = [each.categorical[name].counts for each in blocks if name in each.categorical]
+    counts = [each for each in counts if sum(each.values())]
+    shares = [{key: n / sum(each.values()) for key, n in each.items()} for each in counts]
+    keys = {key for each in shares for key in each}
+    mean = {key: sum(each.get(key, 0.0) for each in shares) / len(shares) for key in keys}
+    return [_variation(each, mean) for each in shares]
