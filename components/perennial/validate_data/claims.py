@@ -56,6 +56,17 @@ def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -
             claims += _leakage_claims(each, section, facts)
     for column, expectation in section.columns.items():
         claims += _declared_claims(column, expectation)
+    claims += [
+        Claim(
+            each.fact,
+            each.column,
+            f"{each.split.value} rows have other values than training rows, by more than blocks of "
+            "the data differ: the split follows something that changes; look at split.method",
+            high=each.limit,
+            severity="warning",
+        )
+        for each in facts.splits
+    ]
     known = {*snapshot.task_columns.features, *(each for d in facts.opaque.values() for each in d)}
     for feature in sorted(set(section.leakage_allow) - known):
         claims.append(

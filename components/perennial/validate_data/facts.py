@@ -25,6 +25,7 @@ from perennial.validate_data.leakage import leakage_aucs
 from perennial.validate_data.partition_facts import DISTINCT, KEYS
 from perennial.validate_data.sample import uniform_sample
 from perennial.validate_data.sketches import BlockKey, Place, block_sketches
+from perennial.validate_data.split_distances import SplitDistance, split_distances
 from perennial.validate_data.state import FactsState
 from perennial.validate_data.state_store import load_states
 
@@ -45,12 +46,14 @@ class Facts:
         values: Fact → value; facts about a column are named `fact:column`.
         blocks: Sketches in time order; without a time column, of files by name.
         opaque: Columns of pictures, lists or free text, with their derived columns' names.
+        splits: How far the features of validation and test are from training's.
     """
 
     values: dict[str, FactValue]
     label: LabelFacts
     blocks: tuple[BlockSketch, ...]
     opaque: dict[str, list[str]]
+    splits: tuple[SplitDistance, ...]
 
 
 def gather_facts(
@@ -109,7 +112,9 @@ def summarise(
     )
     if not data.time:
         blocks = tuple(sorted(blocks, key=lambda block: by_name(block.files[0].path)))
-    return Facts(values, label, blocks, _derived_columns(state, snapshot, features))
+    splits = tuple(split_distances(sample, features, blocks))
+    values |= {each.fact: each.distance for each in splits}
+    return Facts(values, label, blocks, _derived_columns(state, snapshot, features), splits)
 
 
 def _in_windows(table: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:

@@ -67,6 +67,7 @@ def validation_page(
     )
     _add_label(page, report, snapshot, label)
     _add_leakage(page, report, section)
+    _add_splits(page, report)
     _add_columns(page, report, snapshot)
     _add_history(page, report.blocks)
     return page
@@ -152,6 +153,33 @@ def _add_leakage(page: Page, report: ValidationReport, section: ExpectationsSect
         page.figure(
             bar_chart(top, x_label="area under the ROC curve", threshold=section.leakage_auc_warn),
             f"0.5 is chance. {_beyond(top, section.leakage_auc_warn)}",
+        )
+
+
+def _add_splits(page: Page, report: ValidationReport) -> None:
+    """Add the features whose validation or test rows differ most from training's."""
+    splits = [split for split in Split if split is not Split.TRAIN]
+    found = {split: _by_column(report, f"{split.value}_distance") for split in splits}
+    names = sorted(
+        {name for each in found.values() for name in each},
+        key=lambda name: -max(each.get(name, 0.0) for each in found.values()),
+    )
+    if names:
+        page.heading("How far validation and test are from training")
+        page.table(
+            ["Feature", *splits],
+            [
+                [
+                    name,
+                    *(
+                        f"{found[split][name]:.3f}" if name in found[split] else ""
+                        for split in splits
+                    ),
+                ]
+                for name in names[:_MAX_FIGURES]
+            ],
+            caption="Largest difference of cumulative shares, or half the sum of differences of "
+            "categories' shares; a warning is beyond what blocks of the data differ",
         )
 
 

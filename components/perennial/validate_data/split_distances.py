@@ -40,6 +40,11 @@ class SplitDistance:
     distance: float
     limit: float
 
+    @property
+    def fact(self) -> str:
+        """Return the name of the distance among the facts."""
+        return f"{self.split.value}_distance:{self.column}"
+
 
 def split_distances(
     sample: pl.DataFrame, features: Mapping[str, pl.DataType], blocks: Sequence[BlockSketch]
@@ -64,7 +69,7 @@ def split_distances(
             rows = len(values[split])
             if min(len(train), rows) < _MIN_ROWS:
                 continue
-            by_chance = _SAMPLE_NOISE * math.sqrt(1 / len(train) + 1 / rows)
+            by_chance = _chance_distance(train, values[split])
             share = rows / sum(map(len, values.values()))
             limit = max(MIN_DISTANCE, _block_noise(blocks, name, share)) + by_chance
             distance = _distance(train, values[split])
@@ -83,6 +88,17 @@ def _distance(first: pl.Series, second: pl.Series) -> float:
         return _variation(*shares)
     places = pl.concat([first, second]).unique().sort().to_numpy()
     return float(np.abs(_cumulative(first, places) - _cumulative(second, places)).max())
+
+
+def _chance_distance(first: pl.Series, second: pl.Series) -> float:
+    """Return the distance that samples of one distribution seldom have."""
+    spread = 1 / len(first) + 1 / len(second)
+    beyond = _SAMPLE_NOISE * math.sqrt(spread)
+    if first.dtype != pl.String:
+        return beyond
+    # Each category's difference is nearly normal; many of them add up, as in identifiers.
+    shares = pl.concat([first, second]).value_counts(normalize=True)["proportion"]
+    return beyond + float(shares.sqrt().sum()) * math.sqrt(spread / (2 * math.pi))
 
 
 def _cumulative(values: pl.Series, places: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ from perennial.validate_data.suites.counts import SuiteMeasures
 from perennial.validate_data.suites.document import Suite, SuiteExpectation
 from perennial.validate_data.suites.metrics import (
     METRICS,
+    UNIQUENESS,
     Found,
     NotFromFactsError,
     Request,
@@ -52,6 +53,13 @@ _NEEDS_ALL_ROWS = {
     "expect_column_distinct_values_to_contain_set",
     "expect_column_distinct_values_to_equal_set",
 }
+# Facts answer them while the different values can be counted; else the sample does.
+_COUNTED = {
+    "expect_column_median_to_be_between",
+    "expect_column_most_common_value_to_be_in_set",
+    "expect_column_kl_divergence_to_be_less_than",
+}
+ALL_ROWS = "all rows"
 _RESULT_FORMAT = {"result_format": "BASIC", "exclude_unexpected_values": True}
 
 
@@ -140,7 +148,7 @@ def suite_measures(
     measures = measures_of([*requests, *map(_missing_request, schema)], schema)
     return replace(
         measures,
-        sampled=_sampled_columns(planned, schema, measures),
+        sampled=_sampled_columns(planned, schema),
         sample_rows=sample_rows,
         sample_seed=sample_seed,
     )
@@ -178,7 +186,7 @@ def judge_suite(
         else:
             sample = tables["sample"].drop("__order__", strict=False)
             is_sample = sample.height < found.count("rows")
-            basis = f"a random sample of {sample.height:,} rows" if is_sample else "all rows"
+            basis = f"a random sample of {sample.height:,} rows" if is_sample else ALL_ROWS
             on_rows = _judge_on_rows(left, sample.to_arrow().to_pandas(), basis)
         judged |= dict(zip(rest, on_rows, strict=True))
     return tuple(judged[index] for index in range(len(planned)))
@@ -252,17 +260,25 @@ def _judge_from_facts(
     """Let an expectation judge metrics that come from facts; None if they turn out not to do."""
     if planned.expectation is None:
         return None
+    basis = ALL_ROWS
     try:
         # Types depend on whether values are missing, so what is needed may have changed.
         requests = _requests(planned.expectation, engine)
-        metrics = {name: METRICS[each.name].value(each, found) for name, each in requests.items()}
+        try:
+            metrics = {key: METRICS[each.name].value(each, found) for key, each in requests.items()}
+        except NotFromFactsError:
+            if not any(each.name in UNIQUENESS for each in requests.values()):
+                return None
+            metrics, share = found.sampled_values(requests)
+            basis = f"a sample of 1 in {share:,} values, with all their rows"
         result = planned.expectation._validate(metrics, {"result_format": _RESULT_FORMAT}, engine)
-    except (NotFromFactsError, KeyError):
+    except KeyError:
         return None
-    except Exception as error:
+    except Exception as error:  # as Great Expectations does, which reports it
         return _not_evaluated(planned.document, f"{type(error).__name__}: {error}")
-    found_result = cast("dict[str, Any]", result)
-    return _outcome(planned.document, found_result["success"], found_result.get("result", {}))
+    judged = cast("dict[str, Any]", result)
+    outcome = _outcome(planned.document, judged["success"], judged.get("result", {}))
+    return outcome.model_copy(update={"basis": basis})
 
 
 def _judge_on_rows(
@@ -319,7 +335,7 @@ def _outcome(
         expected=_expected(document),
         observed=shown_result(result),
         hint="" if is_met else _hint(document),
-        basis="all rows",
+        basis=ALL_ROWS,
     )
 
 
@@ -334,7 +350,7 @@ def _not_evaluated(document: SuiteExpectation, why: str) -> Expectation:
         hint=f"Great Expectations could not judge it: {why.strip().splitlines()[0]}"
         if why.strip()
         else "Great Expectations could not judge it",
-        basis="all rows",
+        basis=ALL_ROWS,
     )
 
 
@@ -395,17 +411,14 @@ def _engine(table: pd.DataFrame) -> PandasExecutionEngine:
     return PandasExecutionEngine(batch_data_dict={"types": table})
 
 
-def _sampled_columns(
-    planned: Sequence[Planned], schema: pl.Schema, measures: SuiteMeasures
-) -> list[str]:
+def _sampled_columns(planned: Sequence[Planned], schema: pl.Schema) -> list[str]:
     """Columns that the rows need which Great Expectations may judge."""
-    on_rows = [each for each in planned if each.reason]
-    counted = [name for key in measures.values for name in key.split("\x1f")]
+    on_rows = [each for each in planned if each.reason or each.document.type in _COUNTED]
     if any(
         "row_condition" in each.document.kwargs or set(each.columns) - set(schema)
         for each in on_rows
     ):
         opaque = (pl.Binary, pl.List, pl.Array)
         return [name for name, dtype in schema.items() if not isinstance(dtype, opaque)]
-    wanted = {*counted, *(name for each in on_rows for name in each.columns)}
+    wanted = {name for each in on_rows for name in each.columns}
     return [name for name in schema if name in wanted]

@@ -71,6 +71,22 @@ class Found:
     schema: pl.Schema
     types: Mapping[str, Any]
 
+    def sampled_values(self, requests: Mapping[str, Request]) -> tuple[dict[str, object], int]:
+        """Return the metrics of a uniqueness on a sample of values, and one in how many it has.
+
+        A value that is kept has all its rows, so the sample repeats values as all rows do.
+        """
+        unique = next(each for each in requests.values() if each.name in UNIQUENESS)
+        table, halvings = self._values(_key_of_values(unique))
+        rows = int(table["count"].sum())
+        metrics: dict[str, object] = dict.fromkeys(requests, 0)
+        for name, each in requests.items():
+            if each.name == "table.row_count" or each.name.endswith("filtered_row_count"):
+                metrics[name] = rows
+            elif each is unique:
+                metrics[name] = _repeated(each, table)
+        return metrics, 1 << halvings
+
     def number(self, key: str) -> Any:  # noqa: ANN401 - of the column's type
         """Return a smallest or largest value; None without any."""
         return self.tables["numbers"][key].item()
@@ -85,11 +101,14 @@ class Found:
         Raises:
             NotFromFactsError: there are too many different ones.
         """
-        dtype = self.schema.get(key, pl.UInt64())  # several columns are counted by their hash
-        table, halvings = counted_values(self.tables["values"], key, dtype)
+        table, halvings = self._values(key)
         if halvings:
             raise NotFromFactsError(f"too many different values of {key}")
         return table
+
+    def _values(self, key: str) -> tuple[pl.DataFrame, int]:
+        dtype = self.schema.get(key, pl.UInt64())  # several columns are counted by their hash
+        return counted_values(self.tables["values"], key, dtype)
 
 
 class Metric(NamedTuple):
@@ -407,12 +426,16 @@ def _histogram_needs(request: Request, schema: pl.Schema) -> list[Need]:
     ]
 
 
+def _key_of_values(request: Request) -> str:
+    return _COMPOUND.join(request.arguments.get("column_list") or [request.column])
+
+
 def _compound_needs(request: Request, schema: pl.Schema) -> list[Need]:
     names = request.arguments["column_list"]
     # All missing values are one value; of a 64-bit hash, two rows in a million rarely share one.
     row = pl.struct(_values(name, schema) for name in names).hash()
     kept = pl.when(_kept_rows(request, schema)).then(row)
-    return [Need(_COMPOUND.join(names), kept, "values")]
+    return [Need(_key_of_values(request), kept, "values")]
 
 
 _CONDITIONS: dict[str, Callable[[Request, pl.Schema], pl.Expr]] = {
@@ -430,6 +453,7 @@ _PAIRS = {
     "column_pair_values.equal": _pair_equal,
     "column_pair_values.a_greater_than_b": _pair_greater,
 }
+UNIQUENESS = ("column_values.unique.unexpected_count", "compound_columns.unique.unexpected_count")
 _NO_NEEDS: Callable[[Request, pl.Schema], Sequence[Need]] = lambda request, schema: ()  # noqa: E731
 
 METRICS: dict[str, Metric] = {
@@ -492,8 +516,6 @@ METRICS: dict[str, Metric] = {
     "compound_columns.unique.filtered_row_count": _rows_where(_kept_rows),
     "compound_columns.unique.unexpected_count": Metric(
         _compound_needs,
-        lambda request, found: _repeated(
-            request, found.value_table(_COMPOUND.join(request.arguments["column_list"]))
-        ),
+        lambda request, found: _repeated(request, found.value_table(_key_of_values(request))),
     ),
 }

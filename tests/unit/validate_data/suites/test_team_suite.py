@@ -11,6 +11,7 @@ from perennial.contract import check_suite, load_contract, to_toml
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.validation import ValidationReport
 from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.suites import counts
 from perennial.validate_data.suites.document import parse_suite, read_suite_file
 
 with warnings.catch_warnings():
@@ -178,3 +179,27 @@ def test_wide_columns_are_left_out_of_the_sample(healthy, snapshot_of, validate)
     rows = healthy.with_columns(photo=pl.lit(b"x" * 10))
     text = written(of_ulm(severity="info"))
     validate(snapshot_of(rows, meta=("user", "photo")), suite=text)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_uniqueness_of_too_many_values_is_judged_on_a_sample_of_values(
+    monkeypatch, healthy, snapshot_of, validate, copies
+):
+    monkeypatch.setattr(counts, "MAX_VALUES", 500)
+    text = written(
+        gxe.ExpectColumnValuesToBeUnique(column="user", severity="warning"),
+        gxe.ExpectCompoundColumnsToBeUnique(column_list=["at", "user"], severity="warning"),
+        gxe.ExpectColumnMedianToBeBetween(column="amount", min_value=40, max_value=60),
+    )
+    users = [f"u{index // copies}" for index in range(healthy.height)]
+    rows = healthy.with_columns(user=pl.Series(users))
+    rows = rows.with_columns(at=pl.col("at").gather_every(copies).repeat_by(copies).explode())
+    validate(snapshot_of(rows.head(healthy.height)), suite=text, max_duplicate_share=1.0)
+    own = [e for e in ValidationReport.read(validate.out / "validation").expectations if e.basis]
+    found = "passed" if copies == 1 else "failed"
+    assert [each.outcome for each in own] == [found, found, "passed"]
+    assert [each.basis for each in own] == [
+        "a sample of 1 in 8 values, with all their rows"
+        if copies == 1
+        else "a sample of 1 in 4 values, with all their rows"
+    ] * 2 + ["all rows"]
