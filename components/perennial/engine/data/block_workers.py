@@ -9,7 +9,13 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -86,12 +92,19 @@ class BlockWorkers:
         self.count = count
         self._recipe = recipe
         self._restarts = 0
-        self._pool, self._begun = self._start()
+        # In a thread, as the first process waits for a fork server, which imports for seconds.
+        self._starter = ThreadPoolExecutor(1, "block-workers")
+        self._started = self._starter.submit(self._start)
 
     @property
     def is_ready(self) -> bool:
-        """Whether a process has imported what it needs, which takes seconds."""
-        return any(each.done() for each in self._begun)
+        """Whether a process has imported what it needs."""
+        return self._started.done()
+
+    @property
+    def processes(self) -> list[int]:
+        """Return the ids of the processes, once they are ready."""
+        return list(self._started.result()._processes)
 
     def submit(self, block: Block) -> ComingBlock:
         """Encode a block ahead."""
@@ -111,17 +124,23 @@ class BlockWorkers:
             try:
                 return coming.seconds.result()
             except BrokenProcessPool as error:
-                if coming.pool is self._pool:  # the others of its pool broke with it
+                if coming.pool is self._started.result():  # the others of its pool broke with it
                     self._restart(error, place)
                 coming = self.submit(block)
 
     def close(self) -> None:
         """End the processes."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._stop()
+        self._starter.shutdown(wait=False)
+
+    def _stop(self) -> None:
+        self._started.add_done_callback(
+            lambda started: started.result().shutdown(wait=False, cancel_futures=True)
+        )
 
     def _submit(self, block: Block) -> ComingBlock:
-        coming = self._pool.submit(_encode, block, waits_out_outages=waits())
-        return ComingBlock(coming, self._pool)
+        pool = self._started.result()
+        return ComingBlock(pool.submit(_encode, block, waits_out_outages=waits()), pool)
 
     def _restart(self, error: BrokenProcessPool, place: str = "") -> None:
         self._restarts += 1
@@ -132,20 +151,22 @@ class BlockWorkers:
                 action="lower training.loading.encode_workers or give the machine more memory: "
                 "each holds one block and what `encode` makes of it",
             ) from error
-        self.close()
-        self._pool, self._begun = self._start()
+        self._stop()
+        self._started = self._starter.submit(self._start)
 
-    def _start(self) -> tuple[ProcessPoolExecutor, list[Future[bool]]]:
+    def _start(self) -> ProcessPoolExecutor:
         # Not forked from this process, whose threads (polars, torch) hold locks.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         pool = ProcessPoolExecutor(
             self.count, mp_context=context, initializer=_begin, initargs=(self._recipe,)
         )
-        return pool, [pool.submit(_is_prepared) for _ in range(self.count)]
+        begun = [pool.submit(_is_prepared) for _ in range(self.count)]
+        wait(begun, return_when=FIRST_COMPLETED)
+        return pool
 
 
-_encoder: BlockEncoder | None = None
+_encoder: BlockEncoder | Exception = RuntimeError("the process was not prepared")
 
 
 def _begin(recipe: EncoderRecipe) -> None:
@@ -156,7 +177,10 @@ def _begin(recipe: EncoderRecipe) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # the training decides when they end
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _encoder = recipe.build()
+    try:
+        _encoder = recipe.build()
+    except Exception as error:  # the user's code; raised where a block is asked for
+        _encoder = error
 
 
 def _end_with_parent() -> None:
@@ -166,11 +190,11 @@ def _end_with_parent() -> None:
 
 
 def _is_prepared() -> bool:
-    return _encoder is not None
+    return isinstance(_encoder, BlockEncoder)
 
 
 def _encode(block: Block, *, waits_out_outages: bool) -> float:
-    if _encoder is None:
-        raise RuntimeError("the process was not prepared")
+    if isinstance(_encoder, Exception):
+        raise _encoder
     with waiting_out_outages() if waits_out_outages else nullcontext():
         return _encoder(block)

@@ -1,7 +1,10 @@
 """Streamed batches over real Parquet: the resident rows in the same order, whatever encodes them."""
 
+import multiprocessing
 import os
 import signal
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,8 +13,11 @@ import polars as pl
 import pytest
 import torch
 
+from dask_cluster import dask_cluster
+from encoding_processes import wait_with_workers
 from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.environment import DASK_SCHEDULER
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
@@ -22,10 +28,11 @@ from perennial.engine.data.batching import BatchPlan
 from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
 from perennial.engine.data.blocks import join_groups
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.data.encoding_ahead import encode_shard
+from perennial.engine.data.encoding_ahead import encode_ahead, encode_shard
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
+from perennial.engine.job import TrainingJob
 from perennial.engine.task import WEIGHT
-from tiny_training import TinyTask, write_partitions
+from tiny_training import TinyTask, tiny_section, write_partitions
 
 SIZE = 48
 
@@ -64,7 +71,7 @@ class Streaming:
         self.recipe = recipe
         self.workers = BlockWorkers(recipe, workers) if workers else None
         if self.workers:
-            assert self.workers._begun[0].result()  # before, the training encodes by itself
+            assert self.workers.processes  # before, the training encodes by itself
         self.blocks = join_groups(self.groups)
         self.split = StreamedSplit(self.blocks, self.encoder, self.workers)
 
@@ -287,9 +294,9 @@ def test_tensors_of_another_shape_in_another_block_are_named(snapshot, tmp_path,
 
 
 def kill(workers: BlockWorkers) -> None:
-    for process in list(workers._pool._processes.values()):
+    for process in workers.processes:
         with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
 
 
 def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path, monkeypatch):
@@ -301,9 +308,62 @@ def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path, monke
         kill(workers)
         batch = loader.batch(0)
         assert torch.equal(joined([batch])["x"], whole.gather(batch.rows)["x"])
-        assert workers._begun[0].result()
+        assert workers.processes
         kill(workers)
         with pytest.raises(PerennialError, match="killed again and again"):
             workers.finish(block, workers.submit(block), "a block")
     finally:
         loader.close()
+
+
+def test_encoding_processes_end_with_a_training_that_is_killed(snapshot, tmp_path):
+    pids = tmp_path / "pids"
+    recipe = Streaming(snapshot, tmp_path).recipe
+    training = multiprocessing.get_context("spawn").Process(
+        target=wait_with_workers, args=(recipe, pids)
+    )
+    training.start()
+    wait_for(pids.exists)
+    workers = [Path("/proc") / line for line in pids.read_text().splitlines()]
+    assert len(workers) == 2
+    assert all(each.exists() for each in workers)
+    training.kill()
+    wait_for(lambda: not any(each.exists() for each in workers))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.full
+def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch):
+    """Through a real scheduler and two worker processes, against processes of this machine."""
+    jobs = []
+    for name in ("here", "dask"):
+        loading = {"mode": "streaming", "encode_ahead": True}
+        section = tiny_section(loading=loading)
+        jobs.append(
+            TrainingJob(
+                fingerprint=name,
+                snapshot=str(Path(snapshot.data.uri) / "snapshot"),
+                model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
+                training=section,
+                num_processes=1,
+                folder=str(tmp_path / name),
+                common=str(tmp_path / name / "store"),
+                contract={"code": "one"},
+            )
+        )
+    encode_ahead(jobs[0])
+    with dask_cluster(tmp_path) as cluster:
+        monkeypatch.setenv(DASK_SCHEDULER, cluster.address)
+        encode_ahead(jobs[1])
+    here, there = (
+        {each.name: each.read_bytes() for each in (tmp_path / name / "store").glob("encoded/*/*")}
+        for name in ("here", "dask")
+    )
+    assert len(here) > 5
+    assert here == there
