@@ -7,7 +7,7 @@ digest of its bytes and that of the split's rule: a run looks at new partitions 
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -273,7 +273,7 @@ class RowGroupReader:
         """
         for run in _neighbours([each for each in groups if each.selected]):
             file, expected = self.snapshot.files[run[0].file], sum(each.selected for each in run)
-            with TemporaryDirectory(dir=self._cache) as folder, _decoding(file):
+            with _decoding(file), self._place_for(file) as folder:
                 found = self._query(run, split, Path(folder)).collect()
             if found.height != expected:
                 raise _changed(
@@ -292,6 +292,11 @@ class RowGroupReader:
             folder: Copies of a remote store's row groups are written there.
         """
         return pl.concat(self._query(run, split, folder) for run in _neighbours(groups))
+
+    def _place_for(self, file: DataFile) -> AbstractContextManager[str]:
+        """Return a folder for copies of a partition's row groups; a local one is read in place."""
+        is_local = isinstance(open_store(locate(self.snapshot, file)[0]), LocalObjectStore)
+        return nullcontext("") if is_local else TemporaryDirectory(dir=self._cache)
 
     def _query(self, run: Sequence[SelectedGroup], split: Split, folder: Path) -> pl.LazyFrame:
         rows = sum(each.group.rows for each in run)

@@ -1,4 +1,4 @@
-"""Block workers: processes that encode blocks ahead of the training.
+"""RowBlock workers: processes that encode blocks ahead of the training.
 
 They hand over through the cache's files, which the training maps: no example passes through a pipe.
 Their number changes neither the order nor the content of a batch.
@@ -30,7 +30,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.row_groups import RowGroupReader
 from perennial.engine.data.block_cache import BlockCache
-from perennial.engine.data.blocks import Block, BlockEncoder
+from perennial.engine.data.blocks import BlockEncoder, RowBlock
 from perennial.engine.data.shards import ShardStore
 from perennial.engine.task import Task, load_task
 
@@ -106,7 +106,7 @@ class BlockWorkers:
         """Return the ids of the processes, once they are ready."""
         return list(self._started.result()._processes)
 
-    def submit(self, block: Block) -> ComingBlock:
+    def submit(self, block: RowBlock) -> ComingBlock:
         """Encode a block ahead."""
         try:
             return self._submit(block)
@@ -114,7 +114,7 @@ class BlockWorkers:
             self._restart(error)
             return self._submit(block)
 
-    def finish(self, block: Block, coming: ComingBlock, place: str) -> float:
+    def finish(self, block: RowBlock, coming: ComingBlock, place: str) -> float:
         """Wait for a block and return its seconds; encode it again where its process was killed.
 
         Raises:
@@ -138,7 +138,7 @@ class BlockWorkers:
             lambda started: started.result().shutdown(wait=False, cancel_futures=True)
         )
 
-    def _submit(self, block: Block) -> ComingBlock:
+    def _submit(self, block: RowBlock) -> ComingBlock:
         pool = self._started.result()
         return ComingBlock(pool.submit(_encode, block, waits_out_outages=waits()), pool)
 
@@ -193,7 +193,7 @@ def _is_prepared() -> bool:
     return isinstance(_encoder, BlockEncoder)
 
 
-def _encode(block: Block, *, waits_out_outages: bool) -> float:
+def _encode(block: RowBlock, *, waits_out_outages: bool) -> float:
     if isinstance(_encoder, Exception):
         raise _encoder
     with waiting_out_outages() if waits_out_outages else nullcontext():

@@ -1,4 +1,4 @@
-"""Blocks: runs of row groups that are read, encoded and kept together, as files of tensors."""
+"""Row blocks: runs of row groups that are read, encoded and kept together, as files of tensors."""
 
 import hashlib
 import time
@@ -26,8 +26,8 @@ of files."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """Neighbouring row groups.
+class RowBlock:
+    """Neighbouring row groups, read and encoded together.
 
     Attributes:
         groups: In file order.
@@ -38,20 +38,20 @@ class Block:
     rows: int
 
 
-def join_groups(groups: Sequence[SelectedGroup]) -> list[Block]:
+def join_groups(groups: Sequence[SelectedGroup]) -> list[RowBlock]:
     """Return the blocks of a split, without those in which it has no row.
 
     Cut by the rows of all splits, so that a window of days that moves on changes no block but those
     at its edge.
     """
-    blocks, run = list[Block](), list[SelectedGroup]()
+    blocks, run = list[RowBlock](), list[SelectedGroup]()
     for number, each in enumerate(groups):
         run.append(each)
         is_last = number + 1 == len(groups)
         if is_last or sum(found.group.rows for found in run) >= BLOCK_ROWS:
             rows = sum(found.selected for found in run)
             if rows:
-                blocks.append(Block(tuple(found for found in run if found.selected), rows))
+                blocks.append(RowBlock(tuple(found for found in run if found.selected), rows))
             run = []
     return blocks
 
@@ -85,7 +85,7 @@ class BlockEncoder:
         self._identity = identity
         self._shards = shards
 
-    def key(self, block: Block) -> str:
+    def key(self, block: RowBlock) -> str:
         """Return the name of an encoded block: a digest of all that determines its content."""
         files = self._reader.snapshot.files
         parts: list[JsonValue] = [
@@ -95,7 +95,7 @@ class BlockEncoder:
         content = canonical_json([self._identity, self._split.value, parts])
         return hashlib.sha256(content.encode()).hexdigest()
 
-    def __call__(self, block: Block) -> float:
+    def __call__(self, block: RowBlock) -> float:
         """Put a block into the cache; return the seconds of encoding, 0 where it is there.
 
         Raises:
@@ -120,7 +120,7 @@ class BlockEncoder:
         self.cache.store(key, tensors)
         return time.monotonic() - start
 
-    def place_of(self, block: Block) -> str:
+    def place_of(self, block: RowBlock) -> str:
         """Return the partitions and row groups of a block, for messages."""
         first, last = block.groups[0], block.groups[-1]
         files = self._reader.snapshot.files
@@ -129,11 +129,11 @@ class BlockEncoder:
             return begin
         return f"{begin} to row group {last.index} of {files[last.file].uri}"
 
-    def _chunks(self, block: Block) -> Iterator[pl.DataFrame]:
+    def _chunks(self, block: RowBlock) -> Iterator[pl.DataFrame]:
         for rows in self._reader.read(block.groups, self._split):
             yield from rows.iter_slices(ENCODE_ROWS)
 
-    def _encode(self, rows: pl.DataFrame, block: Block) -> Batch:
+    def _encode(self, rows: pl.DataFrame, block: RowBlock) -> Batch:
         try:
             return checked(self.task.encode(rows), rows.height, self.task)
         except PerennialError:

@@ -15,7 +15,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.data.executor import open_executor
 from perennial.data.row_groups import RowGroupReader, select_groups
 from perennial.engine.data.block_workers import EncoderRecipe
-from perennial.engine.data.blocks import Block, join_groups
+from perennial.engine.data.blocks import RowBlock, join_groups
 from perennial.engine.data.preparation import encoding_identity, find_indexes, fit_streamed
 from perennial.engine.data.shards import ShardStore
 from perennial.engine.job import TrainingJob
@@ -64,7 +64,7 @@ def encode_ahead(job: TrainingJob) -> int:
 _tasks: dict[str, Task] = {}
 
 
-def encode_shard(recipe: EncoderRecipe, block: Block) -> None:
+def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
     """Encode one block and upload it; each process builds the task once."""
     with tempfile.TemporaryDirectory() as folder:
         own = replace(recipe, cache=(Path(folder), 0), shards="")

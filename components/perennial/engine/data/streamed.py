@@ -17,7 +17,7 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.training import Loading
 from perennial.engine.data.batching import BatchPlan, Indices
 from perennial.engine.data.block_workers import BlockWorkers, ComingBlock
-from perennial.engine.data.blocks import Block, BlockEncoder
+from perennial.engine.data.blocks import BlockEncoder, RowBlock
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit
 from perennial.engine.data.loader import Encoding, Loader, RankBatch
 from perennial.engine.data.stream_order import StreamOrder
@@ -41,7 +41,7 @@ class StreamedSplit(EncodedRows):
     weights = None
 
     def __init__(
-        self, blocks: Sequence[Block], encoder: BlockEncoder, workers: BlockWorkers | None = None
+        self, blocks: Sequence[RowBlock], encoder: BlockEncoder, workers: BlockWorkers | None = None
     ) -> None:
         self.blocks = blocks
         self.block_rows = np.array([block.rows for block in blocks], dtype=np.int64)
@@ -152,7 +152,7 @@ class StreamedSplit(EncodedRows):
         self._has_moved = True
         return arrays
 
-    def _encoded(self, number: int, block: Block) -> Batch:
+    def _encoded(self, number: int, block: RowBlock) -> Batch:
         key = self._encoder.key(block)
         # Another process of the machine may evict it before it is mapped.
         for _ in range(_ATTEMPTS):
@@ -167,7 +167,7 @@ class StreamedSplit(EncodedRows):
             "is gone or altered",
         )
 
-    def _finish(self, number: int, block: Block) -> bool:
+    def _finish(self, number: int, block: RowBlock) -> bool:
         """Put a block into the cache; return whether it was encoded just now."""
         coming = self._coming.pop(number, None)
         if self._workers is None or coming is None:
@@ -179,7 +179,7 @@ class StreamedSplit(EncodedRows):
             self.encoded_rows += block.rows
         return seconds > 0
 
-    def _require_form(self, arrays: _Arrays, block: Block) -> None:
+    def _require_form(self, arrays: _Arrays, block: RowBlock) -> None:
         form = {name: (array.dtype, array.shape[1:]) for name, array in sorted(arrays.items())}
         self._form = self._form or form
         if form != self._form:

@@ -319,7 +319,7 @@ def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path, monke
 def test_encoding_processes_end_with_a_training_that_is_killed(snapshot, tmp_path):
     pids = tmp_path / "pids"
     recipe = Streaming(snapshot, tmp_path).recipe
-    training = multiprocessing.get_context("spawn").Process(
+    training = multiprocessing.get_context("forkserver").Process(
         target=wait_with_workers, args=(recipe, pids)
     )
     training.start()
