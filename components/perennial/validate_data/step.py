@@ -36,8 +36,7 @@ def validate_data_step(
     """
     section = ValidateDataConfig.from_json(contract).expectations
     taken = Snapshot.read(Path(snapshot))
-    dataset = Dataset(taken)
-    schema = dataset.scan().collect_schema() if section.suite else pl.Schema()
+    schema = Dataset(taken).scan().collect_schema() if section.suite else pl.Schema()
     team = TeamSuite.prepare(section, schema, taken.rows)
     store = open_store(Environment.read().store_uri)
     facts = gather_facts(taken, section, datetime.now(UTC), store)
@@ -48,7 +47,7 @@ def validate_data_step(
     found = ValidationReport(
         snapshot_digest=taken.digest(),
         facts=facts.values,
-        expectations=(*expectations, *team.judge(dataset)),
+        expectations=(*expectations, *team.judge(taken, section, store)),
         blocks=facts.blocks,
     )
     hand_on(Path(validation), found, Path(snapshot), more={"suite": json.loads(suite)})

@@ -138,7 +138,8 @@ def suite_measures(
     Args:
         planned: The suite.
         schema: Columns of the rows.
-        sample_rows: Largest number of rows on which what facts do not answer is judged.
+        sample_rows: Largest number of rows on which what facts do not answer is judged; 0 for
+            no sample.
         sample_seed: Chooses them, where there are more.
     """
     requests = [
@@ -148,7 +149,7 @@ def suite_measures(
     measures = measures_of([*requests, *map(_missing_request, schema)], schema)
     return replace(
         measures,
-        sampled=_sampled_columns(planned, schema),
+        sampled=_sampled_columns(planned, schema) if sample_rows else (),
         sample_rows=sample_rows,
         sample_seed=sample_seed,
     )

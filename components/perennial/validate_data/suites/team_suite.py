@@ -1,15 +1,16 @@
 """Team suite: a contract's own suite, from its document to its verdicts on a dataset."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 import polars as pl
 
+from perennial.clients.object_store import ObjectStore
 from perennial.contracts.environment import spark_address
+from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import Expectation
-from perennial.data.dataset import Dataset
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.suites.counts import SuiteMeasures
 from perennial.validate_data.suites.document import SuiteExpectation, load_suite
@@ -20,11 +21,8 @@ from perennial.validate_data.suites.judging import (
     refuse_unsupported,
     suite_measures,
 )
+from perennial.validate_data.suites.partition_counts import load_counts
 from perennial.validate_data.suites.spark_rows import open_rows
-
-_BATCH_ROWS = 250_000
-# Parts are merged as often as their tables may have grown to this many batches.
-_MERGED_PARTS = 16
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,9 @@ class TeamSuite:
         measures = suite_measures(
             planned,
             schema,
-            sample_rows=section.suite_sample_rows,
+            sample_rows=0 if spark else section.suite_sample_rows,
             sample_seed=section.suite_sample_seed,
         )
-        if spark:
-            measures = replace(measures, sampled=())
         return cls(planned, measures, schema, spark)
 
     @property
@@ -69,18 +65,22 @@ class TeamSuite:
         """Return its expectations as they were written."""
         return [each.document for each in self.planned]
 
-    def judge(self, dataset: Dataset) -> tuple[Expectation, ...]:
-        """Return each expectation with its outcome, after one pass over the columns it needs."""
+    def judge(
+        self, snapshot: Snapshot, section: ExpectationsSection, store: ObjectStore
+    ) -> tuple[Expectation, ...]:
+        """Return each expectation with its outcome; only new partitions are counted.
+
+        Args:
+            snapshot: Its rows are judged.
+            section: Names the suite, from which this was prepared.
+            store: Keeps the counts of each partition.
+        """
         if not self.planned:
             return ()
-        parts = [self.measures.tables_of(pl.DataFrame(schema=self.schema))]
-        for batch in dataset.column_batches(list(self.schema), _BATCH_ROWS):
-            parts.append(self.measures.tables_of(batch))
-            if len(parts) == _MERGED_PARTS:
-                parts = [self.measures.merge(parts)]
-        uris = [file.uri for file in dataset.snapshot.files]
+        tables = load_counts(snapshot, section, self.measures, store)
+        uris = [file.uri for file in snapshot.files]
         open_spark = partial(open_rows, self.spark, uris) if self.spark else None
-        return judge_suite(self.planned, self.measures.merge(parts), self.schema, open_spark)
+        return judge_suite(self.planned, tables, self.schema, open_spark)
 
     def lines(self) -> Iterator[str]:
         """Yield how the suite will be judged, for people."""
