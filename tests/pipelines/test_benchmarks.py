@@ -29,6 +29,7 @@ SMALLEST = {
     "snapshots": ["--objects", "1500", "--port", str(get_free_port()), "--write"],
     "selection_regret": ["--trainings", "20", "--write"],
     "streaming": ["--rows", "24000", "--rounds", "1", "--ways", "streaming-0", "--write"],
+    "suite_verdicts": ["--months", "1", "--write"],
     "throughput": ["--only", "tabular single", "--rounds", "1", "--updates", "4"],
 }
 # These only show their help, so that all they import must exist. Why they do not start here:

@@ -34,12 +34,14 @@ class SuiteMeasures:
             `column.max`; all others are counts, which add up.
         moments: Numeric expressions by column, null where a value is missing.
         values: Expressions whose values are counted, by key, null where one is missing.
+        hashes: The same, of 64-bit hashes, where it only matters how often values occur.
         sampled: Columns of the rows that are sampled.
     """
 
     numbers: Mapping[str, pl.Expr]
     moments: Mapping[str, pl.Expr]
     values: Mapping[str, pl.Expr]
+    hashes: Mapping[str, pl.Expr]
     sampled: Sequence[str] = ()
     sample_rows: int = 0
     sample_seed: int = 0
@@ -53,7 +55,7 @@ class SuiteMeasures:
         return {
             "numbers": numbers,
             "moments": _moments_of(batch, self.moments),
-            "values": _values_of(batch, self.values),
+            "values": _values_of(batch, self.values, self.hashes),
             "sample": sample,
         }
 
@@ -188,41 +190,52 @@ def _merge_moments(table: pl.DataFrame) -> pl.DataFrame:
     return merged.select(table.columns)
 
 
-def _values_of(batch: pl.DataFrame, values: Mapping[str, pl.Expr]) -> pl.DataFrame:
-    schema = {
-        "key": pl.String, "text": pl.String, "hash": pl.UInt64, "count": pl.Int64,
-        "halvings": pl.Int32,
-    }  # fmt: skip
-    tables = [
-        batch.select(expression.cast(pl.String).alias("text"))
-        .drop_nulls()
-        .group_by("text")
-        .agg(pl.len().cast(pl.Int64).alias("count"))
-        .select(
-            pl.lit(key).alias("key"),
-            "text",
-            pl.col("text").hash().alias("hash"),
-            "count",
-            pl.lit(0, pl.Int32).alias("halvings"),
+def _values_of(
+    batch: pl.DataFrame, values: Mapping[str, pl.Expr], hashes: Mapping[str, pl.Expr]
+) -> pl.DataFrame:
+    empty = pl.DataFrame(
+        schema={
+            "key": pl.String, "text": pl.String, "hash": pl.UInt64, "count": pl.Int64,
+            "halvings": pl.Int32,
+        }
+    )  # fmt: skip
+    texts = {key: (each.cast(pl.String), pl.col("value").hash()) for key, each in values.items()}
+    numbers = {key: (each, pl.col("value")) for key, each in hashes.items()}
+    tables = []
+    for key, (value, hashed) in {**texts, **numbers}.items():
+        counts = batch.select(value.alias("value")).drop_nulls().group_by("value")
+        tables.append(
+            counts.agg(pl.len().cast(pl.Int64).alias("count")).select(
+                pl.lit(key).alias("key"),
+                pl.col("value").alias("text")
+                if key in texts
+                else pl.lit(None, pl.String).alias("text"),
+                hashed.alias("hash"),
+                "count",
+                pl.lit(0, pl.Int32).alias("halvings"),
+            )
         )
-        for key, expression in values.items()
-    ]
-    return _halved(pl.concat([pl.DataFrame(schema=schema), *tables]))
+    return _halved(pl.concat([empty, *tables]))
 
 
 def _merge_values(table: pl.DataFrame) -> pl.DataFrame:
-    merged = table.group_by("key", "text", "hash").agg(
-        pl.col("count").sum(), pl.col("halvings").max()
-    )
-    return _halved(merged.select(table.columns)).sort("key", "hash", "text")
+    merged = [
+        part.group_by("hash")
+        .agg(pl.col("key", "text").first(), pl.col("count").sum(), pl.col("halvings").max())
+        .select(table.columns)
+        for part in table.partition_by("key")
+    ]
+    return _halved(pl.concat([table.clear(), *merged]))
 
 
 def _halved(table: pl.DataFrame) -> pl.DataFrame:
     """Keep of each key the values with the smallest hashes, by halves, until few enough remain."""
     halvings, key = pl.col("halvings"), pl.col("key")
-    table = table.with_columns(halvings.max().over(key))
     is_kept = pl.col("hash").bitwise_leading_zeros() >= halvings
-    while (table := table.filter(is_kept)).height and _most_values(table) > MAX_VALUES:
+    while table.height and ((table["halvings"] > 0).any() or _most_values(table) > MAX_VALUES):
+        table = table.with_columns(halvings.max().over(key)).filter(is_kept)
+        if _most_values(table) <= MAX_VALUES:
+            break
         is_crowded = pl.len().over(key) > MAX_VALUES
         table = table.with_columns(halvings + is_crowded.cast(pl.Int32))
     return table

@@ -86,7 +86,7 @@ def _measure(dataset: Dataset) -> _Reference:
             numbers[f"column.min:{name}"] = finite(name, dtype).min()
             numbers[f"column.max:{name}"] = finite(name, dtype).max()
     kept = [name for name, dtype in schema.items() if not isinstance(dtype, _OPAQUE)]
-    measures = SuiteMeasures(numbers, {}, {}, [*kept, "__block__"], SAMPLE_ROWS)
+    measures = SuiteMeasures(numbers, {}, {}, {}, [*kept, "__block__"], SAMPLE_ROWS)
     by_file = not dataset.snapshot.data.time
     block = block_key(dataset.snapshot.data).alias("__block__")
     parts = [

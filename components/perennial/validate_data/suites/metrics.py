@@ -77,7 +77,7 @@ class Found:
         A value that is kept has all its rows, so the sample repeats values as all rows do.
         """
         unique = next(each for each in requests.values() if each.name in UNIQUENESS)
-        table, halvings = self._values(_key_of_values(unique))
+        table, halvings = self._values(_key_of_hashes(unique))
         rows = int(table["count"].sum())
         metrics: dict[str, object] = dict.fromkeys(requests, 0)
         for name, each in requests.items():
@@ -103,11 +103,11 @@ class Found:
         """
         table, halvings = self._values(key)
         if halvings:
-            raise NotFromFactsError(f"too many different values of {key}")
+            raise NotFromFactsError(f"too many different values of {key.strip(_COMPOUND)}")
         return table
 
     def _values(self, key: str) -> tuple[pl.DataFrame, int]:
-        dtype = self.schema.get(key, pl.UInt64())  # several columns are counted by their hash
+        dtype = self.schema.get(key, pl.String())  # hashes have no value
         return counted_values(self.tables["values"], key, dtype)
 
 
@@ -121,11 +121,13 @@ class Metric(NamedTuple):
 def measures_of(requests: Sequence[Request], schema: pl.Schema) -> SuiteMeasures:
     """Return what the rows must be measured for."""
     needs = [need for each in requests for need in METRICS[each.name].needs(each, schema)]
-    by_kind: dict[str, dict[str, pl.Expr]] = {"number": {}, "moments": {}, "values": {}}
+    by_kind: dict[str, dict[str, pl.Expr]] = {
+        kind: {} for kind in ("number", "moments", "values", "hashes")
+    }
     for need in needs:
         by_kind[need.kind][need.key] = need.measure
     numbers = {"rows": pl.len().cast(pl.Int64), **by_kind["number"]}
-    return SuiteMeasures(numbers, by_kind["moments"], by_kind["values"])
+    return SuiteMeasures(numbers, by_kind["moments"], by_kind["values"], by_kind["hashes"])
 
 
 def require_facts(requests: Sequence[Request], schema: pl.Schema) -> None:
@@ -349,6 +351,23 @@ def _moment(attribute: str) -> Metric:
     return Metric(needs, value)
 
 
+def _from_hashes(compute: Callable[[Request, pl.DataFrame], object]) -> Metric:
+    """Compute from the count of each different value."""
+
+    def needs(request: Request, schema: pl.Schema) -> list[Need]:
+        dtype = schema[request.column]
+        if dtype not in _NUMBERS and dtype != pl.String:
+            raise NotFromFactsError(f"counted values of a column of {dtype}")
+        present = _present(request.column, schema)
+        hashed = pl.when(present).then(pl.col(request.column).hash())
+        return [Need(_key_of_hashes(request), hashed, "hashes")]
+
+    def value(request: Request, found: Found) -> object:
+        return compute(request, found.value_table(_key_of_hashes(request)))
+
+    return Metric(needs, value)
+
+
 def _from_values(
     compute: Callable[[Request, pl.DataFrame], object], *, numbers: bool = False
 ) -> Metric:
@@ -426,8 +445,8 @@ def _histogram_needs(request: Request, schema: pl.Schema) -> list[Need]:
     ]
 
 
-def _key_of_values(request: Request) -> str:
-    return _COMPOUND.join(request.arguments.get("column_list") or [request.column])
+def _key_of_hashes(request: Request) -> str:
+    return _COMPOUND.join(["", *(request.arguments.get("column_list") or [request.column])])
 
 
 def _compound_needs(request: Request, schema: pl.Schema) -> list[Need]:
@@ -435,7 +454,7 @@ def _compound_needs(request: Request, schema: pl.Schema) -> list[Need]:
     # All missing values are one value; of a 64-bit hash, two rows in a million rarely share one.
     row = pl.struct(_values(name, schema) for name in names).hash()
     kept = pl.when(_kept_rows(request, schema)).then(row)
-    return [Need(_key_of_values(request), kept, "values")]
+    return [Need(_key_of_hashes(request), kept, "hashes")]
 
 
 _CONDITIONS: dict[str, Callable[[Request, pl.Schema], pl.Expr]] = {
@@ -493,8 +512,8 @@ METRICS: dict[str, Metric] = {
     "column.median": _from_values(_median, numbers=True),
     "column.most_common_value": _from_values(_modes),
     "column.value_counts": _from_values(_value_counts),
-    "column.distinct_values.count": _from_values(lambda _, table: table.height),
-    "column.unique_proportion": _from_values(
+    "column.distinct_values.count": _from_hashes(lambda _, table: table.height),
+    "column.unique_proportion": _from_hashes(
         lambda _, table: table.height / int(table["count"].sum()) if table.height else 0
     ),
     "column.distinct_values.not_in_set": _from_values(_unlisted),
@@ -505,7 +524,7 @@ METRICS: dict[str, Metric] = {
     "column.distinct_values.missing_from_column.count": _from_values(
         lambda r, t: len(_unseen(r, t))
     ),
-    "column_values.unique.unexpected_count": _from_values(_repeated),
+    "column_values.unique.unexpected_count": _from_hashes(_repeated),
     "column.histogram": Metric(
         _histogram_needs,
         lambda request, found: [
@@ -516,6 +535,6 @@ METRICS: dict[str, Metric] = {
     "compound_columns.unique.filtered_row_count": _rows_where(_kept_rows),
     "compound_columns.unique.unexpected_count": Metric(
         _compound_needs,
-        lambda request, found: _repeated(request, found.value_table(_key_of_values(request))),
+        lambda request, found: _repeated(request, found.value_table(_key_of_hashes(request))),
     ),
 }

@@ -18,7 +18,7 @@ from perennial.data.dataset import Dataset
 from perennial.data.executor import open_executor
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.state import FactsState
-from perennial.validate_data.state_store import MERGED_AT_ONCE, MIN_ROWS_OF_PROCESS, alone
+from perennial.validate_data.state_store import MIN_ROWS_OF_PROCESS, alone
 from perennial.validate_data.suites.counts import SuiteMeasures
 from perennial.validate_data.suites.document import load_suite
 from perennial.validate_data.suites.judging import plan_suite, suite_measures
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 COUNTS_VERSION = 1
 """Raised when the tables or what they count change."""
 _BATCH_ROWS = 250_000
+# Each merge takes up all that was merged before.
+_MERGED_AT_ONCE = 32
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -50,7 +52,7 @@ def load_counts(
 
     def add(tables: Tables) -> None:
         parts.append(tables)
-        if len(parts) > MERGED_AT_ONCE:
+        if len(parts) > _MERGED_AT_ONCE:
             parts[:] = [measures.merge(parts)]
 
     missing: list[DataFile] = []
@@ -104,7 +106,7 @@ def store_partition_counts(
     parts: list[Tables] = [measures.tables_of(pl.DataFrame(schema=schema))]
     for batch in dataset.column_batches(list(schema), _BATCH_ROWS):
         parts.append(measures.tables_of(batch))
-        if len(parts) > MERGED_AT_ONCE:
+        if len(parts) > _MERGED_AT_ONCE:
             parts = [measures.merge(parts)]
     tables = measures.merge(parts)
     digest = taken.files[0].sha256
