@@ -95,7 +95,7 @@ def check(contract: ContractFile, home: HomeFolder = None) -> int:
 
     The exit code is 1 if it is valid, but no training can be promoted.
     """
-    from perennial.contract import load_beside_its_task, to_toml
+    from perennial.contract import load_beside_its_task, to_toml, with_suite_path
     from perennial.contract_help.obstacles import look_ahead
     from perennial.study_commands.definition import load_study
 
@@ -103,7 +103,7 @@ def check(contract: ContractFile, home: HomeFolder = None) -> int:
     if load_beside_its_task(contract, with_study=True).study is not None:
         checked = load_study(contract)
     lines, is_possible = look_ahead(open_home(home, contract), checked)
-    print(f"{to_toml(checked)}\n")
+    print(f"{to_toml(with_suite_path(contract, checked))}\n")
     print_lines(f"# {line}" for line in lines)
     print(f"# {contract} is valid" + ("" if is_possible else ", but will never be promoted"))
     return 0 if is_possible else FAILED

@@ -111,6 +111,13 @@ def _with_suite(path: Path, section: ExpectationsSection) -> ExpectationsSection
     return section.model_copy(update={"suite": text})
 
 
+def with_suite_path(path: Path, contract: Contract) -> Contract:
+    """Return a loaded contract that names its suite as its file does, for people to read."""
+    written = read_document(path, Contract, "contract")[0].expectations.suite
+    section = contract.expectations.model_copy(update={"suite": written})
+    return contract.model_copy(update={"expectations": section})
+
+
 def load_beside_its_task(path: Path, *, with_study: bool = False) -> Contract:
     """`load_contract`, with the user's task module found beside it, as the steps will find it."""
     folder = str(path.resolve().parent)

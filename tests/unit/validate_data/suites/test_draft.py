@@ -9,6 +9,7 @@ import pytest
 
 from flight_suites import CORRUPTIONS
 from judged_suites import from_counts, stock
+from perennial.cli import main
 from perennial.contract import load_contract
 from perennial.contract_help.suite_draft import write_draft
 from perennial.contracts.errors import PerennialError
@@ -90,6 +91,19 @@ def test_edited_draft_is_not_overwritten_and_names_its_reference(drafted):
     suite = parse_suite(read_suite_file(path), "it")
     for line, each in zip(lines_of_expectations(text), suite.expectations, strict=True):
         assert each.type in lines[line - 1]
+
+
+def test_profile_and_check_tell_how_each_expectation_is_judged(drafted, tmp_path, capsys):
+    folder = Path(shutil.copytree(drafted[1].parents[1], tmp_path / "flights"))
+    contract = folder / "contract.toml"
+    assert main(["profile", str(contract)]) == 0
+    assert (folder / "suite.json").is_file()
+    text = contract.read_text()
+    contract.write_text(text + '\n[expectations]\nsuite = "suite.json"\n')
+    main(["check", str(contract)])
+    printed = capsys.readouterr().out
+    assert 'suite = "suite.json"' in printed  # not its thousands of letters
+    assert "expectations, 111 judged by counts of all rows, 0 by" in printed
 
 
 def test_draft_of_rows_without_times_takes_files_as_blocks(snapshot_of, healthy):
