@@ -1,5 +1,6 @@
 """Streamed split: rows that are encoded when they are needed, block by block."""
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ _KEPT_OPEN = 4
 _ATTEMPTS = 3
 _IN_WORK = 2  # blocks given to each process: one in work, and one that waits for it
 _Arrays = dict[str, NDArray[Any]]
+logger = logging.getLogger(__name__)
 
 
 class StreamedSplit(EncodedRows):
@@ -237,6 +239,12 @@ class StreamedLoader(Loader):
         total: Callable[[float], float],
     ) -> None:
         order = StreamOrder(data.block_rows, seed, plan.global_size, loading.shuffle_rows)
+        if order.lanes < plan.data_size:
+            logger.warning(
+                "only %d row blocks are mixed at a time, for %d data ranks, so that ranks read the "
+                "same ones: raise training.loading.shuffle_rows to %d",
+                *(order.lanes, plan.data_size, plan.data_size * data.rows // len(data.blocks)),
+            )
         self._stream = order
         self._streamed = data
         self._total = total

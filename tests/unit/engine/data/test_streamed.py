@@ -158,6 +158,14 @@ def test_a_damaged_block_of_the_cache_is_encoded_again(snapshot, tmp_path, damag
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_more_ranks_than_blocks_at_hand_are_reported(snapshot, tmp_path, caplog):
+    streaming = Streaming(snapshot, tmp_path)
+    streaming.loader(0, 2)
+    assert not caplog.text
+    streaming.loader(0, 40)
+    assert "raise training.loading.shuffle_rows" in caplog.text
+
+
 def test_what_encoding_costs_is_measured(snapshot, tmp_path):
     loader = Streaming(snapshot, tmp_path).loader(0, 2)
     assert loader.encoding() is None
