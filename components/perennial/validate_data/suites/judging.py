@@ -390,6 +390,8 @@ def shown_result(result: Mapping[str, Any]) -> str:
         value = result.get(key)
         if isinstance(value, float | np.floating):
             return f"{value:.6g}"
+        if isinstance(value, list):
+            value = [each.item() if isinstance(each, np.generic) else each for each in value]
         if value is not None and not (isinstance(value, list) and not value):
             return str(value)[:120]
     return "nothing unexpected" if "observed_value" in result else "no value"
