@@ -10,7 +10,7 @@ from tiny_training import finished, largest_difference, run_ranks, weights
 
 def options(**changes):
     """Five blocks: no number of stages divides them evenly."""
-    return SmallDecoderOptions(width=16, heads=2, **({"layers": 5} | changes))
+    return SmallDecoderOptions(width=16, **({"layers": 5, "heads": 2} | changes))
 
 
 def pipeline_job(root, schedule="1f1b", *, model=None, parallelism=None, **changes):
@@ -59,6 +59,43 @@ def assert_equal(many, one, tolerance=1e-6):
 def test_a_pipeline_equals_a_single_process(root, alone, schedule, processes, changes):
     together = finished(pipeline_job(root, schedule, processes=processes, **changes))
     assert_equal(together, alone)
+
+
+EXPERTS = {"experts": 4, "balance": 0.0}
+FEWER = {"micro_batch_size": 3}
+full = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("schedule", "processes", "model", "dimensions", "changes"),
+    [
+        ("1f1b", 4, {}, {"tensor": 2}, {}),
+        pytest.param("gpipe", 4, {}, {"context": 2}, {}, marks=full),
+        pytest.param("interleaved_1f1b", 4, {}, {"tensor": 2}, {}, marks=full),
+        pytest.param("1f1b", 4, {}, {"tensor": 2, "sequence_parallel": True}, {}, marks=full),
+        pytest.param("1f1b", 4, EXPERTS, {"expert": 2}, FEWER, marks=full),
+        pytest.param("1f1b", 8, {}, {"tensor": 2}, FEWER, marks=full),
+        pytest.param("1f1b", 8, {}, {"tensor": 2, "context": 2}, {}, marks=full),
+        pytest.param("1f1b", 8, EXPERTS, {"tensor": 2, "expert": 2}, FEWER, marks=full),
+        pytest.param(
+            "1f1b", 8, {}, {"tensor": 2, "replicas": 2}, {**FEWER, "strategy": "hsdp"}, marks=full
+        ),
+        pytest.param(
+            "1f1b", 4, {}, {"tensor": 2}, {"memory": {"activation_checkpointing": "full"}},
+            marks=full,
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_stages_go_with_every_other_dimension(
+    root, *, schedule, processes, model, dimensions, changes
+):
+    model = options(**({"heads": 4} | model))
+    one = finished(pipeline_job(root, strategy="single", model=model, parallelism={"pipeline": 1}))
+    job = pipeline_job(
+        root, schedule, processes=processes, model=model, parallelism=dimensions, **changes
+    )
+    assert_equal(finished(job), one)
 
 
 @pytest.mark.full

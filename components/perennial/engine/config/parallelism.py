@@ -95,12 +95,6 @@ def _check_pipeline(strategy: Strategy, parallelism: Parallelism) -> None:
             f"parallelism.pipeline needs strategy = 'fsdp' or 'hsdp', not {strategy!r}: stages are "
             "sharded over the processes that hold the same one, even where that is only one"
         )
-    used = [name for name in ("tensor", "context", "expert") if getattr(parallelism, name) > 1]
-    if used:
-        raise ValueError(
-            f"parallelism.pipeline cannot be combined with parallelism.{used[0]}: stages combine "
-            "with shards and replicas alone"
-        )
 
 
 class Memory(Section):

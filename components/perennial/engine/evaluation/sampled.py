@@ -14,7 +14,7 @@ from perennial.engine.data.batching import Indices, fixed_sample
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_batch
 from perennial.engine.metrics.metric import UndefinedMetricError
-from perennial.engine.parallelism.context import whole_sequences
+from perennial.engine.parallelism.context import own_inputs, whole_sequences
 from perennial.engine.parallelism.parallelize import free_gathered_parameters
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.precision import computation
@@ -98,7 +98,7 @@ class SampledEvaluation:
             batch = self.split.gather(rows if len(rows) else sample[:1])
             batch = to_device(batch, self.world.device)
             if isinstance(model, Pipeline) and not model.has_output:
-                model.pass_on(inputs_of(batch))
+                model.pass_on(own_inputs(inputs_of(batch), self.task, self.world.layout))
                 continue
             with computation(self.training, self.world.device):
                 part = score_batch(self.task, scorer, batch)

@@ -191,14 +191,14 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     if isinstance(model, Pipeline):
         losses_of = partial(weighted_losses, training.task)
         total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
-        return total / batch.weight
-    total = 0.0
-    for number, micro_batch in enumerate(batch.micro_batches, start=1):
-        set_gradient_sync(model, enabled=number == len(batch.micro_batches))
-        on_device = to_device(micro_batch, device)
-        loss, objective = forward(training.task, model, on_device, section)
-        total = scalar(loss) + total
-        torch.autograd.backward(objective, torch.full_like(objective, scale))
+    else:
+        total = 0.0
+        for number, micro_batch in enumerate(batch.micro_batches, start=1):
+            set_gradient_sync(model, enabled=number == len(batch.micro_batches))
+            on_device = to_device(micro_batch, device)
+            loss, objective = forward(training.task, model, on_device, section)
+            total = scalar(loss) + total
+            torch.autograd.backward(objective, torch.full_like(objective, scale))
     # Tensor groups compute the same losses, which count once.
     return total / batch.weight if layout.is_first_of_tensor_group else 0.0
 

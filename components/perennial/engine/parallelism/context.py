@@ -59,6 +59,13 @@ def own_sequences(batches: list[Batch], task: Task, layout: Layout) -> list[Batc
     return [_part(batch, plan, layout) for batch in batches]
 
 
+def own_inputs(inputs: Batch, task: Task, layout: Layout) -> Batch:
+    """Return this process's part of the inputs of every sequence, as `own_sequences` does."""
+    if layout.size("context") == 1:
+        return inputs
+    return _slices(inputs, sequence_plan(task), layout)
+
+
 class WholeSequences(nn.Module):
     """A model of parts of sequences as one of whole sequences, for evaluation.
 

@@ -214,7 +214,9 @@ def build_pipeline(
     plan = checked_plan(task.parallel_plan(), owner, parallelism)
     if plan is None:
         raise RuntimeError("checked_plan() requires a plan for pipelines")
-    for name in (*plan.before, plan.blocks, *plan.after):
+    # Of the whole model: a stage does not have all that its plan names.
+    inner = (*plan.tensor, plan.attention, plan.sequence_means, plan.experts)
+    for name in (*plan.before, plan.blocks, *plan.after, *filter(None, inner)):
         next(matching(model, name, owner))
     per_process = 2 if parallelism.pipeline_schedule == "interleaved_1f1b" else 1
     stages = assign_parts(model, plan, parallelism.pipeline * per_process)

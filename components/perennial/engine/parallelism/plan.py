@@ -7,6 +7,7 @@ from torch import nn
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.parallelism import Parallelism
+from perennial.engine.parallelism.stages import Passthrough
 from perennial.engine.task import ParallelPlan, TensorStyle
 
 # Tasks of users import the first two from here.
@@ -55,10 +56,10 @@ def checked_plan(
 
 
 def matching(model: nn.Module, pattern: str, owner: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that a name of a plan means.
+    """Yield the modules that a name of a plan means; in a stage of a pipeline, those that it has.
 
     Args:
-        model: Whole.
+        model: Whole, or a stage.
         pattern: A name in which `*` stands for one segment.
         owner: The task's name.
 
@@ -68,6 +69,9 @@ def matching(model: nn.Module, pattern: str, owner: str) -> Iterator[tuple[str, 
     segments = pattern.split(".")
     found = False
     for name, module in model.named_modules():
+        if isinstance(module, Passthrough):
+            found = True  # what is missing may be in another stage
+            continue
         parts = name.split(".")
         if name and len(parts) == len(segments) and all(map(fnmatchcase, parts, segments)):
             found = True
