@@ -138,6 +138,15 @@ class _LocalPool(Executor):
 def _enter_worker(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    # A worker holds both ends of its queue, so it would wait for work of a killed parent for ever.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _call(waits_here: bool, work: Callable[..., T], *args: object, **kwargs: object) -> T:

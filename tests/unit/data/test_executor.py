@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import polars as pl
 import psutil
 import pytest
 
@@ -19,10 +20,13 @@ from partition_work import (
     waits_for_outages,
 )
 from perennial.clients.outages import OUTAGE_SECONDS, waiting_out_outages
+from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.environment import CORES, DASK_SCHEDULER, DASK_TLS
 from perennial.contracts.errors import OutageError, PerennialError
 from perennial.data import executor as executors
 from perennial.data.executor import available_cores, open_executor
+from perennial.snapshot_data import pinning
+from perennial.snapshot_data.manifest import take_indexed_snapshot
 
 TASKS = range(12)
 EXPECTED = [summarize(number) for number in TASKS]
@@ -78,6 +82,29 @@ class TestLocally:
         ):
             list(executor.map(kill_itself, range(2)))
         assert "memory" in caught.value.action
+
+    def test_workers_end_with_a_process_that_is_killed(self):
+        program = (
+            "import psutil, time\n"
+            "from perennial.data.executor import open_executor\n"
+            "from partition_work import summarize\n"
+            "with open_executor(2, workers=2) as executor:\n"
+            "    list(executor.map(summarize, range(4)))\n"
+            "    print(*[each.pid for each in psutil.Process().children(recursive=True)], flush=True)\n"
+            "    time.sleep(60)\n"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+        )  # fmt: skip
+        with process:
+            pids = [int(pid) for pid in process.stdout.readline().split()]
+            process.kill()
+        assert len(pids) >= 3  # two workers and the fork server
+        psutil.wait_procs(
+            [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=20
+        )
+        assert [pid for pid in pids if psutil.pid_exists(pid)] == []
 
     def test_an_error_of_the_work_arrives_as_it_is(self):
         with pytest.raises(TypeError), open_executor(2, workers=2) as executor:
@@ -150,6 +177,21 @@ class TestOnDask:
     def test_workers_wait_out_outages_where_the_run_does(self, on_dask):
         with waiting_out_outages(), open_executor(2) as executor:
             assert list(executor.map(waits_for_outages, [0])) == [True]
+
+    def test_a_snapshot_is_the_same_wherever_its_partitions_are_read(
+        self, on_dask, tmp_path, monkeypatch
+    ):
+        for number in range(8):
+            day = pl.datetime(2024, 1 + number, pl.int_range(1, 29))
+            table = pl.select(at=day, label=pl.int_range(28) % 2, x=pl.int_range(28) + number * 0.1)
+            table.write_parquet(tmp_path / f"{number}.parquet")
+        data = DataSection(uri=str(tmp_path), label="label", time="at")
+        monkeypatch.setattr(pinning, "_BATCH_FILES", 1)
+        there = take_indexed_snapshot(data, SplitSection())
+        monkeypatch.delenv(DASK_SCHEDULER)
+        here = take_indexed_snapshot(data, SplitSection())
+        assert there.snapshot == here.snapshot
+        assert there.summaries.equals(here.summaries)
 
     def test_workers_of_other_versions_are_refused(self, on_dask, monkeypatch):
         monkeypatch.setattr(executors, "version", lambda _: "0.1")  # in this process alone
