@@ -35,6 +35,11 @@ def kill_itself(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def sleep(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
 def fill_memory(megabytes):
     held = []
     for _ in range(megabytes):

@@ -259,7 +259,11 @@ def _check_workers(client: "Client", address: str, limit: float) -> None:
             action="check the pods of the workers (k8s/components/dask)",
         ) from error
     own = package_versions()
-    for worker, found in client.run(package_versions).items():
+    # A worker that ends just now answers with an error, and does no work either.
+    answers = client.run(package_versions, on_error="return")
+    for worker, found in answers.items():
+        if isinstance(found, BaseException):
+            continue
         other = [
             f"{name} {found[name]}, here {own[name]}" for name in own if found[name] != own[name]
         ]

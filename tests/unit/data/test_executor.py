@@ -16,6 +16,7 @@ from partition_work import (
     fill_memory,
     kill_itself,
     kill_itself_once,
+    sleep,
     summarize,
     waits_for_outages,
 )
@@ -221,6 +222,20 @@ def test_a_scheduler_without_workers_is_named(monkeypatch, tmp_path):
             open_executor(1),
         ):
             pass
+
+
+def test_a_scheduler_that_ends_in_the_middle_is_named(monkeypatch, tmp_path):
+    def work():
+        with open_executor(4) as executor:
+            found = executor.map(sleep, [0.1, 30, 30, 30])
+            assert next(found) == 0.1
+            cluster.processes[0].kill()
+            list(found)
+
+    with dask_cluster(tmp_path, workers=1) as cluster:
+        monkeypatch.setenv(DASK_SCHEDULER, cluster.address)
+        with pytest.raises(OutageError, match=f"the Dask scheduler {cluster.address} was lost"):
+            work()
 
 
 def test_a_worker_out_of_memory_is_restarted_a_bounded_number_of_times(monkeypatch, tmp_path):
