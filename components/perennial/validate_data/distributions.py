@@ -58,8 +58,9 @@ def count_numbers(rows: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.
               "shift": pl.UInt8, "rows": pl.Int64}  # fmt: skip
     tables = [pl.DataFrame(schema=schema)]
     for name, dtype in columns.items():
-        value = finite(name, dtype).cast(pl.Float64).fill_nan(None).alias("value")
-        counts = rows.group_by(pl.col("__block__").alias("block"), value).len("rows").drop_nulls()
+        keys = (pl.col("__block__").alias("block"), pl.col(name).alias("value"))
+        numbers = finite("value", dtype).cast(pl.Float64)
+        counts = rows.group_by(keys).len("rows").with_columns(numbers).drop_nulls()
         codes = encode_numbers(counts["value"].to_numpy())
         tables.append(
             counts.select(

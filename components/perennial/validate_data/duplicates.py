@@ -13,7 +13,6 @@ MAX_ENTRIES = 1 << 17
 MIN_KEYS = 1_000
 """Fewer keys are all kept, however many entries each has."""
 SPLITS = pl.Enum([split.value for split in Split])
-_ENTRY = ("key", "split", "day")
 
 
 @dataclass(frozen=True)
@@ -38,63 +37,63 @@ def count_keys(rows: pl.DataFrame) -> pl.DataFrame:
     """Return keys as entries that merge.
 
     Args:
-        rows: With the 64-bit hashes `key`; where needed with a hash of the `label`, the `split`
-            and, where it decides whether the row is used, its `day`.
+        rows: With the 64-bit hashes `key`; where needed with the `split` and, where it decides
+            whether the row is used, its `day`; with a hash of the `label` where contradictions
+            are of interest; with `rows` where they are counted already.
     """
-    given = rows.columns
-    label = pl.col("label") if "label" in given else pl.lit(0, pl.UInt64)
-    return rows.drop_nulls("key").select(
-        "key",
-        pl.col("split") if "split" in given else pl.lit(None, SPLITS).alias("split"),
-        pl.col("day") if "day" in given else pl.lit(None, pl.Date).alias("day"),
-        label.alias("low_label"),
-        label.alias("high_label"),
-        pl.col("rows") if "rows" in given else pl.lit(1, pl.Int64).alias("rows"),
-        level_of(pl.col("key")).alias("level"),
-        pl.lit(0, pl.UInt8).alias("cut"),
-    )
+    table = rows.drop_nulls("key").with_columns(pl.lit(0, pl.UInt8).alias("cut"))
+    if "rows" not in rows.columns:
+        table = table.with_columns(pl.lit(1, pl.Int64).alias("rows"))
+    if "label" in rows.columns:
+        label = pl.col("label")
+        table = table.with_columns(low_label=label, high_label=label).drop("label")
+    return table
 
 
 def merge_keys(table: pl.DataFrame) -> pl.DataFrame:
     """Add up the rows of equal entries, of a sample of keys where there are too many."""
+    level = level_of(pl.col("key"))
     cut = int(table.select(pl.col("cut").max()).item() or 0)
-    table = table.filter(pl.col("level") >= cut)
     # Most keys are different as a rule. Then it is enough to add up those from the highest level
     # on of which there are too many rows: a quarter of a million of them.
-    crowded = max(lowest_level(table["level"], MAX_ENTRIES) - 1, cut)
+    crowded = max(lowest_level(table.select(level).to_series(), MAX_ENTRIES) - 1, cut)
     for lowest in dict.fromkeys((crowded, cut)):
-        counts = _added_up(table.filter(pl.col("level") >= lowest))
-        level_of_keys = counts.unique("key")["level"]
-        if counts.height > MAX_ENTRIES and level_of_keys.len() > MIN_KEYS:
-            by_entries = lowest_level(counts["level"], MAX_ENTRIES)
-            cut = min(by_entries, lowest_level(level_of_keys, MIN_KEYS))
+        counts = _added_up(table.filter(level >= lowest))
+        keys = counts.select(pl.col("key").unique()).select(level).to_series()
+        if counts.height > MAX_ENTRIES and keys.len() > MIN_KEYS:
+            by_entries = lowest_level(counts.select(level).to_series(), MAX_ENTRIES)
+            cut = min(by_entries, lowest_level(keys, MIN_KEYS))
             break
-    kept = counts.filter(pl.col("level") >= cut).with_columns(pl.lit(cut, pl.UInt8).alias("cut"))
-    return kept.select(table.columns).sort(_ENTRY)
+    kept = counts.filter(level >= cut).with_columns(pl.lit(cut, pl.UInt8).alias("cut"))
+    return kept.select(table.columns).sort(_entry(table))
+
+
+def _entry(table: pl.DataFrame) -> list[str]:
+    return [name for name in ("key", "split", "day") if name in table.columns]
 
 
 def _added_up(table: pl.DataFrame) -> pl.DataFrame:
-    return table.group_by(_ENTRY).agg(
-        pl.col("level").first(),
-        pl.col("rows").sum(),
-        pl.col("low_label").min(),
-        pl.col("high_label").max(),
+    combine = {"rows": pl.Expr.sum, "low_label": pl.Expr.min, "high_label": pl.Expr.max}
+    return table.group_by(_entry(table)).agg(
+        add(pl.col(name)) for name, add in combine.items() if name in table.columns
     )
 
 
 def repeats_of(counts: pl.DataFrame) -> Repeats:
     """Return the shares of one kind of keys; `split` is null for rows that no split uses."""
-    train = counts.filter(pl.col("split") == Split.TRAIN.value)
-    held_out = counts.filter(pl.col("split") != Split.TRAIN.value)
+    total, by_key = _rows(counts), counts.group_by("key")
+    conflicts = counts.clear()
+    if "low_label" in counts.columns:
+        differ = pl.col("low_label").min() < pl.col("high_label").max()
+        conflicts = by_key.agg(pl.col("rows").sum(), differ.alias("differ")).filter("differ")
+    train = held_out = counts.clear()
+    if "split" in counts.columns:
+        train = counts.filter(pl.col("split") == Split.TRAIN.value)
+        held_out = counts.filter(pl.col("split") != Split.TRAIN.value)
     seen = held_out.join(train.select("key").unique(), on="key", how="semi")
     again = train.group_by("key").agg(pl.col("rows").sum()).filter(pl.col("rows") > 1)
-    by_key = counts.group_by("key").agg(
-        pl.col("rows").sum(), pl.col("low_label").min(), pl.col("high_label").max()
-    )
-    conflicts = by_key.filter(pl.col("low_label") < pl.col("high_label"))
-    total = _rows(counts)
     return Repeats(
-        duplicate_share=1.0 - by_key.height / total if total else 0.0,
+        duplicate_share=1.0 - counts["key"].n_unique() / total if total else 0.0,
         overlap_share=_rows(seen) / max(_rows(held_out), 1),
         chance_share=_rows(again) / max(_rows(train), 1),
         conflict_share=_rows(conflicts) / max(total, 1),

@@ -121,6 +121,8 @@ def _in_windows(table: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
     """Take the split from entries on days outside of its window; the sample loses such rows."""
     if snapshot.split.train_days is None and snapshot.split.test_days is None:
         return table
+    if not {"day", "__day__"} & set(table.columns):
+        return table
     name = SPLIT_COLUMN if SPLIT_COLUMN in table.columns else "split"
     day = "__day__" if name == SPLIT_COLUMN else "day"
     used = within_window(pl.col(name).cast(pl.String), pl.col(day), snapshot)
@@ -212,7 +214,7 @@ def _places(snapshot: Snapshot) -> Callable[[BlockKey], Place]:
     def place_of(key: BlockKey) -> Place:
         if isinstance(key, str):
             return Place(files=(BlockFile(path=key, sha256=files[key].sha256),))
-        start = datetime(key.year, key.month, key.day)
+        start = datetime(1970, 1, 1) + timedelta(days=key)
         return Place(start, start + timedelta(days=snapshot.data.block_days))
 
     return place_of

@@ -43,19 +43,20 @@ def partition_facts(snapshot: Snapshot, section: ExpectationsSection) -> FactsSt
     """
     dataset = Dataset(snapshot)
     measuring = Measuring(snapshot, dataset.scan().collect_schema(), section)
-    states = [measuring.state_of(measuring.no_rows())]
+    states = [merge([measuring.state_of(measuring.no_rows())])]
     for batch in dataset.labelled_batches(BATCH_ROWS):
         states.append(measuring.state_of(batch))
         if len(states) > MERGED_AT_ONCE:
             states = [merge(states)]
-    return merge(states)
+    return states[0] if len(states) == 1 else merge(states)
 
 
 class Measuring:
     """What is measured of every batch of one dataset."""
 
     def __init__(self, snapshot: Snapshot, schema: pl.Schema, section: ExpectationsSection) -> None:
-        self._data, self._split, self._columns = snapshot.data, snapshot.split, snapshot.columns
+        self._data = snapshot.data
+        self._is_windowed = bool(snapshot.split.train_days or snapshot.split.test_days)
         data = snapshot.data
         features = snapshot.task_columns.features
         label = schema[data.label]
@@ -106,7 +107,9 @@ class Measuring:
         batch = batch.with_columns(row.alias("__key__"))
         numeric = {name: dtype for name, dtype in self.features.items() if dtype.is_numeric()}
         texts = [name for name, dtype in self.features.items() if is_text(dtype)]
-        described = batch.filter(pl.col("__block__").is_not_null())
+        described = batch
+        if batch["__block__"].null_count():
+            described = batch.filter(pl.col("__block__").is_not_null())
         return FactsState(
             {
                 "columns": measure_columns(batch, self._measures),
@@ -126,13 +129,13 @@ class Measuring:
         )
 
     def _block(self) -> pl.Expr:
-        return block_start(self._data) if self._data.time else pl.lit("")
+        """The block's number: its first day since 1970; 0 for the one of a file."""
+        return block_start(self._data).cast(pl.Int32) if self._data.time else pl.lit(0, pl.Int32)
 
     def _day(self) -> pl.Expr:
         """The day where it decides, with the newest time, whether a row is in its split."""
-        if self._data.time and (self._split.train_days or self._split.test_days):
-            return pl.col(self._data.time).dt.date()
-        return pl.lit(None, pl.Date)
+        is_needed = self._is_windowed and self._data.time
+        return pl.col(self._data.time).dt.date() if is_needed else pl.lit(None, pl.Date)
 
     def _count_days(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Rows by day, in UTC where times have a zone; null for a missing time."""
@@ -147,7 +150,9 @@ class Measuring:
     def _keys(self, batch: pl.DataFrame, texts: Iterable[str]) -> dict[str, pl.DataFrame]:
         """Hashes of whole rows, of features, of ids and of single columns."""
         data = self._data
-        split = batch.select(pl.col(SPLIT_COLUMN).cast(SPLITS).alias("split"), day="__day__")
+        split = batch.select(pl.col(SPLIT_COLUMN).cast(SPLITS).alias("split"))
+        if self._is_windowed:
+            split = split.with_columns(batch["__day__"].alias("day"))
         features, label = batch["__features__"], batch[data.label].hash().alias("label")
         labelled = pl.DataFrame([features, label]).hash_rows().alias("key")
         keys = {
@@ -173,8 +178,7 @@ class Measuring:
         # Pictures and free texts themselves are too large to keep; their statistics are not.
         label = [] if self._data.label in self._opaque else [self._data.label]
         used = dict.fromkeys([*self.features, *label])
-        is_windowed = self._split.train_days or self._split.test_days
-        stratum = pl.col("__block__") if is_windowed else pl.lit(None, batch["__block__"].dtype)
+        stratum = pl.col("__block__") if self._is_windowed else pl.lit(None, pl.Int32)
         labelled = batch.filter(pl.col(SPLIT_COLUMN).is_not_null())
         own = (SPLIT_COLUMN, "__day__", "__key__")
         return labelled.select(*used, *own, stratum.alias("__stratum__"))

@@ -9,10 +9,12 @@ STRATUM_ROWS = 2_000
 
 def smallest_keys(rows: pl.DataFrame) -> pl.DataFrame:
     """Keep the rows with the smallest `__key__`, of each `__stratum__` where rows have one."""
-    is_whole = pl.col("__stratum__").is_null()
-    capacity = pl.when(is_whole).then(SAMPLE_ROWS).otherwise(STRATUM_ROWS)
-    rank = pl.col("__key__").rank("ordinal").over("__stratum__")
-    return rows.filter(rank <= capacity).sort("__key__")
+    if rows["__stratum__"].null_count() < rows.height:
+        rank = pl.col("__key__").rank("ordinal").over("__stratum__")
+        return rows.filter(rank <= STRATUM_ROWS).sort("__key__")
+    if rows.height > SAMPLE_ROWS:  # a tenth of the time of sorting all of them
+        rows = rows.filter(pl.col("__key__") <= rows["__key__"].bottom_k(SAMPLE_ROWS).max())
+    return rows.sort("__key__").head(SAMPLE_ROWS)
 
 
 def uniform_sample(rows: pl.DataFrame) -> pl.DataFrame:

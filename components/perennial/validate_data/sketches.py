@@ -1,7 +1,7 @@
 """Block sketches: the distribution of every column in every block, from merged counts."""
 
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,8 +12,8 @@ from perennial.contracts.validation import BlockSketch, CategoricalSketch, Numer
 from perennial.validate_data.columns import is_text
 from perennial.validate_data.distributions import quantiles_of
 
-BlockKey: TypeAlias = date | str
-"""First day of a block of time, or a file's path below `data.uri`."""
+BlockKey: TypeAlias = int | str
+"""First day of a block of time since 1970, or a file's path below `data.uri`."""
 
 NUM_QUANTILES = 129
 MAX_CATEGORIES = 200

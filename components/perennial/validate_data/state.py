@@ -66,8 +66,9 @@ class FactsState:
 
     def without_blocks(self) -> "FactsState":
         """Return a copy whose block is not described; its texts tell which are frequent."""
-        described = [name for name in _BLOCK_COLUMNS if name != "texts"]
-        return FactsState({**self.tables, **{name: self[name].clear() for name in described}})
+        nowhere = self.with_block("")
+        empty = {name: nowhere[name].clear() for name in _BLOCK_COLUMNS if name != "texts"}
+        return FactsState({**nowhere.tables, **empty})
 
     def to_bytes(self, title: Mapping[str, str]) -> bytes:
         """Return a ZIP archive of Arrow files, equal for equal states and titles."""
@@ -105,6 +106,20 @@ class FactsState:
             pl.exceptions.PolarsError,
         ) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def title_of(content: bytes) -> dict[str, str]:
+    """Return the title of an archive.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            found = json.loads(archive.read(_HEADER))
+    except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return {name: str(value) for name, value in found.items() if name != "tables"}
 
 
 def merge(states: Sequence[FactsState]) -> FactsState:

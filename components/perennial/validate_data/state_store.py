@@ -5,9 +5,11 @@ changes, so neither does its state.
 """
 
 import hashlib
+import json
 import logging
 from collections.abc import Collection, Iterator
 from concurrent.futures import as_completed
+from contextlib import suppress
 
 import polars as pl
 from pydantic import JsonValue
@@ -20,7 +22,7 @@ from perennial.data.executor import open_executor
 from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.partition_facts import partition_facts
-from perennial.validate_data.state import FactsState, merge
+from perennial.validate_data.state import FactsState, merge, title_of
 
 logger = logging.getLogger(__name__)
 FACTS_VERSION = 1
@@ -48,8 +50,12 @@ def load_states(
     """
     settings = settings_digest(snapshot, section)
     merging = _Merging(named_blocks=not snapshot.data.time, described=set(described))
+    history = _History(store, snapshot, settings)
+    known = history.read(merging) if len(described) == len(snapshot.files) else set()
     waiting: dict[str, list[str]] = {}
     for path, file in zip(snapshot.paths, snapshot.files, strict=True):
+        if (path, file.sha256) in known:
+            continue
         state = None if file.sha256 in waiting else read_state(store, file.sha256, settings)
         if state is None:
             waiting.setdefault(file.sha256, []).append(path)
@@ -65,7 +71,10 @@ def load_states(
             )
         for path in waiting[digest]:
             merging.add(path, state)
-    return merging.result()
+    found = merging.result()
+    if len(known) < len(snapshot.files) == len(described):
+        history.write(found)
+    return found
 
 
 def _measure_missing(
@@ -172,6 +181,49 @@ def _title(digest: str, settings: str) -> dict[str, str]:
     return {"format": "perennial facts", "partition": digest, "settings": settings}
 
 
+class _History:
+    """The merged state of a dataset's last snapshot, so that a new partition adds to it alone.
+
+    It lies under `facts/merged/`; of two runs that write it at once, one keeps the other's.
+    """
+
+    def __init__(self, store: ObjectStore, snapshot: Snapshot, settings: str) -> None:
+        self._store, self._snapshot = store, snapshot
+        self._partitions = sorted(
+            (path, file.sha256) for path, file in zip(snapshot.paths, snapshot.files, strict=True)
+        )
+        self._title = {
+            "format": "perennial merged facts",
+            "data": snapshot.data.uri,
+            "settings": settings,
+        }
+        identity = hashlib.sha256(canonical_json(dict(self._title)).encode()).hexdigest()
+        self._key = f"facts/merged/{identity}"
+        self._previous: bytes | None = None
+
+    def read(self, merging: "_Merging") -> set[tuple[str, str]]:
+        """Add the state to what is merged if the snapshot has all its partitions; return them."""
+        self._previous = self._store.read(self._key)
+        if self._previous is None:
+            return set()
+        try:
+            title = title_of(self._previous)
+            partitions = {(path, digest) for path, digest in json.loads(title["partitions"])}
+            if not partitions <= set(self._partitions):
+                return set()
+            merging.add_merged(FactsState.from_bytes(self._previous, title | self._title))
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("%s/%s is merged again: %s", self._store.uri, self._key, error)
+            return set()
+        return partitions
+
+    def write(self, state: FactsState) -> None:
+        """Store the state of the snapshot."""
+        content = state.to_bytes({**self._title, "partitions": json.dumps(self._partitions)})
+        with suppress(ConflictError):
+            self._store.replace(self._key, content, previous=self._previous)
+
+
 class _Merging:
     """Adds up states, a few at a time, so that memory does not grow with their number."""
 
@@ -183,6 +235,10 @@ class _Merging:
         """Add the state of a partition."""
         if self._named_blocks:
             state = state.with_block(path) if path in self._described else state.without_blocks()
+        self.add_merged(state)
+
+    def add_merged(self, state: FactsState) -> None:
+        """Add the state of several partitions, whose blocks have their names."""
         self._states.append(state)
         if len(self._states) > MERGED_AT_ONCE:
             self._states = [merge(self._states)]
