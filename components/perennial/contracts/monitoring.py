@@ -84,6 +84,8 @@ class DriftReport(Artifact):
     new_rows: int
     new_days: float = 0.0
     notes: tuple[str, ...] = ()
+    unchanged_since: datetime | None = None
+    """When this was found, UTC, if snapshot, champion and settings have been the same since."""
 
 
 class RetrainingDecision(Artifact):

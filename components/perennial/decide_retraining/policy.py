@@ -59,6 +59,8 @@ def decide(
     reasons += [f"blocked by {block.name}: {block.detail}" for block in vetoes]
     if not fired:
         watched = [finding.detail for finding in found if finding.is_set]
+        if drift.unchanged_since is not None:
+            watched.insert(0, f"nothing new since {drift.unchanged_since:%Y-%m-%d %H:%M} UTC")
         summary = f"No retraining: {'; '.join(watched) or 'every trigger is off'}."
     elif vetoes:
         because = " and ".join(block.detail for block in vetoes)

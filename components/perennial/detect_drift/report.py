@@ -45,7 +45,13 @@ def scalars_of(found: DriftReport) -> dict[str, float]:
 
 
 def summary_of(report: DriftReport, triggers: TriggersSection) -> str:
-    """Return the finding with its numbers as one sentence."""
+    """Return the finding with its numbers; first that nothing has changed, if so."""
+    since = report.unchanged_since
+    unchanged = f"Nothing new since {since:%Y-%m-%d %H:%M} UTC. " if since else ""
+    return unchanged + _summary(report, triggers)
+
+
+def _summary(report: DriftReport, triggers: TriggersSection) -> str:
     if not report.champion_version:
         return "No champion yet: there is nothing to compare with."
     windows = report.windows

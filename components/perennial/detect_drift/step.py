@@ -13,6 +13,7 @@ from perennial.contracts.triggers import MonitoringConfig
 from perennial.contracts.validation import ValidationReport
 from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.file_windows import record_arrivals
+from perennial.detect_drift.last_comparison import compare_once, inputs_digest
 from perennial.detect_drift.report import scalars_of, summary_of, write_report
 from perennial.registry.champion_records import CHAMPION
 from perennial.registry.model_registry import open_registry
@@ -42,16 +43,22 @@ def detect_drift_step(
         found = DriftReport(champion_version="", calibration="none", new_rows=current.rows)
         write_report(Path(report), found, settings.triggers)
     else:
-        with TemporaryDirectory() as scratch:
-            files = registry.download(champion, Path(scratch))
-            found = compare_with_champion(
-                files,
-                champion,
-                current=current,
-                validated=validated,
-                triggers=settings.triggers,
-                store=store,
-                page=Path(report),
-            )
+
+        def compare() -> DriftReport:
+            with TemporaryDirectory() as scratch:
+                return compare_with_champion(
+                    registry.download(champion, Path(scratch)),
+                    champion,
+                    current=current,
+                    validated=validated,
+                    triggers=settings.triggers,
+                    store=store,
+                    page=Path(report),
+                )
+
+        inputs = inputs_digest(settings, validated, champion, environment)
+        found = compare_once(store, settings.model.name, inputs, compare)
+        if found.unchanged_since is not None:
+            write_report(Path(report), found, settings.triggers)
     hand_on(Path(drift), found, Path(validation), Path(snapshot))
     return StepResult(metrics=scalars_of(found), summary=summary_of(found, settings.triggers))

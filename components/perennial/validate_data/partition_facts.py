@@ -135,7 +135,7 @@ class Measuring:
     def _day(self) -> pl.Expr:
         """The day where it decides, with the newest time, whether a row is in its split."""
         is_needed = self._is_windowed and self._data.time
-        return pl.col(self._data.time).dt.date() if is_needed else pl.lit(None, pl.Date)
+        return pl.col(self._data.time or "").dt.date() if is_needed else pl.lit(None, pl.Date)
 
     def _count_days(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Rows by day, in UTC where times have a zone; null for a missing time."""

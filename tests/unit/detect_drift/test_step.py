@@ -1,5 +1,7 @@
 """The step against a real MLflow database, a real dataset and a real exported model."""
 
+import itertools
+import shutil
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -17,6 +19,8 @@ from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.contracts.training import Challenger
 from perennial.contracts.triggers import MonitoringConfig, TriggersSection
 from perennial.contracts.validation import ValidationReport
+from perennial.detect_drift import step
+from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.step import detect_drift_step
 from perennial.engine.export import write_weights
 from perennial.registry.champion_records import UnclearChampionError
@@ -53,6 +57,7 @@ class World:
     def __init__(self, root, block):
         self.root = root
         self.block = block
+        self.numbers = itertools.count()
 
     def snapshot_of(self, weeks):
         folder = self.root / "data"
@@ -98,7 +103,9 @@ class World:
         ).write(folder)  # fmt: skip
         environment = Environment.read()
         client = open_mlflow(environment)
-        run = client.create_run(client.create_experiment("e", str(self.root / "mlruns")))
+        run = client.create_run(
+            client.create_experiment(f"e{next(self.numbers)}", str(self.root / "mlruns"))
+        )
         registry = open_registry(environment)
         registry.describe_model("demo", "", {})
         version = registry.register(
@@ -107,7 +114,7 @@ class World:
         )  # fmt: skip
         registry.promote("demo", version.version, "")
 
-    def detect(self, weeks, digest=None):
+    def detect(self, weeks, digest=None, **triggers):
         snapshot = self.snapshot_of(weeks)
         snapshot.write(self.root / "snapshot")
         ValidationReport(
@@ -116,7 +123,7 @@ class World:
         ).write(self.root / "validation")  # fmt: skip
         config = MonitoringConfig(
             model=ModelSection(name="demo", task=TASK),
-            triggers=TriggersSection(min_labelled_rows=100),
+            triggers=TriggersSection(**({"min_labelled_rows": 100} | triggers)),
         )
         result = detect_drift_step(
             contract=config.to_json(), snapshot=str(self.root / "snapshot"),
@@ -166,6 +173,53 @@ def test_a_quiet_stream_a_drifted_one_and_a_decayed_one(world):
     nothing_new, result, _ = world.detect(quiet[:12])
     assert nothing_new.calibration == "none"
     assert "no complete block of new data since 2024-03-2" in result.summary
+
+
+@pytest.fixture
+def compared(world, monkeypatch):
+    """How often the champion was compared, after 14 weeks were looked at once."""
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return compare_with_champion(*args, **kwargs)
+
+    monkeypatch.setattr(step, "compare_with_champion", counted)
+    weeks = [week_of_rows(i) for i in range(14)]
+    world.crown(weeks[:12])
+    world.detect(weeks)
+    return calls
+
+
+def test_with_nothing_new_no_row_and_no_weight_is_read_again(world, compared):
+    weeks = [week_of_rows(i) for i in range(14)]
+    first = DriftReport.read(world.root / "drift")
+    shutil.rmtree(world.root / "store/champion")
+    found, result, page = world.detect(weeks)
+    assert len(compared) == 1
+    assert found == first.model_copy(update={"unchanged_since": found.unchanged_since})
+    assert result.summary.startswith(
+        f"Nothing new since {found.unchanged_since:%Y-%m-%d %H:%M} UTC. No drift"
+    )
+    assert result.summary in page
+    assert world.detect(weeks)[0].unchanged_since == found.unchanged_since
+
+
+@pytest.mark.parametrize("change", ["a new week", "a setting", "a champion", "a damaged record"])
+def test_whatever_changes_is_compared_again(world, compared, change):
+    weeks, triggers = [week_of_rows(i) for i in range(14)], {}
+    if change == "a new week":
+        weeks.append(week_of_rows(14))
+    elif change == "a setting":
+        triggers = {"effect_floor": 0.2}
+    elif change == "a champion":
+        world.crown(weeks[:13])
+    else:
+        (world.root / "store/monitoring/demo/last.json").write_text("{")
+    found, result, _ = world.detect(weeks, **triggers)
+    assert len(compared) == 2
+    assert found.unchanged_since is None
+    assert "Nothing new" not in result.summary
 
 
 def test_inputs_of_two_different_runs_are_refused(world):
