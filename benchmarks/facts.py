@@ -6,15 +6,18 @@ counts the pages of files too). Decoding is polars reading every column of the s
 """
 
 import argparse
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import polars as pl
 
@@ -44,7 +47,8 @@ def main() -> None:
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(MEASURES[arguments.measure[0]](*arguments.measure[1:])))
+        measure, *rest = arguments.measure
+        print(json.dumps(MEASURES[measure](*rest)))
         return
     with TemporaryDirectory(prefix="perennial-facts-") as name:
         page = measured(Path(name), arguments)
@@ -141,7 +145,8 @@ def process(folder: Path, *arguments: str) -> dict[str, float]:
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **ONE_THREAD}
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def used(began: float) -> dict[str, float]:
@@ -193,8 +198,8 @@ def facts(folder: str, partitions: str, store: str) -> dict[str, float]:
 def great_expectations(folder: str, partitions: str) -> dict[str, float]:
     """Validate rows by the suite that people write first: types, nulls, ranges, sets."""
     # Here, because nothing else needs it and its import takes seconds.
-    import great_expectations as gx  # noqa: PLC0415
-    import great_expectations.expectations as gxe  # noqa: PLC0415
+    gx: Any = importlib.import_module("great_expectations")
+    gxe: Any = importlib.import_module("great_expectations.expectations")
     import pandas as pd  # noqa: PLC0415
 
     context = gx.get_context(mode="ephemeral")
@@ -217,7 +222,11 @@ def great_expectations(folder: str, partitions: str) -> dict[str, float]:
     return used(began)
 
 
-MEASURES = {"decode": decode, "facts": facts, "great_expectations": great_expectations}
+MEASURES: dict[str, Callable[..., dict[str, float]]] = {
+    "decode": decode,
+    "facts": facts,
+    "great_expectations": great_expectations,
+}
 
 if __name__ == "__main__":
     main()

@@ -22,6 +22,7 @@ ONE_RANK = {
 SMALLEST = {
     "drift_streams": ["--repeats", "1", "--only", "Changed streams"],
     "executors": ["--partitions", "8", "--rows", "500", "--tasks", "50", "--write"],
+    "facts": ["--partitions", "1", "--rows", "3000", "--flights", "none", "--write"],
     "gate_streams": ["--trials", "4"],
     "memory_plan": ["--process", "mlp", "0", "figures.json"],
     "planted_bugs": ["--only", "softmax"],

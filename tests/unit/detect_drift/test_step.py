@@ -82,7 +82,7 @@ class World:
     def blocks_of(self, weeks):
         return tuple(self.block(i, {"x": w["x"].to_numpy()}) for i, w in enumerate(weeks))
 
-    def crown(self, weeks):
+    def crown(self, weeks, *, fingerprint="f", instead_of=""):
         snapshot = self.snapshot_of(weeks)
         task = TabularRegression(TabularOptions(hidden=(4,)), snapshot.task_columns)
         task.fit(pl.concat(weeks).lazy())
@@ -109,10 +109,10 @@ class World:
         registry = open_registry(environment)
         registry.describe_model("demo", "", {})
         version = registry.register(
-            "demo", source=str(folder), run_id=run.info.run_id, fingerprint="f", tags={},
+            "demo", source=str(folder), run_id=run.info.run_id, fingerprint=fingerprint, tags={},
             description="",
         )  # fmt: skip
-        registry.promote("demo", version.version, "")
+        registry.promote("demo", version.version, instead_of)
 
     def detect(self, weeks, digest=None, **triggers):
         snapshot = self.snapshot_of(weeks)
@@ -213,7 +213,7 @@ def test_whatever_changes_is_compared_again(world, compared, change):
     elif change == "a setting":
         triggers = {"effect_floor": 0.2}
     elif change == "a champion":
-        world.crown(weeks[:13])
+        world.crown(weeks[:13], fingerprint="g", instead_of="1")
     else:
         (world.root / "store/monitoring/demo/last.json").write_text("{")
     found, result, _ = world.detect(weeks, **triggers)

@@ -163,7 +163,11 @@ def gather(snapshot, store, now=NOW, **options):
 
 
 def stored_states(store) -> list[str]:
-    return [item.key for item in store.list("facts/")]
+    return [key for item in store.list("facts/") if (key := item.key) != merged_state(store)]
+
+
+def merged_state(store) -> str:
+    return store.list("facts/merged/")[0].key
 
 
 class TestOncePerPartition:
@@ -325,7 +329,41 @@ def test_a_damaged_state_is_computed_again_with_a_warning(
     facts = gather(snapshot, store)
     key = stored_states(store)[1]
     intact = store.read(key)
+    store.delete(merged_state(store))
     store.write(key, DAMAGE[damage](intact))
     assert gather(snapshot, store) == facts
     assert f"{key} is measured again" in caplog.text
     assert store.read(key) == intact
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGE.keys() - {"another partition's"}))
+def test_a_damaged_merged_state_is_merged_again_with_a_warning(
+    snapshot_of, months, store, caplog, damage
+):
+    snapshot = snapshot_of(*months)
+    facts = gather(snapshot, store)
+    key = merged_state(store)
+    intact = store.read(key)
+    store.write(key, DAMAGE[damage](intact))
+    assert gather(snapshot, store) == facts
+    assert store.read(key) == intact
+    assert f"{key} is merged again" in caplog.text
+
+
+def test_a_merged_state_serves_no_snapshot_that_lacks_one_of_its_partitions(
+    snapshot_of, months, store
+):
+    whole = snapshot_of(*months)
+    gather(whole, store)
+    less = whole.model_copy(update={"files": whole.files[1:], "rows": 2_000})
+    assert gather(less, store) == gather(less, open_store(f"{store.uri}-2"))
+
+
+def test_with_a_merged_state_no_other_is_read(snapshot_of, months, store):
+    snapshot = snapshot_of(*months)
+    facts = gather(snapshot, store)
+    for key in stored_states(store):
+        store.delete(key)
+    for file in snapshot.files:
+        Path(file.uri).unlink()
+    assert gather(snapshot, store) == facts
