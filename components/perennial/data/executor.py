@@ -36,6 +36,7 @@ _PROMPT_SECONDS = 15.0
 # Results are equal if these are: they decode, compute and encode.
 _PACKAGES = ("numpy", "perennial", "polars", "pyarrow")
 # Each process works alone on its partition: more threads would only take turns on the same cores.
+# Polars counts its threads at import: a fork server that has imported it keeps its own number.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 _CGROUP = Path("/sys/fs/cgroup")
 _starting = threading.Lock()  # held while the main module is another one
