@@ -139,7 +139,7 @@ class _LocalPool(Executor):
 def _enter_worker(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    # A worker holds both ends of its queue, so it would wait for work of a killed parent for ever.
+    # A worker holds both ends of its queue: it would wait permanently for work of a killed parent.
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
