@@ -18,17 +18,15 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pydantic import JsonValue
 from torch import Tensor, nn
 from torch.distributed.elastic.utils.distributed import get_free_port
 from torch.nn import functional
@@ -36,7 +34,6 @@ from torch.nn import functional
 from benchmarks.record import keep_page
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.memory import MemoryEstimate
-from perennial.contracts.training import Direction
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
@@ -65,40 +62,15 @@ class Measured(Task):
     """What all tasks have in common: rows that are made on the spot."""
 
     kind: Kind = "statistic"
-    metrics: Mapping[str, Direction] = MappingProxyType({"loss": "minimize"})
     rows = 4096
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Random rows, as an encoded split would give them."""
         raise NotImplementedError
 
-    def fit(self, train: pl.LazyFrame) -> None:
-        """Nothing to learn."""
-
-    def state(self) -> dict[str, JsonValue]:
-        """Nothing was learned."""
-        return {}
-
-    def load_state(self, state: Mapping[str, JsonValue]) -> None:
-        """Nothing was learned."""
-
     def encode(self, rows: pl.DataFrame) -> Batch:
         """As many random rows."""
         return self.gather(np.arange(len(rows)))
-
-    def predict(self, output: Tensor) -> Tensor:
-        """The output."""
-        return output
-
-    def score(
-        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
-    ) -> dict[str, float]:
-        """The mean."""
-        return {"loss": float(predictions.mean())}
-
-    def expected_initial_loss(self) -> float:
-        """Not of interest here."""
-        return 0.0
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Every model has a list of them."""

@@ -52,7 +52,7 @@ def made(name: str, kind: str, rows: int, *, tied: bool = False) -> tuple[np.nda
 
 
 def _statistics(name: str, rows: int, random, tied: bool) -> np.ndarray:
-    if name in ("perplexity", "bits_per_byte"):
+    if name in ("mean_loss", "perplexity", "bits_per_byte"):
         return np.concatenate(
             [random.exponential(size=(rows, 1)), 1 + random.random((rows, 3))], axis=1
         )

@@ -33,15 +33,6 @@ class SmallDecoderTask(Task):
     kind: Literal["statistic"] = "statistic"
     metrics: ClassVar = {"loss_per_token": "minimize"}
 
-    def fit(self, train):
-        pass
-
-    def state(self):
-        return {}
-
-    def load_state(self, state):
-        pass
-
     def encode(self, rows):
         x = rows.select([f"x{index}" for index in range(FEATURES)]).to_numpy()
         steps = np.arange(LENGTH + 1)
@@ -71,12 +62,6 @@ class SmallDecoderTask(Task):
 
     def auxiliary_losses(self, model):
         return model.balance_losses()
-
-    def statistic(self, output, batch):
-        return self.losses(output, batch)
-
-    def predict(self, output):
-        raise NotImplementedError
 
     def score(self, predictions, labels):
         return {"loss_per_token": float((predictions * labels).sum() / labels.sum())}

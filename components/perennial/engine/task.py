@@ -36,6 +36,13 @@ model's inputs."""
 
 LABEL = "label"
 WEIGHT = "weight"
+DEFAULT_METRICS: Mapping[str, tuple[str, ...]] = {
+    "binary": ("roc_auc", "log_loss"),
+    "multiclass": ("log_loss", "accuracy"),
+    "regression": ("rmse", "mae", "r2"),
+    "statistic": ("mean_loss",),
+}
+"""Metrics of a task that names none, by its kind."""
 
 
 class NoOptions(Section):
@@ -110,6 +117,8 @@ class ParallelPlan:
 class Task(ABC):
     """A model, its preprocessing, its loss and its metrics.
 
+    A task names its `kind` and writes `encode`, `build_model` and `losses`; the rest has defaults.
+
     The engine calls `fit` once, on the training split alone; its state is saved with the weights.
     It then encodes rows, builds the model under a fixed seed, and owns the loop: accumulation,
     normalisation, clipping, schedule, sharding, checkpoints and evaluation are not the task's.
@@ -128,7 +137,8 @@ class Task(ABC):
     metrics: Mapping[str, Direction]
     """Keys that `score` returns, and the direction of each; `loss` is added by the engine. The
     first is the default for selection and gate. `directions_of` gives them for names of the
-    catalogue, which the engine then computes; others are computed by the task's own `score`."""
+    catalogue, which the engine then computes; others are computed by the task's own `score`. A
+    class that names none is measured by those of `DEFAULT_METRICS` for its kind."""
     statistics: ClassVar[tuple[str, ...]] = ()
     """For kind `statistic`: what each column of `statistic` is, for the catalogue's metrics:
     `loss` and `bytes` per token, or `ahead` and `tied` of each right answer, with its `gain` where
@@ -145,28 +155,44 @@ class Task(ABC):
     """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
     An update is then one forward pass of every process: several would not see each other's rows."""
 
+    fitted: Section | dict[str, JsonValue]
+    """What `fit` learned: JSON, or a section. Without `state` and `load_state` of its own, a task
+    saves this and nothing else."""
+
     def __init_subclass__(cls) -> None:
-        """Wrap each function of a task, so that it cannot end the calling process."""
+        """Set default metrics, and wrap each function so that it cannot end the calling process."""
         super().__init_subclass__()
         guard_methods(cls, except_of=Task)
+        kind = getattr(cls, "kind", None)
+        if kind == "statistic" and cls.statistic is Task.statistic:
+            cls.statistics = cls.statistics or ("loss",)
+        if not hasattr(cls, "metrics") and isinstance(kind, str) and kind in DEFAULT_METRICS:
+            cls.metrics = directions_of(*DEFAULT_METRICS[kind])
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         self.options = options
         self.columns = columns
+        self.fitted = {}
         if isinstance(options, MeasuredOptions) and options.metrics:
             self.metrics = {**type(self).metrics, **directions_of(*options.metrics)}
 
-    @abstractmethod
-    def fit(self, train: pl.LazyFrame) -> None:
-        """Learn preprocessing from the training split: the only place that sees data to fit on."""
+    def fit(self, train: pl.LazyFrame) -> None:  # noqa: B027 - not every task learns something
+        """Learn preprocessing from the training split into `fitted`; nothing by default.
 
-    @abstractmethod
+        The only place that sees data to fit on.
+        """
+
     def state(self) -> dict[str, JsonValue]:
-        """Return what `fit` learned, as JSON."""
+        """Return what `fit` learned, as JSON: `fitted` by default."""
+        fitted = self.fitted
+        return fitted.model_dump(mode="json") if isinstance(fitted, Section) else fitted
 
-    @abstractmethod
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
-        """Load what an earlier `fit` learned."""
+        """Load what an earlier `fit` learned: into `fitted` by default."""
+        if isinstance(self.fitted, Section):
+            self.fitted = type(self.fitted).model_validate(state, strict=False)
+        else:
+            self.fitted = dict(state)
 
     @abstractmethod
     def encode(self, rows: pl.DataFrame) -> Batch:
@@ -196,18 +222,27 @@ class Task(ABC):
         """
         return self.losses(output, batch)
 
-    @abstractmethod
     def predict(self, output: Tensor) -> Tensor:
-        """Return predictions from the model's output, in the form of `kind`."""
+        """Return predictions from the model's output, in the form of `kind`.
+
+        By default the output holds one logit [B] or [B, 1] for `binary`, logits [B, C] for
+        `multiclass`, and values [B] or [B, 1] for `regression`.
+        """
+        if self.kind == "statistic":
+            return output
+        if self.kind == "multiclass":
+            return output.softmax(dim=-1)
+        answers = output.squeeze(-1) if output.ndim > 1 else output
+        return answers.sigmoid() if self.kind == "binary" else answers
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
         """Return what `score` averages, for kind `statistic`: shape [B], or [B, K].
 
         A language model's is its loss per token, a retrieval model's the rank of the right answer.
         `score` then receives these as `predictions`, and the examples' weights (1 without `weight`)
-        as `labels`.
+        as `labels`. By default it is the loss.
         """
-        raise NotImplementedError(f"{type(self).__name__} is of kind {self.kind!r}")
+        return self.losses(output, batch)
 
     def exposure(
         self, statistics: NDArray[np.float64], weights: NDArray[np.float64]
@@ -276,13 +311,14 @@ class Task(ABC):
             )
         return metric.reading(self.statistics) if metric.statistics else metric
 
-    @abstractmethod
-    def expected_initial_loss(self) -> float:
+    def expected_initial_loss(self) -> float | None:
         """Return the theoretical mean loss before the first update, on the training split.
 
         Examples: ln C for C balanced classes and zero logits; the label's entropy when the last
-        bias starts at the class prior; the variance for squared error around the mean.
+        bias starts at the class prior; the variance for squared error around the mean. Without one,
+        the sanity checks only reject a loss above that of an output of zeros.
         """
+        return None
 
     def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Augment a training batch; never applied in evaluation. Unchanged by default."""

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from perennial.contracts.data import TaskColumns
@@ -141,6 +141,7 @@ class ImageClassification(Task):
     Options = ImageOptions
     kind: Literal["multiclass"] = "multiclass"
     metrics: Mapping[str, Direction] = directions_of("accuracy", "log_loss", "macro_f1")
+    fitted: ImageClassificationState
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
@@ -155,14 +156,6 @@ class ImageClassification(Task):
         images = fit_images(train, self.column, form)
         labels = fit_classes(train, self.columns.label)
         self.fitted = ImageClassificationState(**dict(labels), images=images)
-
-    def state(self) -> dict[str, JsonValue]:
-        """The fitted statistics as JSON."""
-        return self.fitted.model_dump(mode="json")
-
-    def load_state(self, state: Mapping[str, JsonValue]) -> None:
-        """Take over fitted statistics."""
-        self.fitted = ImageClassificationState.model_validate(state, strict=False)
 
     def encode(self, rows: pl.DataFrame) -> Batch:
         """`image` float32 [B, C, H, W], standardised per channel, and, if present, `label`."""
@@ -195,10 +188,6 @@ class ImageClassification(Task):
         return nn.functional.cross_entropy(
             output, batch[LABEL], reduction="none", label_smoothing=smoothing
         )
-
-    def predict(self, output: Tensor) -> Tensor:
-        """Class probabilities, shape [B, K]."""
-        return torch.softmax(output, dim=-1)
 
     def expected_initial_loss(self) -> float:
         """The label's entropy: the last layer starts at the class prior."""

@@ -105,6 +105,7 @@ class TabularTask(Task):
     """Base of classification and regression on tables."""
 
     Options = TabularOptions
+    fitted: TabularState
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
@@ -140,14 +141,6 @@ class TabularTask(Task):
             categories={name: self._categories(train, name) for name in text},
         )
         self.fitted = state.model_copy(update=self._label_state(train))
-
-    def state(self) -> dict[str, JsonValue]:
-        """The fitted statistics as JSON."""
-        return self.fitted.model_dump(mode="json")
-
-    def load_state(self, state: Mapping[str, JsonValue]) -> None:
-        """Take over fitted statistics."""
-        self.fitted = TabularState.model_validate(state, strict=False)
 
     def encode(self, rows: pl.DataFrame) -> Batch:
         """`numbers` float32 [B, N], `categories` int64 [B, K] and, if present, `label`."""
@@ -248,12 +241,6 @@ class TabularClassification(TabularTask):
                 output.squeeze(-1), batch[LABEL].to(output.dtype), reduction="none"
             )
         return nn.functional.cross_entropy(output, batch[LABEL].long(), reduction="none")
-
-    def predict(self, output: Tensor) -> Tensor:
-        """P(second class), shape [B], or class probabilities, shape [B, C]."""
-        if self.kind == "binary":
-            return torch.sigmoid(output.squeeze(-1))
-        return torch.softmax(output, dim=-1)
 
     def expected_initial_loss(self) -> float:
         """The label's entropy: the last layer starts at the class prior."""

@@ -12,13 +12,11 @@ import polars as pl
 import torch
 from torch import nn
 
-from perennial.api import LABEL, Task, directions_of
+from perennial.api import LABEL, Task
 
 
 class FirstTask(Task):
     kind = $kind
-    metrics = directions_of($metrics)  # the first selects checkpoints and decides the gate
-
     def fit(self, train):  # sees the training split only
         """Learn scales of numbers and values of categories."""
         features = train.select(sorted(self.columns.features)).collect()
@@ -32,14 +30,9 @@ class FirstTask(Task):
                 counts = column.cast(pl.String).value_counts().sort(column.name)
                 categories[name] = counts.filter(pl.col("count") >= 20)[name].to_list()
         label = train.select(self.columns.label).drop_nulls().collect().to_series()
+        # JSON, stored with the weights.
         self.fitted = {"numbers": numbers, "categories": categories, **self.fit_label(label)}
 $fit_label
-    def state(self):  # all that was learned, as JSON; stored with the weights
-        return self.fitted
-
-    def load_state(self, state):
-        self.fitted = dict(state)
-
     def encode(self, rows):  # the same for training, evaluation and serving
         """Each number standardised, with a mark where it is missing; each category as 0 or 1."""
         inputs = []
@@ -75,8 +68,7 @@ class Network(nn.Module):
         return self.output(self.hidden(inputs))
 '''
 CLASSIFICATION = {
-    "kind": '"multiclass"  # predict returns class probabilities [B, C]',
-    "metrics": '"log_loss", "accuracy"',
+    "kind": '"multiclass"  # measured by log_loss and accuracy',
     "first_output": 'self.fitted["shares"]).log(',
     "fit_label": """
     def fit_label(self, label):
@@ -93,21 +85,14 @@ CLASSIFICATION = {
     def losses(self, output, batch):  # one per example, shape [B]: the engine averages
         return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
 
-    def predict(self, output):
-        return output.softmax(dim=-1)
-
     @property
     def prediction_names(self):
         return [f"probability_{name}" for name in self.fitted["classes"]]
-
-    def expected_initial_loss(self):  # the entropy of the shares, where the last bias starts
-        return -sum(share * math.log(share) for share in self.fitted["shares"])
 """,
 }
 """Parts of the template for a label of classes."""
 REGRESSION = {
-    "kind": '"regression"  # predict returns one number per row, [B]',
-    "metrics": '"rmse", "mae"',
+    "kind": '"regression"  # measured by rmse, mae and r2',
     "first_output": "[0.0]",
     "fit_label": """
     def fit_label(self, label):
@@ -129,9 +114,6 @@ REGRESSION = {
     @property
     def prediction_names(self):
         return [self.columns.label]
-
-    def expected_initial_loss(self):  # the variance of the standardised label
-        return 1.0
 """,
 }
 """Parts of the template for a label that is a number."""

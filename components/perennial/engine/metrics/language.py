@@ -21,6 +21,11 @@ def language_metrics() -> tuple[Metric, ...]:
     """Those of a loss per token, averaged over tokens: examples count by their weight."""
     return (
         Metric(
+            "mean_loss", "minimize", STATISTIC,
+            "Mean of the losses that the task's `statistic` returns; examples count by their "
+            "weight.", "an example", _weighted("loss"), first_by_second, statistics=("loss",),
+        ),
+        Metric(
             "perplexity", "minimize", STATISTIC,
             "Exponential of the mean loss per token; comparable only under the same vocabulary.",
             "a token", _weighted("loss"), _perplexity, statistics=("loss",),

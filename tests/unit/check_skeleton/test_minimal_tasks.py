@@ -1,0 +1,140 @@
+"""A task needs a kind, `encode`, `build_model` and `losses`; the defaults of the rest are checked too."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from perennial.contracts.data import TaskColumns
+from perennial.engine.task import LABEL, NoOptions, Task
+
+NUMBERS = [f"x{column}" for column in range(6)]
+
+
+class Least(Task):
+    """Standardised numbers through a small network; each subclass names its kind and its loss."""
+
+    outputs = 1
+
+    def fit(self, train):
+        rows = train.select(*NUMBERS, "label").collect()
+        self.fitted = {
+            "means": [rows[name].mean() for name in NUMBERS],
+            "scales": [rows[name].std() for name in NUMBERS],
+            "label": rows["label"].mean(),
+        }
+
+    def encode(self, rows):
+        table = rows.select(pl.col(NUMBERS).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
+        scaled = (table - np.array(self.fitted["means"])) / np.array(self.fitted["scales"])
+        batch = {"inputs": torch.from_numpy(np.nan_to_num(scaled).astype(np.float32))}
+        if self.columns.label in rows.columns:
+            batch[LABEL] = torch.from_numpy(rows["label"].to_numpy(writable=True))
+        return batch
+
+    def build_model(self):
+        return Network(self.outputs)
+
+
+class Network(nn.Sequential):
+    def __init__(self, outputs):
+        super().__init__(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, outputs))
+
+    def forward(self, inputs):
+        return super().forward(inputs)
+
+
+class Binary(Least):
+    kind = "binary"
+
+    def losses(self, output, batch):
+        return nn.functional.binary_cross_entropy_with_logits(
+            output[:, 0], batch[LABEL].float(), reduction="none"
+        )
+
+
+class Multiclass(Least):
+    kind = "multiclass"
+    outputs = 4
+
+    def losses(self, output, batch):
+        return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
+
+
+class Regression(Least):
+    kind = "regression"
+
+    def build_model(self):
+        model = super().build_model()
+        nn.init.constant_(model[2].bias, self.fitted["label"])
+        return model
+
+    def losses(self, output, batch):
+        return (output[:, 0] - batch[LABEL].float()).square()
+
+
+class Measured(Least):
+    kind = "statistic"
+    build_model, losses = Regression.build_model, Regression.losses
+
+
+class Wild(Binary):
+    """the last layer starts with large weights"""
+
+    def build_model(self):
+        model = super().build_model()
+        nn.init.normal_(model[2].weight, std=5.0)
+        return model
+
+
+class Forgetful(Binary):
+    """what was fitted is kept outside of `fitted`"""
+
+    def fit(self, train):
+        super().fit(train)
+        self.shift, self.fitted["means"] = np.array(self.fitted["means"]), [0.0] * 6
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        shift = getattr(self, "shift", np.zeros(6)) / np.array(self.fitted["scales"])
+        return {**batch, "inputs": batch["inputs"] - torch.from_numpy(shift).float()}
+
+
+@pytest.mark.parametrize("task_type", [Binary, Multiclass, Regression, Measured])
+def test_the_least_task_passes_every_check(task_type, examine):
+    kind = "regression" if task_type is Measured else task_type.kind
+    results = examine(task_type, kind)
+    doubted = {check: r for check, r in results.items() if r.outcome in ("failed", "warned")}
+    assert not doubted
+    assert results["initial_loss"].outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("task_type", "check", "hint"),
+    [
+        (Wild, "initial_loss", "initial weights are too large"),
+        (Forgetful, "state_round_trip", "keep everything that fit learned in `fitted`"),
+    ],
+)
+def test_defaults_hide_no_bug(task_type, check, hint, examine):
+    result = examine(task_type, "binary", only=check)[check]
+    assert result.outcome == "failed"
+    assert hint in result.hint
+
+
+def test_defaults_follow_the_kind():
+    columns = TaskColumns(label="label", features=dict.fromkeys(NUMBERS, "Float64"))
+    output, expected = torch.tensor([[0.0, 2.0]]), {
+        Multiclass: torch.tensor([[0.0, 2.0]]).softmax(dim=1),
+        Measured: torch.tensor([[0.0, 2.0]]),
+    }
+    for task_type, prediction in expected.items():
+        torch.testing.assert_close(task_type(NoOptions(), columns).predict(output), prediction)
+    one = torch.tensor([[2.0], [0.0]])
+    for shaped in (one, one[:, 0]):
+        torch.testing.assert_close(Binary(NoOptions(), columns).predict(shaped), one[:, 0].sigmoid())
+        torch.testing.assert_close(Regression(NoOptions(), columns).predict(shaped), one[:, 0])
+    assert next(iter(Binary.metrics)) == "roc_auc"
+    assert Measured.statistics == ("loss",)
+    assert Measured.metrics == {"mean_loss": "minimize"}
