@@ -56,6 +56,17 @@ HEALTHY = [
     Healthy("weight norm", WithWeightNorm, "binary"),
     Healthy("dropout", TabularClassification, "multiclass", {"options": {"dropout": 0.5}}),
     Healthy("zero-inflated", TabularRegression, "zero-inflated"),
+    *(
+        Healthy(f"{options['loss']} loss", TabularRegression, "regression", {"options": options})
+        for options in (
+            {"loss": "huber"},
+            {"loss": "absolute"},
+            {"loss": "quantile", "quantile": 0.9},
+        )
+    ),
+    Healthy(
+        "smoothing", TabularClassification, "multiclass", {"options": {"label_smoothing": 0.1}}
+    ),
     Healthy("fit that counts integers", CountsAmounts, "binary"),
     Healthy("metric blind to pairing", WithBias, "regression"),
     Healthy("few rows", TabularRegression, "regression", {"rows": 1200}),

@@ -27,6 +27,7 @@ from perennial.tasks.columns.image_columns import (
     image_column,
     read_images,
 )
+from perennial.tasks.picture_augmentation import Augmentation, augment_pictures, mix_pictures
 from perennial.tasks.picture_networks import (
     NetworkShape,
     PictureOptions,
@@ -67,22 +68,6 @@ class ViTOptions(Section):
     """Attention heads; 32 to 64 features per head are usual."""
     pooling: Literal["mean", "token"] | None = None
     """Pooling over tokens; `token` only to match published weights."""
-
-
-class Augmentation(Section):
-    """Augmentation of training pictures, off by default.
-
-    Turn one on when the validation loss rises while the training loss falls, and only if it does
-    not change the label.
-    """
-
-    shift: Annotated[int, Field(ge=0)] = 0
-    """Largest random shift in each direction, in pixels; border pixels are repeated."""
-    flip: bool = False
-    """Flip every second picture horizontally; never for letters, digits or traffic signs."""
-    noise: Annotated[float, Field(ge=0.0)] = 0.0
-    """Standard deviation of added noise, in standard deviations of the pixels; 0.1 is hardly
-    visible."""
 
 
 class ImageOptions(PictureOptions):
@@ -194,17 +179,13 @@ class ImageClassification(Task):
         return self.fitted.entropy
 
     def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Shift, flip and noise, each picture by its own draw."""
-        options, image = self.image_options.augmentation, batch[IMAGE]
-        rows = len(image)
-        if options.shift:
-            image = _shifted(image, options.shift, generator)
-        if options.flip:
-            is_flipped = torch.rand(rows, generator=generator) < 0.5
-            image = torch.where(is_flipped[:, None, None, None], image.flip(3), image)
-        if options.noise:
-            image = image + options.noise * torch.randn(image.shape, generator=generator)
-        return {**batch, IMAGE: image}
+        """Change each picture by its own draw; mixtures have shares of classes [B, K] as label."""
+        options = self.image_options.augmentation
+        image, label = augment_pictures(batch[IMAGE], options, generator), batch[LABEL]
+        if options.mixup or options.cutmix:
+            classes = len(self.fitted.classes)
+            image, label = mix_pictures(image, label, classes, options, generator)
+        return {**batch, IMAGE: image, LABEL: label}
 
     @property
     def prediction_names(self) -> Sequence[str]:
@@ -220,23 +201,13 @@ class ImageClassification(Task):
         image = batch[IMAGE][index]
         shown = {"pixels": f"{image.min():.3g} to {image.max():.3g}, mean {image.mean():.3g}"}
         if LABEL in batch:
-            shown[self.columns.label] = self.fitted.classes[int(batch[LABEL][index])]
+            label, classes = batch[LABEL][index], self.fitted.classes
+            parts = {int(label): 1.0} if not label.ndim else dict(enumerate(label.tolist()))
+            named = {classes[code]: share for code, share in parts.items() if share}
+            mixed = ", ".join(f"{name} {share:.0%}" for name, share in named.items())
+            shown[self.columns.label] = mixed if len(named) > 1 else next(iter(named))
         return shown
 
     def picture(self, batch: Batch, index: int) -> NDArray[np.uint8]:
         """The picture, its standardisation undone."""
         return self.fitted.images.shown(batch[IMAGE][index].numpy())
-
-
-def _shifted(image: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """Each picture moved by its own whole pixels; the border is repeated into the gap."""
-    rows, channels, height, width = image.shape
-    moves = torch.randint(-most, most + 1, (2, rows, 1), generator=generator)
-    down = (torch.arange(height) + moves[0]).clamp(0, height - 1)
-    across = (torch.arange(width) + moves[1]).clamp(0, width - 1)
-    return image[
-        torch.arange(rows)[:, None, None, None],
-        torch.arange(channels)[None, :, None, None],
-        down[:, None, :, None],
-        across[:, None, None, :],
-    ]

@@ -4,14 +4,15 @@ Use one by name in a contract: `task = "perennial.tasks.tabular:TabularClassific
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 from torch import Tensor, nn
+from torch.nn import functional
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadDataError
@@ -92,6 +93,52 @@ class TabularOptions(MeasuredOptions):
     """Integer columns that are codes, not amounts; text columns are always categories."""
 
 
+class ClassificationOptions(TabularOptions):
+    """Options of classification on tables."""
+
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Share of each label spread over all classes, in the training loss only; 0.05 to 0.1 where
+    labels are noisy. Probabilities move towards the middle."""
+
+
+class RegressionOptions(TabularOptions):
+    """Options of regression on tables."""
+
+    loss: Literal["squared", "huber", "absolute", "quantile"] = "squared"
+    """Loss of the standardised label, which also decides what is predicted: the mean (`squared`),
+    the median (`absolute`), a quantile, or with `huber` a mean that outliers hardly move."""
+    delta: Annotated[float, Field(gt=0.0)] | None = None
+    """Error from which `huber` is linear, in standard deviations of the label; 1 by default."""
+    quantile: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """The predicted quantile, such as 0.9 for a value that nine of ten labels stay below."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.delta is not None and self.loss != "huber":
+            raise ValueError(f"delta is for loss = 'huber', not {self.loss!r}: remove it")
+        if (self.quantile is None) == (self.loss == "quantile"):
+            raise ValueError(f"loss = {self.loss!r} with quantile = {self.quantile}: name both")
+        return self
+
+    @property
+    def metric(self) -> str:
+        """The metric whose best constant is also the loss's."""
+        named = {"squared": "rmse", "quantile": f"pinball_{100 * (self.quantile or 0):g}"}
+        return named.get(self.loss, "mae")
+
+    def losses(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of each standardised label, shape [B]."""
+        if self.loss == "huber":
+            delta = self.delta or 1.0
+            return functional.huber_loss(output, target, reduction="none", delta=delta)
+        error = output - target
+        if self.loss == "squared":
+            return error.square()
+        if self.quantile is None:
+            return error.abs()
+        return torch.maximum((1.0 - self.quantile) * error, -self.quantile * error)
+
+
 class TabularState(ClassLabels):
     """What the tabular tasks learn from the training split; classes are empty for regression."""
 
@@ -99,6 +146,10 @@ class TabularState(ClassLabels):
     categories: dict[str, tuple[str, ...]]
     target_mean: float = 0.0
     target_scale: float = 1.0
+    target_start: float = 0.0
+    """First output of a regression: about the best constant, in standard deviations."""
+    initial_loss: float = 1.0
+    """Mean loss of a regression at `target_start`."""
 
 
 class TabularTask(Task):
@@ -220,6 +271,7 @@ class TabularTask(Task):
 class TabularClassification(TabularTask):
     """Two classes: one logit and binary cross-entropy; more: softmax cross-entropy."""
 
+    Options: ClassVar[type[TabularOptions]] = ClassificationOptions
     kind: Literal["binary", "multiclass", "regression"] = "binary"
     """`binary` until the label shows more classes."""
     metrics: Mapping[str, Direction] = directions_of("roc_auc", "log_loss")
@@ -237,10 +289,23 @@ class TabularClassification(TabularTask):
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of each example, shape [B]."""
         if self.kind == "binary":
-            return nn.functional.binary_cross_entropy_with_logits(
+            return functional.binary_cross_entropy_with_logits(
                 output.squeeze(-1), batch[LABEL].to(output.dtype), reduction="none"
             )
-        return nn.functional.cross_entropy(output, batch[LABEL].long(), reduction="none")
+        return functional.cross_entropy(output, batch[LABEL].long(), reduction="none")
+
+    def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """The same against smoothed labels."""
+        options = self.tabular
+        smoothing = options.label_smoothing if isinstance(options, ClassificationOptions) else 0.0
+        if not smoothing:
+            return self.losses(output, batch)
+        if self.kind == "binary":
+            soft = batch[LABEL] * (1.0 - smoothing) + 0.5 * smoothing
+            return self.losses(output, {**batch, LABEL: soft})
+        return functional.cross_entropy(
+            output, batch[LABEL].long(), reduction="none", label_smoothing=smoothing
+        )
 
     def expected_initial_loss(self) -> float:
         """The label's entropy: the last layer starts at the class prior."""
@@ -272,23 +337,30 @@ class TabularClassification(TabularTask):
 
 
 class TabularRegression(TabularTask):
-    """One number, trained on squared error of the standardised target."""
+    """One number: its mean, median or quantile, as `loss` says."""
 
+    Options: ClassVar[type[TabularOptions]] = RegressionOptions
     kind: Literal["regression"] = "regression"
     metrics: Mapping[str, Direction] = directions_of("rmse", "mae", "r2")
 
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        # A derived task may bring options of its own.
+        self.regression = options if isinstance(options, RegressionOptions) else RegressionOptions()
+        self.metrics = {**directions_of(self.regression.metric), **self.metrics}
+
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Squared error in units of the target's variance, shape [B]."""
+        """The chosen loss of the standardised label, shape [B]."""
         target = (batch[LABEL] - self.fitted.target_mean) / self.fitted.target_scale
-        return (output.squeeze(-1) - target).square()
+        return self.regression.losses(output.squeeze(-1), target)
 
     def predict(self, output: Tensor) -> Tensor:
         """Values in the label's own unit, shape [B]."""
         return output.squeeze(-1) * self.fitted.target_scale + self.fitted.target_mean
 
     def expected_initial_loss(self) -> float:
-        """1: the target is standardised and the first output is its mean."""
-        return 1.0
+        """The loss of a constant on the training labels; 1 for squared error around their mean."""
+        return self.fitted.initial_loss
 
     @property
     def prediction_names(self) -> Sequence[str]:
@@ -306,13 +378,24 @@ class TabularRegression(TabularTask):
                 evidence=f"{rows} values with standard deviation {scale}",
                 action="check the label's definition and the split; there is nothing to learn",
             )
-        return {"target_mean": float(values.mean()), "target_scale": scale, "rows": rows}
+        mean, options = float(values.mean()), self.regression
+        standard = torch.from_numpy((values - mean) / scale)
+        share = 0.5 if options.quantile is None else options.quantile
+        start = 0.0 if options.loss == "squared" else float(np.quantile(standard.numpy(), share))
+        losses = options.losses(torch.full_like(standard, start), standard).numpy()
+        return {
+            "target_mean": mean,
+            "target_scale": scale,
+            "target_start": start,
+            "initial_loss": float(losses.mean()),
+            "rows": rows,
+        }
 
     def _encode_label(self, labels: pl.Series) -> NDArray[np.float32]:
         return labels.cast(pl.Float32).to_numpy(writable=True)
 
     def _initial_output(self) -> Tensor:
-        return torch.zeros(1)
+        return torch.tensor([self.fitted.target_start])
 
     def _describe_label(self, value: float) -> str:
         return f"{value:.4g}"

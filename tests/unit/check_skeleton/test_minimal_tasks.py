@@ -13,7 +13,7 @@ NUMBERS = [f"x{column}" for column in range(6)]
 
 
 class Least(Task):
-    """Standardised numbers through a small network; each subclass names its kind and its loss."""
+    """Numbers and groups through a small network; each subclass names its kind and its loss."""
 
     outputs = 1
 
@@ -22,13 +22,15 @@ class Least(Task):
         self.fitted = {
             "means": [rows[name].mean() for name in NUMBERS],
             "scales": [rows[name].std() for name in NUMBERS],
-            "label": rows["label"].mean(),
+            "label": [rows["label"].mean(), rows["label"].std()],
         }
 
     def encode(self, rows):
         table = rows.select(pl.col(NUMBERS).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
         scaled = (table - np.array(self.fitted["means"])) / np.array(self.fitted["scales"])
-        batch = {"inputs": torch.from_numpy(np.nan_to_num(scaled).astype(np.float32))}
+        groups = [(rows["group"] == f"g{group}").to_numpy() for group in range(5)]
+        inputs = np.column_stack([np.nan_to_num(scaled), rows["amount"] / 3, *groups])
+        batch = {"inputs": torch.from_numpy(inputs.astype(np.float32))}
         if self.columns.label in rows.columns:
             batch[LABEL] = torch.from_numpy(rows["label"].to_numpy(writable=True))
         return batch
@@ -39,10 +41,21 @@ class Least(Task):
 
 class Network(nn.Sequential):
     def __init__(self, outputs):
-        super().__init__(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, outputs))
+        super().__init__(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, outputs))
 
     def forward(self, inputs):
         return super().forward(inputs)
+
+
+class Scaled(nn.Module):
+    """Outputs in the unit of the label."""
+
+    def __init__(self, network, mean, scale):
+        super().__init__()
+        self.network, self.mean, self.scale = network, mean, scale
+
+    def forward(self, inputs):
+        return self.network(inputs) * self.scale + self.mean
 
 
 class Binary(Least):
@@ -62,21 +75,20 @@ class Multiclass(Least):
         return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
 
 
-class Regression(Least):
-    kind = "regression"
-
+class Numbers(Least):
     def build_model(self):
-        model = super().build_model()
-        nn.init.constant_(model[2].bias, self.fitted["label"])
-        return model
+        return Scaled(super().build_model(), *self.fitted["label"])
 
     def losses(self, output, batch):
-        return (output[:, 0] - batch[LABEL].float()).square()
+        return ((output[:, 0] - batch[LABEL].float()) / self.fitted["label"][1]).square()
 
 
-class Measured(Least):
+class Regression(Numbers):
+    kind = "regression"
+
+
+class Measured(Numbers):
     kind = "statistic"
-    build_model, losses = Regression.build_model, Regression.losses
 
 
 class Wild(Binary):
@@ -91,14 +103,15 @@ class Wild(Binary):
 class Forgetful(Binary):
     """what was fitted is kept outside of `fitted`"""
 
+    largest = 1.0
+
     def fit(self, train):
         super().fit(train)
-        self.shift, self.fitted["means"] = np.array(self.fitted["means"]), [0.0] * 6
+        self.largest = train.select(pl.col("amount").max()).collect().item()
 
     def encode(self, rows):
         batch = super().encode(rows)
-        shift = getattr(self, "shift", np.zeros(6)) / np.array(self.fitted["scales"])
-        return {**batch, "inputs": batch["inputs"] - torch.from_numpy(shift).float()}
+        return {**batch, "inputs": batch["inputs"] / self.largest}
 
 
 @pytest.mark.parametrize("task_type", [Binary, Multiclass, Regression, Measured])
@@ -125,15 +138,20 @@ def test_defaults_hide_no_bug(task_type, check, hint, examine):
 
 def test_defaults_follow_the_kind():
     columns = TaskColumns(label="label", features=dict.fromkeys(NUMBERS, "Float64"))
-    output, expected = torch.tensor([[0.0, 2.0]]), {
-        Multiclass: torch.tensor([[0.0, 2.0]]).softmax(dim=1),
-        Measured: torch.tensor([[0.0, 2.0]]),
-    }
+    output, expected = (
+        torch.tensor([[0.0, 2.0]]),
+        {
+            Multiclass: torch.tensor([[0.0, 2.0]]).softmax(dim=1),
+            Measured: torch.tensor([[0.0, 2.0]]),
+        },
+    )
     for task_type, prediction in expected.items():
         torch.testing.assert_close(task_type(NoOptions(), columns).predict(output), prediction)
     one = torch.tensor([[2.0], [0.0]])
     for shaped in (one, one[:, 0]):
-        torch.testing.assert_close(Binary(NoOptions(), columns).predict(shaped), one[:, 0].sigmoid())
+        torch.testing.assert_close(
+            Binary(NoOptions(), columns).predict(shaped), one[:, 0].sigmoid()
+        )
         torch.testing.assert_close(Regression(NoOptions(), columns).predict(shaped), one[:, 0])
     assert next(iter(Binary.metrics)) == "roc_auc"
     assert Measured.statistics == ("loss",)

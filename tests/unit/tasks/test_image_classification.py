@@ -22,6 +22,7 @@ from perennial.engine.parallelism.parallelize import require_contiguous
 from perennial.engine.task import LABEL, check_options
 from perennial.tasks.columns import image_columns
 from perennial.tasks.image_classification import IMAGE, ImageClassification
+from perennial.tasks.picture_augmentation import Augmentation, augment_pictures, mix_pictures
 
 ROWS = 12
 LABELS = ["cat", "dog", "owl"] * 4
@@ -338,3 +339,65 @@ def test_the_report_shows_the_pictures():
     assert [picture.shape for picture in shown] == [(8, 8, 3)] * 2
     assert np.array_equal(shown[1], pixels(8, 8, 3, seed=1))
     assert "data:image/png;base64" in _draw_pictures(task, batch, "Images")
+
+
+def test_turns_are_around_the_middle_and_crops_stay_inside():
+    rows = pictures(8, 8)
+    batch = make(rows).encode(rows)
+    half = Augmentation(rotation=180.0)
+    assert augment_pictures(batch[IMAGE], half, torch.Generator()).shape == batch[IMAGE].shape
+    ramp = torch.arange(16.0).expand(64, 1, 12, 16)
+    cropped = augment_pictures(ramp, Augmentation(crop=0.5), torch.Generator().manual_seed(0))
+    steps = cropped[:, 0, 6, 2:-2].diff(dim=1)
+    assert torch.allclose(steps, steps[:, :1].expand_as(steps), atol=1e-4), "scaled evenly"
+    assert float(steps.min()) >= 0.5
+    assert float(steps.max()) <= 1.0
+    assert float(cropped.amin()) >= 0
+    assert float(cropped.amax()) <= 15
+    ring = torch.zeros(8, 1, 17, 33)
+    ring[:, :, 8, 16] = 1.0
+    turned = augment_pictures(ring, Augmentation(rotation=90.0), torch.Generator().manual_seed(1))
+    assert torch.allclose(turned[:, 0, 8, 16], torch.ones(8), atol=1e-5), "the middle stays"
+
+
+def test_colour_changes_contrast_and_brightness_of_each_picture():
+    image = torch.randn(256, 3, 8, 8)
+    found = augment_pictures(image, Augmentation(color=0.3), torch.Generator().manual_seed(0))
+    for each, before in zip(found, image, strict=True):
+        slope, start = np.polyfit(before.flatten(), each.flatten(), 1)
+        assert 0.7 <= slope <= 1.3
+        assert abs(start) <= 0.3
+        assert torch.allclose(each, float(slope) * before + float(start), atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"mixup": 0.4}, {"cutmix": 1.0}])
+def test_labels_are_mixed_in_the_share_of_the_pictures(options):
+    image = torch.arange(32.0)[:, None, None, None].expand(32, 1, 10, 12)
+    generator = torch.Generator().manual_seed(4)
+    mixed, shares = mix_pictures(image, torch.arange(32), 32, Augmentation(**options), generator)
+    assert torch.allclose(shares.sum(dim=1), torch.ones(32))
+    assert float(((shares > 0).sum(dim=1) == 2).float().mean()) > 0.5
+    expected = (shares * torch.arange(32.0)).sum(dim=1)
+    assert torch.allclose(mixed.mean(dim=(1, 2, 3)), expected, atol=1e-4)
+    if "cutmix" in options:
+        assert all(len(each.unique()) <= 2 for each in mixed), "pixels are of one picture each"
+
+
+def test_each_batch_draws_mixup_or_cutmix():
+    image = torch.randn(8, 1, 6, 6)
+    both, kinds = Augmentation(mixup=1.0, cutmix=1.0), set()
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        mixed, _ = mix_pictures(image, torch.zeros(8, dtype=torch.long), 2, both, generator)
+        kinds.add(bool(torch.isin(mixed, image).all()))
+    assert kinds == {True, False}
+
+
+def test_a_mixed_example_names_the_shares_of_its_classes():
+    rows = pictures(8, 8)
+    task = make(rows, augmentation={"mixup": 1.0})
+    batch = task.augment(task.encode(rows), torch.Generator().manual_seed(0))
+    assert batch[LABEL].shape == (ROWS, 3)
+    assert any("%, " in task.describe(batch, index)["label"] for index in range(ROWS))
+    losses = task.training_losses(torch.zeros(ROWS, 3), batch)
+    torch.testing.assert_close(losses, torch.full((ROWS,), math.log(3)))

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from pydantic import ValidationError
 from sklearn.metrics import roc_auc_score
 
 from perennial.contracts.data import TaskColumns
@@ -15,13 +16,17 @@ from perennial.contracts.section import canonical_json
 from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.metrics.metric import UndefinedMetricError
 from perennial.engine.task import LABEL
-from perennial.tasks.tabular import TabularClassification, TabularOptions, TabularRegression
+from perennial.tasks.tabular import (
+    RegressionOptions,
+    TabularClassification,
+    TabularRegression,
+)
 
 
 def make(task_type, frame: pl.DataFrame, **options):
     features = {n: str(d) for n, d in frame.schema.items() if n != "label"}
     columns = TaskColumns(label="label", features=features)
-    task = task_type(TabularOptions(min_category_rows=2, **options), columns)
+    task = task_type(task_type.Options(min_category_rows=2, **options), columns)
     task.fit(frame.lazy())
     return task
 
@@ -164,3 +169,49 @@ def test_label_unknown_to_training_is_refused():
 def test_constant_target_is_refused():
     with pytest.raises(BadDataError, match="constant or missing"):
         make(TabularRegression, frame(x=[1.0, 2.0], label=[5.0, 5.0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "constant", "metric"),
+    [
+        ({"loss": "squared"}, np.mean, "rmse"),
+        ({"loss": "absolute"}, np.median, "mae"),
+        ({"loss": "quantile", "quantile": 0.9}, lambda y: np.quantile(y, 0.9), "pinball_90"),
+        ({"loss": "huber", "delta": 0.5}, np.median, "mae"),
+    ],
+)
+def test_a_robust_loss_starts_near_its_best_constant_and_is_scored_by_its_metric(
+    options, constant, metric
+):
+    labels = np.random.default_rng(0).lognormal(size=2000)
+    rows = pl.DataFrame({"x": np.arange(2000.0), "label": labels})
+    task = make(TabularRegression, rows, hidden=(), **options)
+    model, batch = task.build_model(), task.encode(rows)
+    torch.nn.init.zeros_(model.output.weight)
+    scored = score_batch(task, model, batch)
+    assert scored.predictions == pytest.approx(constant(labels), rel=1e-4)
+    assert scored.mean_loss() == pytest.approx(task.expected_initial_loss(), rel=1e-4)
+    assert next(iter(task.metrics)) == metric
+    around = torch.linspace(-2, 2, 401)[:, None] + task.fitted.target_start
+    means = [float(task.losses(value.expand(2000, 1), batch).mean()) for value in around]
+    assert min(means) >= (0.99 if options["loss"] != "huber" else 0.9) * scored.mean_loss()
+
+
+@pytest.mark.parametrize(
+    "options", [{"loss": "quantile"}, {"quantile": 0.5}, {"loss": "absolute", "delta": 1.0}]
+)
+def test_an_option_of_another_loss_is_refused(options):
+    with pytest.raises(ValidationError, match=r"quantile|delta"):
+        RegressionOptions(**options)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_labels_of_a_table_are_smoothed_in_training_alone(classes):
+    rows = frame(x=np.arange(60.0), label=[row % classes for row in range(60)])
+    task = make(TabularClassification, rows, label_smoothing=0.2)
+    batch, output = task.encode(rows), torch.randn(60, 1 if classes == 2 else classes)
+    both = torch.cat([torch.zeros_like(output), output], dim=1) if classes == 2 else output
+    expected = 0.8 * task.losses(output, batch) - 0.2 * both.log_softmax(1).mean(1)
+    torch.testing.assert_close(task.training_losses(output, batch), expected)
+    plain = make(TabularClassification, rows)
+    assert torch.equal(plain.training_losses(output, batch), task.losses(output, batch))

@@ -120,8 +120,9 @@ def check_state_round_trip(subject: Subject, judge: Judge) -> CheckResult:
     if different:
         return judge.failed(
             f"after load_state these differ: {', '.join(different)}",
-            hint="keep everything that fit learned in `fitted`, or return it by state() and restore "
-            "it in load_state(). JSON objects come back sorted by key, so keep an order in a list",
+            hint="keep everything that fit learned in `fitted`, or return it by state() and "
+            "restore it in load_state(). JSON objects come back sorted by key, so keep an order in "
+            "a list",
         )
     model = evaluated(subject.build_model())
     twin = replace(subject, task=restored, train_rows=rows, validation_rows=rows)

@@ -431,8 +431,8 @@ def _measure_pull(subject: Subject, code: int) -> float:
 @check(
     "initial_loss",
     expects=lambda subject: (
-        f"expected_initial_loss() ± {INITIAL_LOSS_TOLERANCE:.0%} ± {NOISE_ERRORS:g} standard errors;"
-        " without one, at most the loss of an output of zeros, with the same tolerance"
+        f"expected_initial_loss() ± {INITIAL_LOSS_TOLERANCE:.0%} ± {NOISE_ERRORS:g} standard errors"
+        "; without one, at most the loss of an output of zeros, with the same tolerance"
     ),
     source="guides: verify the loss at initialisation, ln C for C classes",
 )
