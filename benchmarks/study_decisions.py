@@ -164,9 +164,9 @@ class World:
         search = Search.of(self.plan, [])
         columns = []
         for option, dimension in search.dimensions.items():
-            scale = search.scales.get(option)
+            scale = search.ranges.get(option)
             if scale is not None:
-                columns.append([scale.place(point[option]) for point in points])
+                columns.append([scale.position(point[option]) for point in points])
             else:
                 for choice in dimension.choices or ():
                     columns.append([0.5 * (point[option] == choice) for point in points])
@@ -378,7 +378,7 @@ def record(contract: Path, study: Path) -> None:
         trial
         for trial in searched.usable
         if all(
-            scale.place(trial.values.get(name)) <= 1.0 for name, scale in searched.scales.items()
+            scale.position(trial.values.get(name)) <= 1.0 for name, scale in searched.ranges.items()
         )
     ]
     nuisance = {name: each.model_dump(mode="json") for name, each in searched.dimensions.items()}

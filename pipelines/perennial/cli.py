@@ -128,29 +128,29 @@ def compile_(out: Annotated[Path, file("target folder", metavar="FOLDER")] = Pat
 
 
 def probe(
-    option: Annotated[
-        Literal["batch-size", "lr", "settings"], typer.Argument(help="what to measure")
-    ],
     contract: ContractFile,
-    largest: Annotated[int | None, count("largest batch-size; default: 8192", "--max")] = None,
-    out: Annotated[Path | None, file("lr: the picture (default: probe-lr.html)")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART...",
+            help="learning-rate, batch-size, precision, compile, loading, processes",
+        ),
+    ] = None,
+    largest: Annotated[int, count("largest micro-batch in rows", "--max")] = 8192,
+    out: Annotated[Path | None, file("picture of the learning rate range test")] = None,
 ) -> int:
-    """Measure on this machine a good micro-batch size or learning rate, or the fastest settings.
+    """Measure what is fastest at equal quality on this machine, and print the options to take."""
+    from perennial.probe import PARTS, probe_contract
 
-    `settings` measures precision, compilation, loading and micro-batch at equal quality.
-    """
-    from perennial.probe import probe_batch_size, probe_lr, probe_settings_of
-
-    if option != "batch-size" and largest is not None:
-        raise PerennialError("--max belongs to `probe batch-size`", action="remove it")
-    if option != "lr" and out is not None:
-        raise PerennialError("--out belongs to `probe lr`", action="remove it")
-    checked = _checked(contract)
-    if option == "lr":
-        return print_lines(probe_lr(checked, out or Path("probe-lr.html")))
-    if option == "settings":
-        return print_lines(probe_settings_of(checked))
-    return print_lines(probe_batch_size(checked, largest or 8192))
+    parts = only or PARTS
+    if unknown := set(parts) - set(PARTS):
+        raise PerennialError(
+            f"{sorted(unknown)[0]!r} is not a part of the probe",
+            action=f"name some of {', '.join(PARTS)}",
+        )
+    if out is not None and "learning-rate" not in parts:
+        raise PerennialError("--out needs the part learning-rate", action="remove it")
+    return print_lines(probe_contract(_checked(contract), parts, largest, out))
 
 
 def profile(
@@ -540,7 +540,7 @@ STUDY_VERBS: dict[str, Verb] = {
     "report": studies.report,
 }
 for name, verb in STUDY_VERBS.items():
-    study_app.command(name)(report_errors(verb, f"study {name}"))
+    study_app.command(name)(report_errors(verb, f"study {name}", AFTER_STOP.get(verb, "")))
 app.add_typer(study_app, name="study", rich_help_panel="On this machine")
 
 

@@ -1,131 +1,157 @@
-"""Probe verbs: short measurements on this machine for two options of `[training]`."""
+"""Probe verb: what is fastest at equal quality on this machine, measured on the contract's rows."""
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
+
+from pydantic import JsonValue, ValidationError
 
 from perennial.contract import Contract
+from perennial.contract_file.edits import change_options
 from perennial.contracts.data import Split
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.environment import Environment
+from perennial.contracts.errors import PerennialError, TrainingFailedError
+from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.toml import toml_line
+from perennial.contracts.training import TrainingResult
+from perennial.contracts.user_code import RunStopped
 from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.profiling.probe import (
-    BatchPoint,
-    Knee,
     RatePoint,
     Subject,
     best_device,
-    find_knee,
-    probe_batch_sizes,
+    count_devices,
     probe_learning_rates,
     suggested_rate,
+    use_threads,
 )
 from perennial.engine.profiling.settings import (
+    LEARNING_UPDATES,
+    Changes,
+    Knee,
     SettingPoint,
-    is_better,
-    probe_settings,
+    best_of,
+    candidates,
+    compare_settings,
+    find_knee,
+    in_rounds,
+    measure,
+    measure_batch_sizes,
+    reached_loss,
 )
 from perennial.engine.task import load_task
 from perennial.reports.charts import line_chart
 from perennial.reports.page import Page
 from perennial.snapshot_data.manifest import take_snapshot
+from perennial.studies.space import read_with
+from perennial.training_jobs.attempts import run_to_end
+from perennial.training_jobs.config import TrainModelConfig
+from perennial.training_jobs.identity import training_job
+from perennial.training_jobs.launcher import LocalLauncher
+
+PARTS = ("learning-rate", "batch-size", "precision", "compile", "loading", "processes")
+RATE = "training.optimizer.learning_rate"
+MOST_PROCESSES = 8
+TRAINING_SECONDS = 3.0
+"""About how long the updates of one short training take."""
+
+
+def probe_contract(
+    contract: Contract, parts: Sequence[str], largest: int = 8192, picture: Path | None = None
+) -> Iterator[str]:
+    """Measure the parts; yield the lines to print, the last of them the options to take.
+
+    Args:
+        contract: What is trained.
+        parts: Which options are measured.
+        largest: Largest micro-batch, in rows.
+        picture: Where to draw the learning rate range test; None draws none.
+    """
+    snapshot = take_snapshot(contract.data, contract.split)
+    taken: Changes = {}
+    with subject_of(contract, snapshot) as subject:
+        proposed: list[Changes] = []
+        if "learning-rate" in parts:
+            rate = yield from _range_test(subject, picture)
+            proposed += [{RATE: rate}] if rate is not None else []
+        if "batch-size" in parts:
+            points = measure_batch_sizes(subject, largest)
+            yield from table("throughput of a micro-batch", points)
+            yield knee_line([point for point in points if not point.failure])
+            proposed += _micro_batches(points, subject)
+        wanted = [*proposed, *candidates(subject, parts)]
+        if wanted:
+            points = compare_settings(subject, wanted)
+            taken = best_of(points)
+            yield from table("one process", points)
+        elif "processes" in parts:
+            points = measure(subject, [{}], learns=False)
+    if "processes" in parts:
+        updates = min(
+            LEARNING_UPDATES,
+            contract.training.steps,
+            max(20, int(TRAINING_SECONDS / points[0].seconds)),
+        )
+        points = train_settings(contract, snapshot, taken, updates)
+        yield from table("whole trainings", points)
+        taken = best_of(points)
+    yield from recommendation(taken)
 
 
 @contextmanager
-def subject_of(contract: Contract) -> Iterator[Subject]:
+def subject_of(contract: Contract, snapshot: Snapshot) -> Iterator[Subject]:
     """The contract's task and training rows, encoded in a folder that goes away afterwards."""
-    snapshot = take_snapshot(contract.data, contract.split)
     task = load_task(contract.model.task, contract.model.options, snapshot.task_columns)
     dataset = Dataset(snapshot)
     task.fit(dataset.scan(Split.TRAIN))
     with tempfile.TemporaryDirectory(prefix="perennial-probe-") as folder:
         encode_split(task, dataset, Split.TRAIN, Path(folder) / "train", snapshot.digest())
         data = EncodedSplit(Path(folder) / "train")
-        yield Subject(task, data, contract.training, best_device())
+        with use_threads(contract.resources.threads_per_process):
+            yield Subject(task, data, contract.training, best_device())
 
 
-def sizes_up_to(largest: int, rows: int) -> list[int]:
-    """Powers of two, from 8 (or less, for few rows) to the largest.
-
-    Raises:
-        PerennialError: the data has not even one row to spare.
-    """
-    limit = min(largest, rows)
-    sizes = [2**power for power in range(3, 24) if 2**power <= limit]
-    if not sizes:
+def _range_test(subject: Subject, picture: Path | None) -> Generator[str, None, float | None]:
+    """Run a range test; yield its lines, and return the rate that it suggests."""
+    points = list(probe_learning_rates(subject))
+    if len(points) < 2:
         raise PerennialError(
-            f"not enough rows to probe: the training split has {rows} rows, --max is {largest}",
-            action="probe with at least 8 of both",
+            "the loss diverged at once, at a learning rate of 1e-6",
+            action="run `perennial sanity`, which looks for the cause",
         )
-    return sizes
-
-
-def batch_size_lines(points: Sequence[BatchPoint], current: int) -> Iterator[str]:
-    """Yield the table of medians and spreads, and the size to take, if the rounds tell one."""
-    knee = find_knee(points)
+    rate, own = suggested_rate(points), subject.training.optimizer.learning_rate
+    if picture is not None:
+        learning_rate_page(points, own).write(picture)
+        yield f"picture: {picture}"
+    lowest = min(points, key=lambda point: point.smoothed)
     yield (
-        f"{'micro_batch_size':>16}  {'ms per update':>13}  {'examples/s':>11}  "
-        f"{'spread over the rounds':>24}  {'memory':>9}"
+        f"learning rate range test: loss {points[0].loss:.4g} at first, {lowest.smoothed:.4g} at "
+        f"best (rate {lowest.rate:.2g}); it ended at {points[-1].rate:.2g}"
     )
-    for point in points:
-        memory = f"{point.memory_bytes / 2**20:,.0f} MiB" if point.memory_bytes else "-"
-        mark = "  <- knee" if knee.is_clear and point is knee.earliest else ""
-        mark += "  (the contract's)" if point.rows == current else ""
-        low, high = point.throughputs
-        yield (
-            f"{point.rows:>16,}  {point.seconds * 1e3:>13.2f}  {point.rows_per_second:>11,.0f}  "
-            f"{f'{low:,.0f} to {high:,.0f}':>24}  {memory:>9}{mark}"
-        )
-    yield _advice(points, knee, current)
+    if rate is None:
+        yield "the loss never fell: run `perennial sanity` first"
+        return None
+    yield f"it suggests {rate:.2g} (the contract's: {own:.2g})"
+    return float(f"{rate:.2g}")
 
 
-def _advice(points: Sequence[BatchPoint], knee: Knee, current: int) -> str:
-    """Return the size to take, or why the measurements name none."""
-    first, last = points[0], points[-1]
-    later = "after changing global_batch_size, probe the learning rate again"
-    if len(points) == 1:
-        return f"no clear knee: only {first.rows} was measured"
-    if not knee.is_clear:
-        end = knee.latest.rows if knee.latest is not None else last.rows
-        why = f"by some rounds it is {knee.earliest.rows}, by others {end}"
-        if knee.latest is None:
-            best = max(points, key=lambda point: point.rows_per_second)
-            low, high = best.throughputs
-            why = f"rounds of {best.rows} rows reach {low:,.0f} to {high:,.0f} examples/s"
-        kept = knee.latest is None or knee.earliest.rows <= current <= end
-        advice = f"keep micro_batch_size = {current}" if kept else f"try {knee.earliest.rows}"
-        return f"no clear knee: {why}; {advice}, or probe again on a machine without other work"
-    if knee.earliest is first:
-        return (
-            f"no clear knee: {first.rows} is within a tenth of the best throughput already; choose "
-            "micro_batch_size by memory, and global_batch_size by how well the model learns"
-        )
-    if knee.earliest is last:
-        return (
-            f"no clear knee: throughput still rises at {last.rows}, the largest size that was "
-            "measured; probe larger ones with --max, if memory and learning allow"
-        )
-    return (
-        f"take micro_batch_size = {knee.earliest.rows}: the smallest within a tenth of the best "
-        f"throughput in all {len(first.rounds)} rounds; {later}"
-    )
-
-
-def learning_rate_page(points: Sequence[RatePoint], contract: Contract) -> Page:
-    """The picture of a range test."""
+def learning_rate_page(points: Sequence[RatePoint], own: float) -> Page:
+    """Return the picture of a range test."""
     rate = suggested_rate(points)
-    summary = (
-        f"take learning_rate = {rate:.2g}" if rate else "the loss never fell: no rate is suggested"
+    summary = f"suggested: {rate:.2g}" if rate else "the loss never fell: no rate is suggested"
+    page = Page(
+        "Learning rate range test", outcome="neutral" if rate else "warned", summary=summary
     )
-    page = Page("Learning rate probe", outcome="neutral" if rate else "warned", summary=summary)
     series = {
         "loss": [(math.log10(point.rate), point.loss) for point in points],
         "smoothed": [(math.log10(point.rate), point.smoothed) for point in points],
     }
-    marks = {"the contract's": math.log10(contract.training.optimizer.learning_rate)}
+    marks = {"the contract's": math.log10(own)}
     if rate:
         marks["suggested"] = math.log10(rate)
     page.figure(
@@ -135,76 +161,170 @@ def learning_rate_page(points: Sequence[RatePoint], contract: Contract) -> Page:
     return page
 
 
-def probe_batch_size(contract: Contract, largest: int) -> Iterator[str]:
-    """Measure throughput; return the lines to print."""
-    with subject_of(contract) as subject:
-        sizes = sizes_up_to(largest, subject.data.rows)
-        points = probe_batch_sizes(subject, sizes)
-    if not points:
-        raise PerennialError(
-            f"not even {sizes[0]} examples fit into memory",
-            action="use memory.activation_checkpointing, a smaller model or another device",
+def _micro_batches(points: Sequence[SettingPoint], subject: Subject) -> list[Changes]:
+    """Return micro-batches to compare at the contract's global batch: the knee, and the whole."""
+    own, whole = subject.training.micro_batch_size, subject.training.global_batch_size
+    measured = [point for point in points if not point.failure]
+    sizes = {min(find_knee(measured).earliest.rows, whole)}
+    sizes |= {whole} if whole <= measured[-1].rows else set()
+    return [{"training.micro_batch_size": size} for size in sorted(sizes - {min(own, whole)})]
+
+
+def knee_line(points: Sequence[SettingPoint]) -> str:
+    """Return where throughput stops to grow, or why the measurements name no such size."""
+    knee, first, last = find_knee(points), points[0], points[-1]
+    if len(points) == 1:
+        return f"no clear knee: only {first.rows} was measured"
+    if not knee.is_clear:
+        return f"no clear knee: {_why_unclear(points, knee)}; probe on a machine without other work"
+    if knee.earliest is first:
+        return f"no clear knee: {first.rows} is within a tenth of the best throughput already"
+    if knee.earliest is last:
+        return (
+            f"no clear knee: throughput still rises at {last.rows}, the largest size that was "
+            "measured; probe larger ones with --max"
         )
-    if len(points) < len(sizes):
-        yield f"{sizes[len(points)]:,} examples no longer fit into memory"
-    yield from batch_size_lines(points, contract.training.micro_batch_size)
+    return (
+        f"knee at {knee.earliest.rows}: the smallest size within a tenth of the best throughput in "
+        f"all {len(first.rounds)} rounds; a larger global_batch_size needs another learning rate"
+    )
 
 
-def probe_lr(contract: Contract, picture: Path) -> Iterator[str]:
-    """Run a range test and draw it; return the lines to print."""
-    with subject_of(contract) as subject:
-        points = list(probe_learning_rates(subject))
-    if len(points) < 2:
+def _why_unclear(points: Sequence[SettingPoint], knee: Knee) -> str:
+    if knee.latest is not None:
+        return f"by some rounds it is {knee.earliest.rows}, by others {knee.latest.rows}"
+    best = max(points, key=lambda point: point.throughput)
+    low, high = best.throughputs
+    return f"rounds of {best.rows} rows reach {low:,.0f} to {high:,.0f} examples/s"
+
+
+def train_settings(
+    contract: Contract, snapshot: Snapshot, taken: Changes, updates: int
+) -> list[SettingPoint]:
+    """Train briefly with other numbers of processes, and with the changes that one process prefers.
+
+    These are whole trainings, as `perennial run` starts them: with their communication, and the
+    same seeds and batches for all. Each round trains with another seed.
+
+    Args:
+        contract: What is trained.
+        snapshot: Its data.
+        taken: The changes that were better in one process.
+        updates: Length of a training; the schedule stays the contract's.
+
+    Returns:
+        The contract as it is, then one point per change.
+    """
+    schedule = contract.training.schedule.steps or contract.training.steps
+    short: dict[str, JsonValue] = {
+        "training.steps": updates,
+        "training.schedule.steps": schedule,
+        "training.schedule.allow_other_length": True,
+        "training.extended_from": [],
+        "training.evaluate_every_steps": updates,
+        "training.log_every_steps": max(1, updates // 10),
+        "training.checkpoints.keep_every_steps": None,
+        "training.profile": None,
+        "resources.launcher": "local",
+    }
+    document = contract.model_dump(mode="json", include={"model", "training", "resources"})
+    with tempfile.TemporaryDirectory(prefix="perennial-probe-") as folder:
+        snapshot.write(Path(folder) / "snapshot")
+
+        def run(point: SettingPoint, number: int) -> SettingPoint:
+            seed = {"training.seed": contract.training.seed + number}
+            try:
+                settings = read_with(TrainModelConfig, document, {**short, **seed, **point.changes})
+            except ValidationError as error:
+                return replace(point, failure=str(error.errors()[0]["msg"]))
+            return _trained(settings, point, Path(folder))
+
+        wanted = [{}, *([taken] if taken else []), *process_changes(contract, taken)]
+        points = in_rounds([SettingPoint(changes) for changes in wanted], run)
+    if points[0].failure:
         raise PerennialError(
-            "the loss diverged at once, at a learning rate of 1e-6",
-            action="run `perennial run` as far as check_skeleton, which looks for the cause",
+            "the contract cannot be trained on this machine",
+            evidence=points[0].failure,
+            action="make `perennial run` work with this contract first",
         )
-    rate = suggested_rate(points)
-    learning_rate_page(points, contract).write(picture)
-    lowest = min(points, key=lambda point: point.smoothed)
-    yield (
-        f"loss {points[0].loss:.4g} at first, {lowest.smoothed:.4g} at best (learning rate "
-        f"{lowest.rate:.2g}); the test ended at {points[-1].rate:.2g}"
-    )
-    yield (
-        f"take learning_rate = {rate:.2g} (the contract's: "
-        f"{contract.training.optimizer.learning_rate:.2g})"
-        if rate
-        else "the loss never fell: check the task with check_skeleton first"
-    )
-    yield f"picture: {picture}"
+    return points
 
 
-def setting_lines(points: Sequence[SettingPoint]) -> Iterator[str]:
-    """Yield the table of settings, the contract's own first, and the ones to take."""
-    own = points[0]
-    columns = "ms per update", "speed", "loss reached"
-    yield "{:<44}  {:>13}  {:>6}  {:>26}".format("changed in [training]", *columns)
+def process_changes(contract: Contract, taken: Changes) -> Iterator[Changes]:
+    """Yield other numbers of processes that share all cores of this machine, or its GPUs."""
+    own, devices, is_gpu = contract.resources, count_devices(), best_device().type == "cuda"
+    for number in (2**power for power in range(MOST_PROCESSES.bit_length())):
+        threads = own.threads_per_process if is_gpu else max(1, devices // number)
+        if number <= devices and (number, threads) != (own.num_processes, own.threads_per_process):
+            changes = {**taken, "resources.num_processes": number}
+            if threads != own.threads_per_process:
+                changes["resources.threads_per_process"] = threads
+            yield changes
+
+
+def _trained(settings: TrainModelConfig, point: SettingPoint, folder: Path) -> SettingPoint:
+    """Return the point with one more round: a training in a store of its own."""
+    store = tempfile.mkdtemp(dir=folder)
+    job = training_job(settings, folder / "snapshot", Environment(store, tracking_uri=""))
+    job = job.model_copy(update={"shared": str(folder / "encoded")})
+    launcher = LocalLauncher(settings.resources.threads_per_process)
+    try:
+        run_to_end(job, launcher, max_restarts=0)
+    except TrainingFailedError as error:
+        return replace(point, failure=error.problem)
+    except RunStopped as stopped:
+        raise KeyboardInterrupt from stopped
+    history, rows = TrainingResult.read(job.root).history, settings.training.global_batch_size
+    # The first interval has the warm-up of kernels, and compilation.
+    seconds = median(rows / found.examples_per_second for found in history[1:] or history)
+    return replace(
+        point,
+        rows=rows,
+        rounds=(*point.rounds, seconds),
+        losses=(*point.losses, reached_loss([found.loss for found in history])),
+    )
+
+
+def table(title: str, points: Sequence[SettingPoint]) -> Iterator[str]:
+    """Yield a table of settings; its first point is what the others are compared with."""
+    first = points[0]
+    columns = "examples/s", "spread over the rounds", "speed", "memory", "loss reached"
+    yield "\n{:<48}  {:>10}  {:>22}  {:>5}  {:>9}  {}".format(title, *columns).rstrip()
     for point in points:
-        name = " ".join(toml_line(*each) for each in point.changes.items()) or "(the contract's)"
+        name = ", ".join(_short_line(*each) for each in point.changes.items())
+        name = name or "(the contract's)"
         if point.failure:
-            yield f"{name:<44}  impossible here: {point.failure}"
+            yield f"{name:<48}  impossible here: {point.failure}"
             continue
-        low, high = min(point.losses), max(point.losses)
-        worse = "" if point.is_as_good(own) else "  worse"
+        low, high = point.throughputs
+        memory = f"{point.memory_bytes / 2**20:,.0f} MiB" if point.memory_bytes else "-"
         yield (
-            f"{name:<44}  {point.seconds * 1e3:>13.2f}  {own.seconds / point.seconds:>6.2f}  "
-            f"{f'{point.loss:.4g} ({low:.4g} to {high:.4g})':>26}{worse}"
-        )
-    better = [point for point in points[1:] if is_better(point, own)]
-    fastest = min(better, key=lambda point: point.seconds, default=None)
-    if fastest is None:
-        yield "keep the contract's settings: none was faster in every round at equal quality"
+            f"{name:<48}  {point.throughput:>10,.0f}  {f'{low:,.0f} to {high:,.0f}':>22}  "
+            f"{point.throughput / first.throughput:>5.2f}  {memory:>9}  {_loss(point, first)}"
+        ).rstrip()
+
+
+def _loss(point: SettingPoint, own: SettingPoint) -> str:
+    if not point.losses:
+        return ""
+    low, high = min(point.losses), max(point.losses)
+    verdict = "better" if point is not own and point.is_better(own) else ""
+    if not point.is_as_good(own):
+        verdict = "worse loss"
+    return f"{point.loss:.4g} ({low:.4g} to {high:.4g})  {verdict}"
+
+
+def _short_line(option: str, value: JsonValue) -> str:
+    """Return an option without the tables' names that tell a reader nothing."""
+    return toml_line(option.rpartition(".")[2], value)
+
+
+def recommendation(taken: Changes) -> Iterator[str]:
+    """Yield the options to take as TOML, or that the contract's are best."""
+    if not taken:
+        yield "\nkeep the contract's settings: nothing was better in every round at equal quality"
         return
-    yield (
-        f"take, in [training] ({own.seconds / fastest.seconds:.2f} times as fast; its loss "
-        "differs by less than another seed's would):"
-    )
-    yield from (f"  {toml_line(*each)}" for each in fastest.changes.items())
-
-
-def probe_settings_of(contract: Contract) -> Iterator[str]:
-    """Measure precision, compilation, loading and micro-batch; return the lines to print."""
-    with subject_of(contract) as subject:
-        points = probe_settings(subject)
-    yield from setting_lines(points)
+    yield "\ntake (measured together, faster or lower in loss beyond the noise of seeds):"
+    yield from change_options("", taken).strip().splitlines()
+    if RATE in taken:
+        yield "# by the first updates alone: `perennial study` tunes the whole training"

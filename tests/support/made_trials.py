@@ -64,14 +64,13 @@ def made_trials(
         seen: dict[str, Any] = {}
         values: dict[str, Any] = {}
         for place, (option, dimension) in zip(point, empty.dimensions.items(), strict=True):
-            scale = empty.scales.get(option)
+            scale = empty.ranges.get(option)
             if scale is None:
                 choices = dimension.choices or ()
                 values[option] = seen[option] = choices[int(place * len(choices))]
             else:
-                found = scale.value(place)
-                values[option] = int(found) if scale.whole else found
-                seen[option] = scale.position(found)
+                values[option] = scale.at(place)
+                seen[option] = scale.position(values[option])
         true = value(seen)
         drawn = noise * generator.standard_normal(plan.study.seeds_per_trial)
         trials.append(made_trial(number, values, None if true is None else true + drawn))

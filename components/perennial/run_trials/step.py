@@ -2,11 +2,8 @@
 
 import math
 import shutil
-import signal
 import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.clients.object_store import open_store
@@ -18,11 +15,12 @@ from perennial.run_trials.report import summarize, trials_page
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 from perennial.studies.driver import Driver, Progress
-from perennial.studies.katib import KatibSearch, search_by_katib
+from perennial.studies.katib import search_by_katib
 from perennial.studies.planning import StudyConfig, plan_study
 from perennial.studies.records import Trial
 from perennial.studies.store import StudyStore
 from perennial.studies.trial import TrialRunner
+from perennial.training_jobs.attempts import stopping_on_signals
 
 
 @pipeline_step("run_trials", reads=StudyConfig, outputs=("trials", "report"))
@@ -63,9 +61,9 @@ def run_trials_step(
         driver = Driver(store, runner, show)
         try:
             if (search := search_by_katib(store, settings.resources)) is not None:
-                with stopping_on_signals(search):
+                with stopping_on_signals(search.stop):
                     search.run()
-            with stopping_on_signals(driver):
+            with stopping_on_signals(driver.stop):
                 driver.run(math.ceil(plan.study.parallel / int(worker.rpartition("/")[2])))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -84,15 +82,3 @@ def owner_of(environment: Environment, worker: str) -> str:
     if environment.run_folder is not None:
         return f"{socket.gethostname()}:{environment.run_folder.parents[1].absolute()} {worker}"
     return f"{environment.run_id} {worker}"
-
-
-@contextmanager
-def stopping_on_signals(driver: Driver | KatibSearch) -> Iterator[None]:
-    """Stop the study on SIGTERM and SIGINT, with checkpoints."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    previous = {number: signal.signal(number, lambda *_: driver.stop()) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

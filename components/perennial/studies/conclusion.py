@@ -1,17 +1,23 @@
 """Conclusion: analyse a study from its records, judge its finalists, and store what follows."""
 
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from perennial.clients.object_store import ObjectStore
+from perennial.clients.object_store import LocalObjectStore, ObjectStore
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.study import StudyJudgement
+from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
+from perennial.engine.job import training_contract, training_fingerprint
 from perennial.engine.task import check_options, load_task_type
 from perennial.gate.config import GateSection
 from perennial.studies.analysis.coverage import Accepts
 from perennial.studies.analysis.summary import analyze_search
+from perennial.studies.finalists import finalists
 from perennial.studies.findings import StudyFindings
 from perennial.studies.judgement import judge_study
 from perennial.studies.next_study import FILE_NAME, propose_next, write_study
@@ -22,6 +28,7 @@ from perennial.studies.store import read_record
 from perennial.training_jobs.config import TrainModelConfig
 
 PAGE_NAME = "report.html"
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,8 @@ def conclude_study(
 ) -> Conclusion:
     """Analyse and judge a study from its stored records, without training anything.
 
-    Results are stored beside the records; equal records give equal results, bit for bit.
+    Results are stored beside the records; equal records give equal results, bit for bit. Once
+    finalists were compared, checkpoints that nothing uses again are deleted.
 
     Args:
         plan: The study.
@@ -80,7 +88,50 @@ def conclude_study(
         store.write(f"{plan.prefix}/{record.file_name}", record.to_json().encode())
     store.write(f"{plan.prefix}/{FILE_NAME}", text.encode())
     store.write(f"{plan.prefix}/{PAGE_NAME}", page.read_bytes())
+    if judgement.comparisons:
+        delete_checkpoints(plan, trials, Snapshot.read(snapshot), store)
     return Conclusion(findings, judgement, text)
+
+
+def delete_checkpoints(
+    plan: StudyPlan, trials: Sequence[Trial], snapshot: Snapshot, store: ObjectStore
+) -> None:
+    """Delete the checkpoints of search trainings that nothing uses again; curves and logs stay.
+
+    Kept are those of the confirmations, which the verdict is repeated from, of the baseline, which
+    is the contract's own training, and of the finalists, one of which is the training of the
+    contract that adopts it.
+    """
+    kept = {0, *finalists(plan, trials)}
+    groups: dict[bool, set[str]] = {True: set(), False: set()}
+    for trial in trials:
+        if trial.stage != "confirm":
+            groups[trial.number in kept] |= set(fingerprints(plan, trial, snapshot))
+    root = store.root if isinstance(store, LocalObjectStore) else store.uri
+    deleted = 0
+    for fingerprint in groups[False] - groups[True]:
+        checkpoints = open_checkpoint_store(f"{root}/training/{fingerprint[:16]}/checkpoints")
+        steps = checkpoints.steps()
+        for step in steps:
+            checkpoints.delete(step)
+        deleted += len(steps)
+    if deleted:
+        logger.info("checkpoints=%d of search trials deleted: nothing uses them again", deleted)
+
+
+def fingerprints(plan: StudyPlan, trial: Trial, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the fingerprints of a search trial's trainings, also of those that ended early."""
+    for index in range(plan.study.seeds_per_trial):
+        seed = plan.search_seed(index)
+        try:
+            settings = read_with(
+                TrainModelConfig, plan.contract, {**trial.values, "training.seed": seed}
+            )
+        except ValidationError:  # the contract refused the values: nothing was trained
+            return
+        yield training_fingerprint(
+            training_contract(snapshot, settings.model, settings.training, plan.code)
+        )
 
 
 def read_trials(store: ObjectStore, plan: StudyPlan) -> list[Trial]:

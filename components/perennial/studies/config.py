@@ -14,7 +14,8 @@ own are under `model.options`."""
 Role = Literal["scientific", "nuisance"]
 PositiveInt = Annotated[int, Field(ge=1)]
 Sampler = Literal["quasi_random", "random", "grid", "tpe", "gp"]
-SPACES = ("log", "linear", "integer", "log_integer", "choices", "same_as")
+RANGES = ("log", "linear", "integer", "log_integer")
+SPACES = (*RANGES, "choices", "same_as")
 
 
 class Dimension(Section):
@@ -44,9 +45,20 @@ class Dimension(Section):
     where the optimizer is SGD. Elsewhere the contract's own value or default holds."""
 
     @property
-    def kind(self) -> str:
-        """Return which of the six kinds of space it is."""
-        return next(name for name in SPACES if getattr(self, name) is not None)
+    def bounds(self) -> tuple[float, float] | None:
+        """Return smallest and largest value of a range; None for choices and tied values."""
+        return self.log or self.linear or self.integer or self.log_integer
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether values of the range are whole numbers."""
+        return self.integer is not None or self.log_integer is not None
+
+    def with_bounds(self, low: float, high: float) -> "Dimension":
+        """Return the range with other ends."""
+        kind = next(name for name in RANGES if getattr(self, name) is not None)
+        ends = (round(low), round(high)) if self.is_whole else (low, high)
+        return self.model_copy(update={kind: ends})
 
     @model_validator(mode="after")
     def _is_one_space(self) -> Self:
@@ -66,10 +78,9 @@ class Dimension(Section):
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
-        ends = self.log or self.linear or self.integer or self.log_integer
-        if ends is None:
+        if self.bounds is None:
             return self
-        low, high = ends
+        low, high = self.bounds
         if not (isfinite(low) and isfinite(high)):
             raise ValueError(f"both ends of a range are finite numbers (got {low}, {high})")
         if low >= high:

@@ -14,7 +14,7 @@ from perennial.studies.config import Dimension, StudySection
 from perennial.studies.pruning import evaluation_interval, rungs
 from perennial.studies.records import FOLLOWING, StudyPlan
 from perennial.studies.sampling import propose, space_of
-from perennial.studies.space import Axis, Space, canonical
+from perennial.studies.space import Space, canonical
 
 Validate = Callable[[Mapping[str, JsonValue]], str]
 """Option → value to why the contract refuses them; empty if it does not."""
@@ -103,7 +103,7 @@ def _wrong_options(study: StudySection) -> Iterator[Flaw]:
                 _place(study, option),
                 f"{option} is no hyperparameter: it determines {found}",
                 "remove it; a study varies options of training and model.options, and `perennial "
-                "probe settings` compares what changes only the speed",
+                "probe` compares what changes only the speed",
             )
 
 
@@ -131,7 +131,7 @@ def _conditions(plan: StudyPlan) -> Iterator[Flaw]:
                     f"give {parent} choices, or whole numbers",
                 )
                 continue
-            known = {canonical(axis.value((i + 0.5) / axis.size)) for i in range(axis.size)}
+            known = set(map(canonical, axis.values()))
             wrong = [value for value in allowed if canonical(value) not in known]
             if wrong or not allowed:
                 yield Flaw(
@@ -152,7 +152,7 @@ def _never_active(study: StudySection, space: Space) -> Iterator[Flaw]:
         return  # reported already
     rest: dict[str, JsonValue] = {axis.option: axis.value(0.0) for axis in space.axes}
     seen: set[str] = set()
-    for levels in islice(product(*map(_all_values, axes)), 100_000):
+    for levels in islice(product(*(axis.values() for axis in axes)), 100_000):
         searched = rest | dict(zip((axis.option for axis in axes), levels, strict=True))
         seen |= set(space.complete(searched))
     for option in study.dimensions:
@@ -162,10 +162,6 @@ def _never_active(study: StudySection, space: Space) -> Iterator[Flaw]:
                 f"the conditions of {option} never hold together",
                 "remove one of them, or the hyperparameter",
             )
-
-
-def _all_values(axis: Axis) -> list[JsonValue]:
-    return [axis.value((i + 0.5) / (axis.size or 1)) for i in range(axis.size or 0)]
 
 
 def _budget(plan: StudyPlan) -> Iterator[Flaw]:
@@ -269,7 +265,7 @@ def _single_values(
     The others stay as the contract has them.
     """
     for axis in space.axes:
-        ends = _all_values(axis) if axis.dimension.choices is not None else []
+        ends = axis.values() if axis.dimension.choices is not None else []
         for value in ends or [axis.value(0.0), axis.value(1.0)]:
             values: dict[str, JsonValue] = {axis.option: value}
             waiting = [axis.option]

@@ -204,16 +204,9 @@ def _answers(search: Search, judged: Judged, confidence: float) -> tuple[Scienti
     answers, chosen = [], best_by_value(search)
     least = search.plan.study.min_improvement
     for option in search.plan.study.scientific:
-        if option not in chosen:
-            text = (
-                f"{option}: its values are a range, which cannot be confirmed one by one; ask "
-                "about `choices` of it"
-            )
-            answers.append(ScientificAnswer(option=option, text=text))
-            continue
         known = {
             value: judged.candidates[number]
-            for value, number in chosen[option].items()
+            for value, number in chosen.get(option, {}).items()
             if number in judged.candidates
         }
         pairs = list(combinations(known, 2))

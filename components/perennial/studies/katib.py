@@ -80,7 +80,7 @@ def parameters(space: Space) -> list[dict[str, Any]]:
 def _space(axis: Axis) -> dict[str, Any]:
     if axis.dimension.choices is not None:
         return {"parameterType": "categorical", "feasibleSpace": {"list": list(_labels(axis))}}
-    low, high = axis.bounds or (0.0, 0.0)
+    low, high = axis.bounds
     if axis.dimension.integer is not None:
         step = {"step": str(round(axis.dimension.step))} if axis.dimension.step else {}
         return {"parameterType": "int", "feasibleSpace": {"min": str(low), "max": str(high)} | step}

@@ -7,7 +7,6 @@ Katib reads the line `value=…`. The record goes to the study's folder, as any 
 
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +22,7 @@ from perennial.studies.records import StudyPlan
 from perennial.studies.sampling import space_of
 from perennial.studies.store import StudyStore, read_record
 from perennial.studies.trial import TrialRunner, Work
+from perennial.training_jobs.attempts import stopping_on_signals
 from perennial.training_jobs.config import ResourcesSection
 
 SOURCE = "katib"
@@ -52,10 +52,9 @@ def main(prefix: str, *assigned: str) -> int:
         runner = TrialRunner(
             plan, _resources(plan), folder / "snapshot", environment, folder / "encoded"
         )
-        signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         seeds = [plan.search_seed(index) for index in range(plan.study.seeds_per_trial)]
         try:
-            with own.renewing():
+            with stopping_on_signals(runner.stop), own.renewing():
                 trial = runner.run(Work(number, values, seeds))
         except BaseException:
             own.give_up(number)

@@ -42,11 +42,11 @@ def propose_next(
             reasons.append("ranges are shrunk to where the best trials lie")
     for rule in findings.infeasible:
         if rule.proposed is not None:
-            spaces[rule.option] = _with_range(spaces[rule.option], rule.proposed)
+            spaces[rule.option] = spaces[rule.option].with_bounds(*rule.proposed)
             reasons.append(f"{rule.text}: they are left out")
     for boundary in findings.boundaries:
         if boundary.proposed is not None:
-            spaces[boundary.option] = _with_range(spaces[boundary.option], boundary.proposed)
+            spaces[boundary.option] = spaces[boundary.option].with_bounds(*boundary.proposed)
         reasons.append(boundary.text)
     settled = {**_negligible(plan, findings, best), **_answered(plan, judgement, best)}
     for option, value in settled.items():
@@ -100,15 +100,6 @@ def _without(dimension: Dimension, settled: Mapping[str, JsonValue]) -> Dimensio
     return dimension.model_copy(update={"when": when})
 
 
-def _with_range(dimension: Dimension, limits: tuple[float, float]) -> Dimension:
-    for name in ("log", "linear", "integer", "log_integer"):
-        if getattr(dimension, name) is not None:
-            whole = "integer" in name
-            found = (round(limits[0]), round(limits[1])) if whole else limits
-            return dimension.model_copy(update={name: found})
-    return dimension
-
-
 def _negligible(
     plan: StudyPlan, findings: StudyFindings, best: Trial | None
 ) -> dict[str, JsonValue]:
@@ -129,16 +120,13 @@ def _negligible(
 def _answered(
     plan: StudyPlan, judgement: StudyJudgement, best: Trial | None
 ) -> dict[str, JsonValue]:
-    """Return scientific values whose question is answered, as the winner has them."""
+    """Return scientific choices whose question is answered, as the winner has them."""
     decided = {
         answer.option
         for answer in judgement.answers
         if answer.comparisons
-        and all(
-            each.improvement is not None
-            and not each.improvement.low <= 0.0 <= each.improvement.high
-            for each in answer.comparisons
-        )
+        and plan.study.scientific[answer.option].choices is not None
+        and all(each.is_clear for each in answer.comparisons)
     }
     values = judgement.changes or (best.values if best is not None else {})
     return {

@@ -10,7 +10,7 @@ from perennial.reports.charts import bar_chart, interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
 from perennial.studies.analysis.coverage import BEST_SHARE, FEWEST_BEST
 from perennial.studies.analysis.search import Search, shown_value
-from perennial.studies.findings import Effect, StudyFindings
+from perennial.studies.findings import StudyFindings
 from perennial.studies.records import StudyPlan, Trial
 
 BADGES = {"adopt": "Adopt", "reject": "Reject", "inconclusive": "Inconclusive"}
@@ -190,7 +190,7 @@ def _add_space(page: Page, search: Search, findings: StudyFindings) -> None:
     """Add where the trials lie in each range: the boundary check, as people see it."""
     page.heading("Search space")
     flagged = {each.option for each in findings.boundaries}
-    for option, scale in search.scales.items():
+    for option, axis in search.ranges.items():
         places = search.positions(option, search.usable)
         order = [index for index in places.argsort() if np.isfinite(places[index])]
         points = [(float(places[index]), search.sign * search.values[index]) for index in order]
@@ -199,8 +199,8 @@ def _add_space(page: Page, search: Search, findings: StudyFindings) -> None:
         page.figure(
             line_chart(
                 {"trials": points, "best fifth": best},
-                x_label=f"{option.rpartition('.')[2]}, {scale.low:g} to {scale.high:g}"
-                + (" (logarithmic)" if scale.is_log else ""),
+                x_label=f"{option.rpartition('.')[2]}, {axis.bounds[0]:g} to {axis.bounds[1]:g}"
+                + (" (logarithmic)" if axis.is_log else ""),
                 y_label=search.plan.metric,
                 are_joined=False,
             ),
@@ -238,10 +238,6 @@ def _add_effects(page: Page, findings: StudyFindings) -> None:
         caption="Bounds hold with 95% confidence each; p-values are corrected by Holm. A pair's "
         "share is what both together explain beyond the sum of their own effects.",
     )
-
-
-def _names(effect: Effect) -> str:
-    return " and ".join(effect.options)
 
 
 def _add_isolation(page: Page, plan: StudyPlan, findings: StudyFindings) -> None:

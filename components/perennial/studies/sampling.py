@@ -123,7 +123,7 @@ def scientific_strata(plan: StudyPlan, space: Space) -> list[Values]:
     if any(axis.dimension.choices is None or axis.dimension.when for axis in axes):
         return [{}]
     names = [axis.option for axis in axes]
-    found = product(*(axis.levels() for axis in axes))
+    found = product(*(axis.grid_values() for axis in axes))
     combinations = [dict(zip(names, each, strict=True)) for each in found]
     trials = min([study.trials, *([study.exploit.trials] if study.exploit else [])])
     return combinations if len(combinations) * STRATUM_TRIALS <= trials else [{}]
@@ -175,15 +175,10 @@ def _around(axis: Axis, best: Sequence[Mapping[str, JsonValue]]) -> Dimension:
     margin = (max(places) - min(places)) / (len(places) - 1)
     low, high = min(places) - margin, max(places) + margin
     missing = max(0.0, SHRUNK_WIDTH - (high - low)) / 2
-    ends = axis.value(max(0.0, low - missing)), axis.value(min(1.0, high + missing))
+    ends = axis.number(max(0.0, low - missing)), axis.number(min(1.0, high + missing))
     if ends[0] == ends[1]:
         return dimension
-    kind = next(
-        name
-        for name in ("log", "linear", "integer", "log_integer")
-        if getattr(dimension, name) is not None
-    )
-    return dimension.model_copy(update={kind: ends})
+    return dimension.with_bounds(*ends)
 
 
 def _follow(

@@ -32,10 +32,9 @@ class Axis:
     dimension: Dimension
 
     @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Return smallest and largest value of a range; None for choices."""
-        found = self.dimension
-        return found.log or found.linear or found.integer or found.log_integer
+    def bounds(self) -> tuple[float, float]:
+        """Return smallest and largest value of a range; choices have none, and no use for any."""
+        return self.dimension.bounds or (0.0, 0.0)
 
     @property
     def is_log(self) -> bool:
@@ -57,8 +56,34 @@ class Axis:
         )
 
     @property
+    def levels(self) -> int | None:
+        """Return the number of evenly spaced values; None on a continuous or logarithmic scale."""
+        return None if self.is_log else self.size
+
+    def position(self, value: JsonValue) -> float:
+        """Return where a value lies between the ends of a range, 0 to 1; beyond them outside.
+
+        NaN for a value without a place, such as zero on a logarithmic scale. Unlike `unit`, whole
+        numbers have no width: both ends are 0 and 1.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return math.nan
+        low, high = self.bounds
+        if self.is_log:
+            return math.log(value / low) / math.log(high / low) if value > 0 else math.nan
+        return (value - low) / (high - low)
+
+    def at(self, position: float) -> float:
+        """Return the value at a position, also beyond the ends, rounded for people."""
+        low, high = self.bounds
+        found = low * (high / low) ** position if self.is_log else low + position * (high - low)
+        if self.levels is not None:
+            found = low + round((found - low) / self._step) * self._step
+        return round(found) if self.dimension.is_whole else float(f"{found:.3g}")
+
+    @property
     def _steps(self) -> int:
-        low, high = self.bounds or (0, 0)
+        low, high = self.bounds
         return math.floor((high - low) / self._step + 1e-9)
 
     @property
@@ -70,7 +95,11 @@ class Axis:
         found = self.dimension
         if found.choices is not None:
             return found.choices[min(int(u * len(found.choices)), len(found.choices) - 1)]
-        low, high = self.bounds or (0.0, 0.0)
+        return self.number(u)
+
+    def number(self, u: float) -> float:
+        """Return the number at a place of a range."""
+        found, (low, high) = self.dimension, self.bounds
         if found.integer is not None or (found.linear is not None and found.step is not None):
             place = min(int(u * (self._steps + 1)), self._steps)
             stepped = low + place * self._step
@@ -95,7 +124,7 @@ class Axis:
             known = [canonical(each) for each in self.dimension.choices]
             found = canonical(value)
             return (known.index(found) + 0.5) / len(known) if found in known else None
-        if isinstance(value, bool) or not isinstance(value, int | float) or self.bounds is None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         low, high = self.bounds
         if self.dimension.log_integer is not None:
@@ -106,11 +135,15 @@ class Axis:
             return ((value - low) / self._step + 0.5) / self.size
         return (value - low) / (high - low)
 
-    def levels(self) -> list[JsonValue]:
+    def values(self) -> list[JsonValue]:
+        """Return all values, in their order; none of a range of real numbers."""
+        return [self.value((i + 0.5) / (self.size or 1)) for i in range(self.size or 0)]
+
+    def grid_values(self) -> list[JsonValue]:
         """Return the values of a grid: all of them, or `grid_points` spread over the range."""
         count = self.dimension.grid_points or self.size
         if self.dimension.choices is not None or count is None or count == self.size:
-            return [self.value((i + 0.5) / (self.size or 1)) for i in range(self.size or 0)]
+            return self.values()
         return [self.value(i / (count - 1)) for i in range(count)]
 
 
@@ -180,7 +213,7 @@ class Space:
 
     def grid(self) -> list[dict[str, JsonValue]]:
         """Return each different combination of the axes' levels, in the order of the options."""
-        combinations = product(*(axis.levels() for axis in self.axes))
+        combinations = product(*(axis.grid_values() for axis in self.axes))
         found = (self.complete(dict(zip(self.free, each, strict=True))) for each in combinations)
         return list({canonical(dict(values)): values for values in found}.values())
 

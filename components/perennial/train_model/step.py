@@ -36,7 +36,7 @@ def train_model_step(*, contract: str, snapshot: str, training: str, report: str
         if is_reused:
             logger.info(
                 "training=%s was finished before: its result is used again, whatever resources "
-                "this run asks for; `perennial probe settings` compares their speed",
+                "this run asks for; `perennial probe` compares their speed",
                 job.fingerprint[:16],
             )
             remove_encoded_data(job)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError, TrainingFailedError
@@ -49,7 +49,12 @@ def run_to_end(
     """
     restarts = 0
     was_stopped = stopped or threading.Event()
-    with _stopping_on_signals(launcher.stop, was_stopped), closing(launcher):
+
+    def stop() -> None:
+        launcher.stop()  # first: with a job on a cluster, this process has no time for more
+        was_stopped.set()
+
+    with stopping_on_signals(stop), closing(launcher):
         while True:
             launcher.start(job)
             try:
@@ -165,18 +170,14 @@ def _tail(path: Path) -> str:
 
 
 @contextmanager
-def _stopping_on_signals(stop: Callable[[], None], stopped: threading.Event) -> Iterator[None]:
-    """Pass SIGTERM and SIGINT on to the job, once, while it runs."""
-
-    def forward(signal_number: int, frame: FrameType | None) -> None:
-        stop()  # first: with a job on a cluster, this process has no time for anything else
-        stopped.set()
-
+def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call a function on SIGTERM and SIGINT while the block runs."""
     if threading.current_thread() is not threading.main_thread():
         yield  # outside the main thread no handler can be set
         return
     previous = {
-        number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)
+        number: signal.signal(number, lambda *_: stop())
+        for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
         yield

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from perennial.analyze_study.step import analyze_study_step
 from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.data import ModelSection
@@ -108,9 +109,10 @@ def test_trials_are_trained_confirmed_and_recorded_with_one_encoding(
     page = (environment / "first" / "report.html").read_text()
     assert "a learning rate" in page
     assert "Confirmations" in page
-    # An ordinary run with the values of a trial finds its training, and a study that of a run.
-    monkeypatch.setenv(RUN_FOLDER, "")
     best = min(trials[1:5], key=plan.rank)
+    require_deleted_checkpoints(environment, trials, best)
+    # An ordinary run with the values of the finalist finds its training.
+    monkeypatch.setenv(RUN_FOLDER, "")
     optimizer = tiny_section().optimizer.model_copy(update={"learning_rate": best.values[RATE]})
     settings = TrainModelConfig(
         model=MODEL, training=tiny_section(optimizer=optimizer), resources=ONE
@@ -122,6 +124,26 @@ def test_trials_are_trained_confirmed_and_recorded_with_one_encoding(
     assert "is reused" in again.summary
     trained = TrainingResult.read(environment / "run")
     assert trained.fingerprint == best.trainings[0].fingerprint
+
+
+def require_deleted_checkpoints(environment, trials, finalist):
+    """After the analysis, checkpoints are left of baseline, finalist and confirmations alone."""
+    trainings = environment / "store" / "training"
+
+    def with_checkpoints():
+        return {file.parents[2].name for file in trainings.glob("*/checkpoints/*/COMMITTED")}
+
+    assert len(with_checkpoints()) == len(trials)
+    out = environment / "first"
+    analyze_study_step(
+        contract="{}", study=str(out / "trials"), judgement=str(out / "judgement"),
+        report=str(out / "study.html"), metrics=str(out / "metrics"),
+    )  # fmt: skip
+    kept = [trial for trial in trials if trial.stage == "confirm" or trial.number == 0]
+    assert with_checkpoints() == {
+        trial.trainings[0].fingerprint[:16] for trial in [*kept, finalist]
+    }
+    assert len(list(trainings.glob("*/training.json"))) == len(trials), "curves stay"
 
 
 def require_child_runs(plan, trials):

@@ -1,7 +1,8 @@
 """Finalists: the best trial and the best of each scientific value, at most four."""
 
 from made_trials import ACTIVATION, RATE, made_plan, made_trial
-from perennial.studies.finalists import finalists
+from perennial.studies.analysis.search import Search
+from perennial.studies.finalists import best_by_value, finalists
 
 CHOICES = {ACTIVATION: {"choices": ("relu", "gelu", "tanh")}}
 
@@ -47,7 +48,12 @@ def test_there_are_four_finalists_at_most():
     assert finalists(made_plan(scientific=space), trials_of(*rows)) == (7, 6, 5, 4)
 
 
-def test_a_range_has_no_values_to_confirm_one_by_one():
-    space = {RATE: {"log": (1e-4, 1e-1)}}
-    trials = [made_trial(number, {RATE: 10.0**-number}, [0.1 * number]) for number in range(1, 4)]
-    assert finalists(made_plan(nuisance={}, scientific=space), trials) == (3,)
+def test_of_a_range_the_best_of_each_third_is_confirmed():
+    plan = made_plan(nuisance={}, scientific={RATE: {"log": (1e-4, 1e-1)}})
+    rates = (1e-2, 2e-4, 5e-4, 2e-3, 8e-3, 2e-2, 8e-2)
+    values = (0.9, 0.5, 0.6, 0.8, 0.7, 0.3, 0.4)
+    trials = [made_trial(n, {RATE: rate}, [values[n]]) for n, rate in enumerate(rates)]
+    assert finalists(plan, trials) == (3, 2, 6)
+    assert best_by_value(Search.of(plan, trials)) == {
+        RATE: {"0.001 to 0.01": 3, "0.0001 to 0.001": 2, "0.01 to 0.1": 6}
+    }

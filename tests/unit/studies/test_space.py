@@ -40,7 +40,7 @@ def test_values_of_whole_numbers_choices_and_steps_are_equally_likely():
     ):
         found = [axis.value(place) for place in places]
         assert [found.count(value) for value in values] == [1200 // len(values)] * len(values)
-        assert axis.levels() == values
+        assert axis.values() == axis.grid_values() == values
         assert axis.size == len(values)
 
 

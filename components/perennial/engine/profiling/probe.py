@@ -1,19 +1,18 @@
-"""Probe: short measurements before a training that suggest two options.
+"""Probe: updates of a fresh model as a training makes them, and the learning rate range test.
 
-Both run in one process, on rows of the contract, and build the model as a training does:
+All in one process, on rows of the contract. The model is built as a training builds it:
 normalization, activations and compilation, precision with its loss scale, kernels, and in each
 update the contract's optimizer and clipping. Left out is what other processes, or many updates, are
 for: sharding with its offloading, parallel dimensions and communication, statistics of batch
-normalisation over processes (`sync` is then `local`), the schedule, averaging, skipped and rewound
-updates, evaluations and checkpoints.
+normalisation over processes (`sync` is then `local`), averaging, skipped and rewound updates,
+evaluations and checkpoints.
 """
 
-import gc
 import math
-import time
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 
 import torch
 from torch import nn
@@ -35,10 +34,6 @@ from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import World
 from perennial.engine.world.scalars import Scalar, scalar
 
-WARMUP_UPDATES = 2
-ROUNDS = 5
-# Of the best throughput: beyond it a batch costs memory, and fewer updates per epoch, for nothing.
-KNEE_SHARE = 0.9
 # The range test of Smith, Cyclical Learning Rates (2017): grow until the loss has left its range.
 DIVERGED = 4.0
 SMOOTHING = 0.9
@@ -62,38 +57,6 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class BatchPoint:
-    """The throughput at one size of the micro-batch.
-
-    Attributes:
-        rows: Examples per update.
-        rounds: Seconds of an update, the median of each round.
-        memory_bytes: Peak on a GPU; 0 on a CPU, where the process's peak is not informative.
-    """
-
-    rows: int
-    rounds: tuple[float, ...]
-    memory_bytes: int
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of an update: the median of the rounds."""
-        return median(self.rounds)
-
-    @property
-    def rows_per_second(self) -> float:
-        """Throughput, by the median of the rounds."""
-        return self.rows / self.seconds
-
-    @property
-    def throughputs(self) -> tuple[float, float]:
-        """Spread of the throughput: slowest and fastest round, each but for one outlier."""
-        outliers = int(len(self.rounds) >= ROUNDS)
-        kept = sorted(self.rounds)[outliers : len(self.rounds) - outliers]
-        return self.rows / kept[-1], self.rows / kept[0]
-
-
-@dataclass(frozen=True)
 class RatePoint:
     """The loss after an update with one learning rate.
 
@@ -113,59 +76,20 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def probe_batch_sizes(
-    subject: Subject, sizes: Sequence[int], seconds: float = 0.2
-) -> list[BatchPoint]:
-    """Time updates of each size in several rounds; sizes that do not fit into memory are left out.
-
-    A round times all sizes, in the opposite order of the round before, so that whatever slows the
-    machine down for a while does not look like an effect of the size.
-
-    Args:
-        subject: The subject of the probe.
-        sizes: Rows of an update, ascending.
-        seconds: How long a size is measured in a round, at least three updates.
-    """
-    fitting, rounds, memory = list(sizes), dict[int, list[float]](), dict[int, int]()
-    for number in range(ROUNDS):
-        for size in fitting if number % 2 == 0 else fitting[::-1]:
-            try:
-                median_seconds, peak = _time_updates(subject, size, seconds)
-            except torch.OutOfMemoryError:
-                gc.collect()
-                fitting = [each for each in fitting if each < size]
-                if number == 0:
-                    break  # larger ones need more
-                continue
-            rounds.setdefault(size, []).append(median_seconds)
-            memory[size] = max(peak, memory.get(size, 0))
-    return [BatchPoint(size, tuple(rounds[size]), memory[size]) for size in fitting]
+def count_devices() -> int:
+    """Return the number of GPUs, or of cores where there is none."""
+    return torch.cuda.device_count() or os.cpu_count() or 1
 
 
-@dataclass(frozen=True)
-class Knee:
-    """From which size on throughput is within a tenth of the best, as far as the rounds tell.
-
-    Attributes:
-        earliest: The smallest size that comes as close in the fastest rounds.
-        latest: The smallest size that comes as close in the slowest rounds, too; None if none does.
-    """
-
-    earliest: BatchPoint
-    latest: BatchPoint | None
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether both are the same size."""
-        return self.latest is not None and self.latest.rows == self.earliest.rows
-
-
-def find_knee(points: Sequence[BatchPoint]) -> Knee:
-    """Return from which size on throughput comes within a tenth of the best one's median."""
-    enough = KNEE_SHARE * max(point.rows_per_second for point in points)
-    earliest = next(point for point in points if point.throughputs[1] >= enough)
-    latest = next((point for point in points if point.throughputs[0] >= enough), None)
-    return Knee(earliest, latest)
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Use so many threads in each operation while the block runs, as a training process does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def probe_learning_rates(
@@ -197,26 +121,6 @@ def suggested_rate(points: Sequence[RatePoint]) -> float | None:
     if lowest.smoothed >= 0.98 * points[0].smoothed:
         return None
     return lowest.rate / 10.0
-
-
-def _time_updates(subject: Subject, size: int, seconds: float) -> tuple[float, int]:
-    """Return the median seconds of an update, and the peak memory on a GPU."""
-    update = Update(subject, BatchPlan(size, size, 1))
-    if subject.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(subject.device)
-    rate = subject.training.optimizer.learning_rate
-    times: list[float] = []
-    for step in range(WARMUP_UPDATES + 1000):
-        start = time.perf_counter()
-        update(step, rate)
-        times.append(time.perf_counter() - start)
-        measured = times[WARMUP_UPDATES:]
-        if len(measured) >= 3 and sum(measured) >= seconds:
-            break
-    memory = 0
-    if subject.device.type == "cuda":
-        memory = torch.cuda.max_memory_allocated(subject.device)
-    return median(times[WARMUP_UPDATES:]), memory
 
 
 @dataclass(frozen=True)

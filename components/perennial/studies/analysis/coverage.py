@@ -14,8 +14,9 @@ from pydantic import JsonValue
 from scipy.special import bdtrc, ndtri
 from scipy.stats import fisher_exact, rankdata, t
 
-from perennial.studies.analysis.search import Floats, Scale, Search, shown_value
+from perennial.studies.analysis.search import Floats, Search, shown_value
 from perennial.studies.findings import Boundary, GoodPoints, InfeasibleRegion
+from perennial.studies.space import Axis
 
 Accepts = Callable[[str, JsonValue], bool]
 """Whether the contract takes a value of an option."""
@@ -49,17 +50,19 @@ def find_boundaries(search: Search, accepts: Accepts | None = None) -> tuple[Bou
     """
     found = (
         _boundary(search, option, side, accepts)
-        for option in search.scales
+        for option in search.ranges
         for side in ("low", "high")
     )
     return tuple(each for each in found if each is not None)
 
 
 def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) -> Boundary | None:
-    scale = search.scales[option]
-    best = [trial for trial in search.ranked if np.isfinite(scale.place(trial.values.get(option)))]
+    axis = search.ranges[option]
+    best = [
+        trial for trial in search.ranked if np.isfinite(axis.position(trial.values.get(option)))
+    ]
     if best and best[0] == search.ranked[0]:
-        place = scale.place(best[0].values[option])
+        place = axis.position(best[0].values[option])
         beyond = place - 1.0 if side == "high" else -place
         if beyond > 0.0:  # the baseline may lie outside of the space
             return _outside(search, option, side, beyond, accepts)
@@ -68,14 +71,14 @@ def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) 
     best = best[: max(FEWEST_BEST, round(BEST_SHARE * len(best)))]
     places = search.positions(option, best)
     away = 1.0 - places if side == "high" else places
-    width = EDGE if scale.levels is None else max(EDGE, 1.0 / scale.levels)
-    margin = EDGE if scale.levels is None else EDGE * 0.999
+    width = EDGE if axis.levels is None else max(EDGE, 1.0 / axis.levels)
+    margin = EDGE if axis.levels is None else EDGE * 0.999
     at_edge = int((away <= margin).sum())
     probability = float(bdtrc(at_edge - 1, len(best), width)) if at_edge else 1.0
     if 2 * at_edge < len(best) or probability > LEVEL or not _improves_at(search, option, side):
         return None
-    proposed = _extended(scale, side, places, option, accepts)
-    end = scale.high if side == "high" else scale.low
+    proposed = _extended(axis, side, places, accepts)
+    end = axis.bounds[side == "high"]
     where = "upper" if side == "high" else "lower"
     text = f"{at_edge} of the best {len(best)} trials lie at the {where} end of {option} ({end:g})"
     if proposed is None:
@@ -97,9 +100,9 @@ def _outside(
     search: Search, option: str, side: Side, beyond: float, accepts: Accepts | None
 ) -> Boundary:
     """Return the finding that the best trial of all, the baseline, lies outside of a range."""
-    scale = search.scales[option]
+    axis = search.ranges[option]
     edge = np.array([1.0 + beyond if side == "high" else -beyond])
-    proposed = _extended(scale, side, edge, option, accepts)
+    proposed = _extended(axis, side, edge, accepts)
     where = "above" if side == "high" else "below"
     text = f"the best trial is the baseline, {where} the range of {option}"
     if proposed is not None:
@@ -132,7 +135,7 @@ def _improves_at(search: Search, option: str, side: Side) -> bool:
     scores = ndtri((rankdata(values[known]) - 0.375) / (known.sum() + 0.25))
     ahead = places[known] if side == "high" else 1.0 - places[known]
     columns = [np.ones_like(ahead), ahead - 1.0, (ahead - 1.0) ** 2]
-    for other in search.scales:
+    for other in search.ranges:
         if other != option and len(columns) + 2 <= len(ahead) / 3:
             there = np.nan_to_num(search.positions(other, ended)[known], nan=0.5) - 0.5
             columns += [there, there**2]
@@ -149,43 +152,36 @@ def _improves_at(search: Search, option: str, side: Side) -> bool:
 
 
 def _extended(
-    scale: Scale, side: Side, places: Floats, option: str, accepts: Accepts | None
+    axis: Axis, side: Side, places: Floats, accepts: Accepts | None
 ) -> tuple[float, float] | None:
     """Return the next range: from the worst of the best trials to beyond this end."""
-    length = math.log(scale.high / scale.low) if scale.is_log else 1.0
-    reach = max(1.0, LOG_REACH / length) if scale.is_log else 1.0
+    length = math.log(axis.bounds[1] / axis.bounds[0]) if axis.is_log else 1.0
+    reach = max(1.0, LOG_REACH / length) if axis.is_log else 1.0
     # As far beyond the best of them, where that is the baseline outside of the range.
     reach += max(0.0, float(places.max()) - 1.0, -float(places.min()))
     if side == "high":
-        kept = scale.value(min(max(float(places.min()) - EDGE / 2.0, 0.0), 0.5))
-        end = _furthest(scale, 1.0, 1.0 + reach, option, accepts)
+        kept = axis.at(min(max(float(places.min()) - EDGE / 2.0, 0.0), 0.5))
+        end = _furthest(axis, 1.0, 1.0 + reach, accepts)
         return None if end is None else (kept, end)
-    kept = scale.value(max(min(float(places.max()) + EDGE / 2.0, 1.0), 0.5))
-    end = _furthest(scale, 0.0, -reach, option, accepts)
+    kept = axis.at(max(min(float(places.max()) + EDGE / 2.0, 1.0), 0.5))
+    end = _furthest(axis, 0.0, -reach, accepts)
     return None if end is None else (end, kept)
 
 
-def _furthest(
-    scale: Scale, inside: float, wanted: float, option: str, accepts: Accepts | None
-) -> float | None:
+def _furthest(axis: Axis, inside: float, wanted: float, accepts: Accepts | None) -> float | None:
     """Return the value nearest to the wanted one that the contract takes; None if none is new."""
-    if accepts is None or accepts(option, _typed(scale, wanted)):
-        return scale.value(wanted)
+    if accepts is None or accepts(axis.option, axis.at(wanted)):
+        return axis.at(wanted)
     known, refused = inside, wanted
     for _ in range(BISECTIONS):
         middle = (known + refused) / 2.0
-        if accepts(option, _typed(scale, middle)):
+        if accepts(axis.option, axis.at(middle)):
             known = middle
         else:
             refused = middle
-    found = scale.value(known)
-    is_new = abs(known - inside) > EDGE / 10.0 and found != scale.value(inside)
-    return found if is_new and accepts(option, _typed(scale, known)) else None
-
-
-def _typed(scale: Scale, position: float) -> JsonValue:
-    value = scale.value(position)
-    return int(value) if scale.whole else value
+    found = axis.at(known)
+    is_new = abs(known - inside) > EDGE / 10.0 and found != axis.at(inside)
+    return found if is_new and accepts(axis.option, axis.at(known)) else None
 
 
 def count_good_points(search: Search, deviation: float | None = None) -> GoodPoints:
@@ -238,8 +234,8 @@ def _rules(search: Search) -> Iterator[InfeasibleRegion]:
         return
     for option in search.dimensions:
         known = np.array([option in trial.values for trial in ended])
-        scale = search.scales.get(option)
-        if scale is None:
+        axis = search.ranges.get(option)
+        if axis is None:
             names = np.array([shown_value(trial.values.get(option)) for trial in ended])
             for name in dict.fromkeys(names[known & bad].tolist()):
                 inside = known & (names == name)
@@ -247,19 +243,20 @@ def _rules(search: Search) -> Iterator[InfeasibleRegion]:
             continue
         places = search.positions(option, ended)
         for place in np.unique(places[known & bad]):
-            values = scale.value(float(place))
+            values = axis.at(float(place))
             for sign, inside in ((">=", places >= place), ("<=", places <= place)):
                 parts = known & inside, known & ~inside
-                cut = _cut(scale, places, parts[1])
+                cut = _cut(axis, places, parts[1])
                 yield _rule(option, f"{sign} {values:.3g}", parts, bad, cut)
 
 
-def _cut(scale: Scale, places: Floats, kept: Flags) -> tuple[float, float] | None:
+def _cut(axis: Axis, places: Floats, kept: Flags) -> tuple[float, float] | None:
     """Return the range of the trials outside of a region, up to the end that it does not touch."""
     if kept.sum() < 2:
         return None
     low, high = float(places[kept].min()), float(places[kept].max())
-    return (scale.low, scale.value(high)) if 1.0 - high > low else (scale.value(low), scale.high)
+    first, last = axis.bounds
+    return (first, axis.at(high)) if 1.0 - high > low else (axis.at(low), last)
 
 
 def _rule(

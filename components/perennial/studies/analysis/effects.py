@@ -81,7 +81,7 @@ def explain_values(search: Search) -> Effects:
         return Effects(text="too few trials to tell which hyperparameters matter")
     if not _has_room(terms, number):  # a straight line for each instead of a parabola
         terms = {
-            option: columns[:, :1] if option in search.scales else columns
+            option: columns[:, :1] if option in search.ranges else columns
             for option, columns in terms.items()
         }
     if not _has_room(terms, number):
@@ -116,7 +116,7 @@ def explain_values(search: Search) -> Effects:
 
 def _terms(search: Search, option: str) -> Floats:
     """Return a hyperparameter's columns: position and its square, or one column per choice."""
-    if option in search.scales:
+    if option in search.ranges:
         places = 2.0 * search.positions(option, search.usable) - 1.0
         known = np.isfinite(places)
         linear = np.where(known, places, 0.0)
@@ -132,7 +132,7 @@ def _terms(search: Search, option: str) -> Floats:
 
 def _product(search: Search, terms: dict[str, Floats], first: str, second: str) -> Floats:
     ones = [
-        terms[option][:, :1] if option in search.scales else terms[option]
+        terms[option][:, :1] if option in search.ranges else terms[option]
         for option in (first, second)
     ]
     left, right = (columns - columns.mean(axis=0) for columns in ones)

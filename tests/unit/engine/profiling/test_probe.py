@@ -8,25 +8,32 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.parallelism.normalization import GhostBatchNorm
+from perennial.engine.profiling import settings
 from perennial.engine.profiling.probe import (
-    ROUNDS,
-    BatchPoint,
     RatePoint,
     Subject,
     alone,
-    find_knee,
-    probe_batch_sizes,
     probe_learning_rates,
     probed_model,
     suggested_rate,
 )
-from perennial.engine.profiling.settings import SEEDS, measure
+from perennial.engine.profiling.settings import (
+    ROUNDS,
+    SEEDS,
+    SettingPoint,
+    best_of,
+    find_knee,
+    in_rounds,
+    measure,
+    measure_batch_sizes,
+)
 from perennial.engine.task import load_task
 from tiny_training import TinyOptions, tiny_section
 
 
 @pytest.fixture
-def subject(root, tmp_path):
+def subject(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(settings, "SECONDS", 0.01)
     snapshot = Snapshot.read(root / "snapshot")
     task = load_task("tiny_training:TinyTask", {}, snapshot.task_columns)
     dataset = Dataset(snapshot)
@@ -37,12 +44,15 @@ def subject(root, tmp_path):
 
 
 def test_larger_batches_are_timed_in_order(subject):
-    points = probe_batch_sizes(subject, [8, 64], seconds=0.01)
-    assert [(point.rows, len(point.rounds)) for point in points] == [(8, ROUNDS), (64, ROUNDS)]
-    assert points[1].rows_per_second > points[0].rows_per_second
+    points = measure_batch_sizes(subject, 64)
+    assert [(point.rows, len(point.rounds)) for point in points] == [
+        (size, ROUNDS) for size in (8, 16, 32, 64)
+    ]
+    assert points[-1].throughput > points[0].throughput
+    assert not any(point.losses for point in points)
 
 
-def test_sizes_that_do_not_fit_are_left_out(subject, monkeypatch):
+def test_a_size_that_does_not_fit_is_named_and_not_tried_again(subject, monkeypatch):
     build_model, built = subject.task.build_model, []
 
     def build_small():
@@ -52,16 +62,24 @@ def test_sizes_that_do_not_fit_are_left_out(subject, monkeypatch):
         return build_model()
 
     monkeypatch.setattr(subject.task, "build_model", build_small)
-    points = probe_batch_sizes(subject, [8, 16, 32], seconds=0.01)
-    assert [point.rows for point in points] == [8]
-    assert len(built) == 1 + ROUNDS
+    points = measure_batch_sizes(subject, 32)
+    assert [point.failure for point in points] == ["", "OutOfMemoryError: planted", ""]
+    assert len(built) == 2 * ROUNDS + 1
+
+
+def test_rounds_run_in_opposite_orders():
+    order = []
+    points = [SettingPoint({"a": 1}), SettingPoint({"a": 2}), SettingPoint({"a": 3}, failure="x")]
+    in_rounds(points, lambda point, number: order.append((number, point.changes["a"])) or point)
+    assert order[:6] == [(0, 1), (0, 2), (1, 2), (1, 1), (2, 1), (2, 2)]
+    assert len(order) == 2 * ROUNDS
 
 
 def points_of(*speeds, spread=0.02):
     """Points of doubled sizes with these throughputs, whose rounds differ by a share."""
     sizes = [8 * 2**number for number in range(len(speeds))]
     return [
-        BatchPoint(size, tuple(size / (speed * (1 + spread * k)) for k in (-1, 0, 0.5, 1)), 0)
+        SettingPoint({}, size, tuple(size / (speed * (1 + spread * k)) for k in (-1, 0, 0.5, 1)))
         for size, speed in zip(sizes, speeds, strict=True)
     ]
 
@@ -126,9 +144,9 @@ def test_a_loss_that_never_falls_gives_no_advice():
 
 
 def test_a_setting_that_this_machine_lacks_or_the_contract_refuses_is_named(subject, monkeypatch):
-    refused, planted = {"micro_batch_size": 0}, {"compile": True}
+    refused, planted = {"training.micro_batch_size": 0}, {"training.compile": True}
     monkeypatch.setattr(torch.nn.Module, "compile", fail_to_compile)
-    own, first, second = measure(subject, [{}, refused, planted], seconds=0.01)
+    own, first, second = measure(subject, [{}, refused, planted])
     assert not own.failure
     assert len(own.rounds) == ROUNDS
     assert len(own.losses) == SEEDS
@@ -140,12 +158,31 @@ def fail_to_compile(module):
     raise RuntimeError("no compiler")
 
 
-def test_equal_mathematics_reach_the_same_loss_and_another_rate_does_not(subject):
+def test_equal_mathematics_reach_the_same_loss_and_another_rate_does_not(subject, monkeypatch):
+    monkeypatch.setattr(settings, "SECONDS", 0.1)
     own, ahead, slower = measure(
         replace(subject, training=tiny_section(steps=100)),
-        [{}, {"loading.workers": 2}, {"optimizer.learning_rate": 1e-9}],
-        seconds=0.01,
+        [{}, {"training.loading.workers": 2}, {"training.optimizer.learning_rate": 1e-9}],
     )
     assert ahead.losses == own.losses
     assert ahead.is_as_good(own)
     assert not slower.is_as_good(own)
+    assert best_of([slower, own]) == {}, "a lower loss at the same speed is better"
+
+
+def point_of(changes, milliseconds, losses=(1.0, 1.2, 1.1)):
+    rounds = tuple(milliseconds * share / 1e3 for share in (0.99, 1.0, 1.0, 1.01, 1.02))
+    return SettingPoint(changes, 64, rounds, losses)
+
+
+def test_the_fastest_of_equal_quality_is_taken():
+    own, faster = point_of({}, 10.0), point_of({"compile": True}, 5.0)
+    worse = point_of({"precision": "bf16"}, 4.0, (1.3, 1.3, 1.2))
+    assert best_of([own, worse, faster]) == {"compile": True}
+    assert best_of([own, worse, point_of({"compile": True}, 9.99)]) == {}
+
+
+def test_a_lower_loss_is_taken_unless_it_costs_speed():
+    own, lower = point_of({}, 10.0), (0.5, 0.7, 0.6)
+    assert best_of([own, point_of({"rate": 0.1}, 10.0, lower)]) == {"rate": 0.1}
+    assert best_of([own, point_of({"rate": 0.1}, 20.0, lower)]) == {}
