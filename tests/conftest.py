@@ -4,8 +4,11 @@ Ctrl-C is answered where a test needs it. Hostile inputs are counted at the end.
 """
 
 import fcntl
+import multiprocessing.util
 import os
+import shutil
 import signal
+import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,23 @@ os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 # No test asserts on speed: an example may take as long as the machine does.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_configure(config):
+    """Give the tests a temporary folder of their own: what killed processes leave goes with it.
+
+    Pytest's own folders stay where they are, so that those of failed tests can be looked at.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    usual = tempfile.gettempdir()
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", usual)
+    folder = tempfile.mkdtemp(prefix="tests-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    # Last of all, after the standard library has deleted its own folder of sockets there.
+    multiprocessing.util.Finalize(
+        None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-200
+    )
 
 
 @contextmanager
