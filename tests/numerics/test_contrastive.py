@@ -21,7 +21,7 @@ def alone(shapes):
 
 @pytest.mark.parametrize(
     ("strategy", "processes", "micro_batch_size"),
-    [("ddp", 2, 16), ("fsdp", 2, 16), ("fsdp", 3, 11)],
+    [("ddp", 2, 16), pytest.param("fsdp", 2, 16, marks=pytest.mark.full), ("fsdp", 3, 11)],
 )
 def test_ranks_together_compute_the_loss_of_one_process(
     shapes, alone, strategy, processes, micro_batch_size

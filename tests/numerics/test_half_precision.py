@@ -6,7 +6,9 @@ import torch
 from tiny_training import finished, largest_difference, tiny_job, weights
 
 
-@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "strategy", ["single", pytest.param("ddp", marks=pytest.mark.full), "fsdp"]
+)
 def test_float16_stays_close_and_is_really_used(root, strategy):
     full = finished(tiny_job(root, strategy=strategy))
     half = finished(tiny_job(root, strategy=strategy, precision="fp16"))

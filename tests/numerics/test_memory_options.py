@@ -29,13 +29,13 @@ def plain(root):
 @pytest.mark.parametrize(
     ("strategy", "memory"),
     [
-        ("single", {"activation_checkpointing": "full"}),
+        pytest.param("single", {"activation_checkpointing": "full"}, marks=pytest.mark.full),
         ("single", {"activation_checkpointing": "selective"}),
         ("ddp", {"activation_checkpointing": "full"}),
-        ("ddp", {"activation_checkpointing": "selective"}),
-        ("fsdp", {"activation_checkpointing": "full"}),
+        pytest.param("ddp", {"activation_checkpointing": "selective"}, marks=pytest.mark.full),
+        pytest.param("fsdp", {"activation_checkpointing": "full"}, marks=pytest.mark.full),
         ("fsdp", {"activation_checkpointing": "selective"}),
-        ("fsdp", {"parameter_offload": True}),
+        pytest.param("fsdp", {"parameter_offload": True}, marks=pytest.mark.full),
         ("fsdp", {"parameter_offload": True, "activation_checkpointing": "full"}),
     ],
     ids=str,

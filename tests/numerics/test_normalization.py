@@ -76,7 +76,9 @@ def test_ghost_batches_of_a_share_equal_that_many_processes(root):
     assert largest_difference(one, many) <= 1e-6
 
 
-@pytest.mark.parametrize("changes", [{}, SYNC], ids=["local", "sync"])
+@pytest.mark.parametrize(
+    "changes", [pytest.param({}, marks=pytest.mark.full), SYNC], ids=["local", "sync"]
+)
 def test_an_interrupted_training_agrees_on_the_same_statistics(root, changes):
     straight = normed_job(root, **changes)
     torn = normed_job(root, **changes)

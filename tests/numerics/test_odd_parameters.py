@@ -10,8 +10,15 @@ from perennial.engine.reproducibility import seeded_model
 from tiny_training import finished, largest_difference, run_ranks, weights
 
 
-@pytest.mark.parametrize("scalars", [False, True], ids=["idle", "scalars"])
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    ("strategy", "scalars"),
+    [
+        ("ddp", False),
+        ("fsdp", True),
+        pytest.param("ddp", True, marks=pytest.mark.full),
+        pytest.param("fsdp", False, marks=pytest.mark.full),
+    ],
+)
 def test_a_killed_training_resumes_bit_for_bit(root, strategy, scalars):
     settings = {"strategy": strategy, "checkpoints": {"asynchronous": False}}
     straight = finished(odd_job(root, scalars=scalars, **settings))
@@ -23,7 +30,11 @@ def test_a_killed_training_resumes_bit_for_bit(root, strategy, scalars):
     assert largest_difference(weights(straight), weights(resumed)) == 0.0
 
 
-@pytest.mark.parametrize("changes", [{}, {"micro_batch_size": 4}], ids=["one pass", "accumulated"])
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({}, marks=pytest.mark.full), {"micro_batch_size": 4}],
+    ids=["one pass", "accumulated"],
+)
 def test_replicated_and_sharded_learn_what_one_process_learns(root, changes):
     def trained(strategy):
         return weights(finished(odd_job(root, scalars=True, strategy=strategy, **changes)))

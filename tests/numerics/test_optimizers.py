@@ -32,7 +32,7 @@ def validated(root, **settings):
     [
         {"optimizer": ADAFACTOR},
         pytest.param({"optimizer": PLAIN_ADAFACTOR}, marks=pytest.mark.full),
-        {"optimizer": NADAM},
+        pytest.param({"optimizer": NADAM}, marks=pytest.mark.full),  # below, resumed
         {"optimizer": {"name": "sgd", "learning_rate": 0.01}, "schedule": {"shape": "one_cycle"}},
         {"clipping": {"method": "value", "max_value": 0.4}},
         {"clipping": {"method": "adaptive", "percentile": 60.0, "window": 10}},

@@ -82,7 +82,7 @@ def test_one_process_takes_the_mean_over_all_tokens(corpus):
     ("processes", "changes"),
     [
         (1, {"strategy": "single", "micro_batch_size": 5}),
-        (2, {"strategy": "ddp", "micro_batch_size": 3}),
+        pytest.param(2, {"strategy": "ddp", "micro_batch_size": 3}, marks=pytest.mark.full),
         (2, {"strategy": "fsdp", "micro_batch_size": 4}),
         (5, {"strategy": "ddp", "micro_batch_size": 2}),
     ],
