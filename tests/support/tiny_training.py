@@ -257,6 +257,12 @@ def run_ranks(job: TrainingJob, main: Callable[[], int] = worker.main) -> list[i
     return run_ranks_at(str(path), job.num_processes, main)
 
 
+def main_beside(folder: Path) -> int:
+    """What a rank does whose task is a file in a folder."""
+    sys.path.insert(0, str(folder))
+    return worker.main()
+
+
 def run_ranks_at(address: str, processes: int, main: Callable[[], int] = worker.main) -> list[int]:
     """The same, of a job that lies at an address."""
     port = get_free_port()

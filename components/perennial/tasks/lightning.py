@@ -1,0 +1,216 @@
+"""Lightning task: base of tasks whose model and loss a `LightningModule` has.
+
+The engine replaces the `Trainer` and refuses what it cannot follow: docs/adapters/lightning.md.
+The package `lightning` is not imported: any module with `training_step` will do.
+"""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from pydantic import JsonValue
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.task import LABEL, Batch
+from perennial.tasks.dataset import DatasetTask
+
+REDUCED = frozenset({
+    functional.cross_entropy, functional.nll_loss, functional.mse_loss, functional.l1_loss,
+    functional.smooth_l1_loss, functional.huber_loss, functional.binary_cross_entropy,
+    functional.binary_cross_entropy_with_logits,
+})  # fmt: skip
+HOOKS = (
+    "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad",
+    "optimizer_step", "optimizer_zero_grad", "configure_gradient_clipping", "backward",
+    "on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end",
+    "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device",
+    "lr_scheduler_step", "manual_backward", "configure_model",
+)  # fmt: skip
+"""Methods that take part in an update; the engine calls none of them."""
+
+
+class LightningTask(DatasetTask):
+    """Task with the model and the `training_step` of a `LightningModule`.
+
+    The step's loss must be a mean over the examples, of `self(...)` for the batch's inputs.
+    """
+
+    _step: nn.Module | None = None
+
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """Return a new `LightningModule`."""
+
+    def build_model(self) -> nn.Module:
+        """Build the module.
+
+        Raises:
+            BadTaskError: it has hooks or optimizers that the engine would not call.
+        """
+        module = self.module()
+        refuse_hooks(module)
+        return module
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of `training_step` for each example, shape [B].
+
+        Raises:
+            BadTaskError: the step's loss is not the mean over the examples of a loss of `output`.
+        """
+        if self._step is None:
+            with torch.random.fork_rng(devices=[]):
+                self._step = _without_weights(self.module())
+        step = self._step.to(output.device)
+        vars(step)["forward"] = lambda *_args, **_kwargs: output
+        names = [name for name in self.names if name in batch]
+        given = tuple(batch[name] for name in names)
+        with PerExample(len(batch[LABEL])):
+            found = cast("Any", step).training_step(given, 0)
+        loss = found["loss"] if isinstance(found, Mapping) else found
+        if not isinstance(loss, Tensor) or loss.shape != (len(batch[LABEL]),):
+            shape = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise BadTaskError(
+                "training_step does not return a mean over the examples",
+                evidence=f"per example, its loss is {shape}, not [{len(batch[LABEL])}]",
+                action="compute it by torch.nn.functional or by .mean(), or override `losses`",
+            )
+        return loss
+
+
+class PerExample(TorchFunctionMode):
+    """Computes means over the examples of a batch as the values of each example, shape [B]."""
+
+    def __init__(self, examples: int) -> None:
+        super().__init__()
+        self._examples = examples
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        """Call a function of torch, without its reduction."""
+        options = dict(kwargs or {})
+        if func in REDUCED and options.get("reduction", "mean") == "mean":
+            if options.get("weight") is not None:
+                raise BadTaskError(
+                    "training_step weighs the classes in its loss",
+                    evidence=f"{func.__name__} has weight = {options['weight'].tolist()}",
+                    action="return the weight of each example as `weight` from `encode`",
+                )
+            return self._mean(func(*args, **{**options, "reduction": "none"}))
+        is_mean = func in (torch.mean, Tensor.mean) and len(args) == 1 and not options
+        if is_mean and args[0].ndim and len(args[0]) == self._examples:
+            return self._mean(args[0])
+        return func(*args, **options)
+
+    def _mean(self, losses: Tensor) -> Tensor:
+        return losses.flatten(1).mean(dim=1) if losses.ndim > 1 else losses
+
+
+def refuse_hooks(module: nn.Module) -> None:
+    """Refuse a module whose training is more than its `training_step`.
+
+    Raises:
+        BadTaskError: it optimizes by itself or overrides hooks; each is named.
+    """
+    own = [
+        name
+        for name in HOOKS
+        if (method := getattr(type(module), name, None)) is not None
+        and not method.__module__.startswith(("lightning.", "pytorch_lightning.", "torch."))
+    ]
+    if getattr(module, "automatic_optimization", True) is False:
+        own.append("automatic_optimization = False")
+    if own:
+        raise BadTaskError(
+            f"the engine does not call {', '.join(own)} of {type(module).__name__}",
+            evidence="it replaces the Trainer: only forward and training_step are used",
+            action="remove them; clipping, schedules and averages are options of [training]",
+        )
+
+
+def training_options(module: nn.Module) -> dict[str, JsonValue]:
+    """Return the `[training]` options that stand for `configure_optimizers`.
+
+    Raises:
+        BadTaskError: an optimizer or a schedule has no such options, or there are several.
+    """
+    found = cast("Any", module).configure_optimizers()
+    optimizers = found.get("optimizer") if isinstance(found, Mapping) else found
+    schedules = found.get("lr_scheduler", []) if isinstance(found, Mapping) else []
+    if isinstance(optimizers, tuple) and len(optimizers) == 2 and isinstance(optimizers[0], list):
+        optimizers, schedules = optimizers
+    optimizers = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+    if len(optimizers) != 1 or len(optimizers[0].param_groups) != 1:
+        raise BadTaskError(
+            "configure_optimizers returns several optimizers or groups of parameters",
+            action="keep one group; no_decay of [training.optimizer] exempts parameters",
+        )
+    if schedules:
+        raise BadTaskError(
+            "configure_optimizers returns a learning rate schedule",
+            action="remove it, and choose a shape in [training.schedule]",
+        )
+    return {
+        "optimizer": _optimizer_options(optimizers[0]),
+        "schedule": {"shape": "constant", "warmup_fraction": 0.0},
+        "clipping": {"method": "none"},
+    }
+
+
+def _optimizer_options(optimizer: torch.optim.Optimizer) -> dict[str, JsonValue]:
+    group, kind = optimizer.param_groups[0], type(optimizer)
+    if kind is torch.optim.SGD:
+        more = {"name": "sgd", "momentum": group["momentum"], "nesterov": group["nesterov"]}
+        changed = [name for name in ("dampening", "maximize") if group[name]]
+    elif kind in (torch.optim.Adam, torch.optim.AdamW):
+        more = {"name": kind.__name__.lower(), "betas": list(group["betas"])}
+        changed = [name for name in ("amsgrad", "maximize") if group[name]]
+        changed += ["eps"] if group["eps"] != 1e-8 else []
+    else:
+        more, changed = {}, [kind.__name__]
+    if changed:
+        raise BadTaskError(
+            f"[training.optimizer] has no options for {', '.join(changed)}",
+            evidence=f"configure_optimizers returns {kind.__name__}",
+            action="use SGD, Adam or AdamW without it; docs/extending.md shows how to add one",
+        )
+    return {**more, "learning_rate": group["lr"], "weight_decay": group["weight_decay"]}
+
+
+class _Untrained(nn.Module):
+    """Stands for a part with weights that `training_step` must reach through `self(...)` alone."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def forward(self, *_args: object, **_kwargs: object) -> Tensor:
+        raise BadTaskError(
+            f"training_step calls self.{self._name} directly",
+            evidence="the engine computes self(...) once and gives training_step its result",
+            action=f"move the call of self.{self._name} into forward",
+        )
+
+
+def _without_weights(module: nn.Module) -> nn.Module:
+    """Return a copy with losses and metrics, but without parts that have weights, and `log`s."""
+    step = copy.copy(module)
+    parts = {
+        name: _Untrained(name)
+        if part is not None and any(True for _ in part.parameters())
+        else part
+        for name, part in module._modules.items()
+    }
+    vars(step).update(_modules=parts, _parameters={})
+    for name in ("log", "log_dict"):
+        vars(step)[name] = lambda *_args, **_kwargs: None
+    return step

@@ -1,0 +1,171 @@
+"""A LightningModule's training step gives the loss of each example; what it cannot give is refused.
+
+The modules here have its protocol alone; tests/adapters trains a real one.
+"""
+
+import polars as pl
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.task import LABEL, NoOptions
+from perennial.tasks.lightning import LightningTask, training_options
+
+COLUMNS = TaskColumns(label="label", features={"x": "Float64"})
+BATCH = {
+    "x": torch.randn(5, 3, generator=torch.Generator().manual_seed(0)),
+    LABEL: torch.arange(5) % 4,
+}
+
+
+class Module(nn.Module):
+    """A module with one loss as a part, as most have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = self.criterion(self(x), y)
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.01, betas=(0.9, 0.95), weight_decay=0.1)
+
+
+def step_of(function):
+    """The module with another training step."""
+    return type(
+        "Own", (Module,), {"training_step": lambda self, batch, index: function(self, *batch)}
+    )
+
+
+def task_of(module):
+    members = {"kind": "multiclass", "names": ("x", LABEL), "module": lambda self: module()}
+    return type("Task", (LightningTask,), {**members, "dataset": lambda self, rows: rows})(
+        NoOptions(), COLUMNS
+    )
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda self, x, y: functional.cross_entropy(self(x), y),
+        lambda self, x, y: {"loss": functional.nll_loss(self(x).log_softmax(1), y)},
+        lambda self, x, y: functional.mse_loss(self(x), functional.one_hot(y, 4).float()),
+        lambda self, x, y: (self(x) - functional.one_hot(y, 4)).abs().mean(),
+        lambda self, x, y: functional.cross_entropy(self(x), y) + 0.1 * self(x).square().mean(),
+        Module.training_step,
+    ],
+)
+def test_the_mean_of_the_losses_and_its_gradient_are_the_steps(step):
+    module = Module if step is Module.training_step else step_of(step)
+    task, one = task_of(module), module()
+    output = task.build_model()(BATCH["x"]).requires_grad_()
+    losses = task.losses(output, BATCH)
+    assert losses.shape == (5,)
+    one.forward, one.log = lambda x: output, print
+    found = one.training_step((BATCH["x"], BATCH[LABEL]), 0)
+    expected = found["loss"] if isinstance(found, dict) else found
+    torch.testing.assert_close(losses.mean(), expected)
+    gradients = [
+        torch.autograd.grad(each, output, retain_graph=True) for each in (losses.mean(), expected)
+    ]
+    torch.testing.assert_close(*gradients)
+    alone = task.losses(output[2:3], {name: each[2:3] for name, each in BATCH.items()})
+    torch.testing.assert_close(alone[0], losses[2])
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        (
+            lambda self, x, y: functional.cross_entropy(self.layer(x), y),
+            "calls self.layer directly",
+        ),
+        (
+            lambda self, x, y: functional.cross_entropy(self(x), y, weight=torch.ones(4)),
+            "weighs the classes",
+        ),
+        (
+            lambda self, x, y: functional.cross_entropy(self(x), y, reduction="sum"),
+            "does not return a mean over the examples",
+        ),
+        (lambda self, x, y: None, "does not return a mean over the examples"),
+    ],
+)
+def test_other_steps_are_refused(step, problem):
+    task = task_of(step_of(step))
+    with pytest.raises(BadTaskError, match=problem):
+        task.losses(task.build_model()(BATCH["x"]), BATCH)
+
+
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [
+        ({"on_after_backward": lambda self: None}, "on_after_backward"),
+        ({"automatic_optimization": False}, "automatic_optimization = False"),
+    ],
+)
+def test_hooks_are_refused_when_the_model_is_built(members, named):
+    with pytest.raises(BadTaskError, match=named):
+        task_of(type("Own", (Module,), members)).build_model()
+
+
+def test_the_optimizer_becomes_options_of_training():
+    options = training_options(Module())
+    assert options["optimizer"] == {
+        "name": "adamw", "betas": [0.9, 0.95], "learning_rate": 0.01, "weight_decay": 0.1,
+    }  # fmt: skip
+    assert options["clipping"] == {"method": "none"}
+
+
+def sgd(module):
+    return torch.optim.SGD(module.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("configure", "problem"),
+    [
+        (lambda self: [sgd(self), sgd(self)], "several optimizers"),
+        (
+            lambda self: {
+                "optimizer": (o := sgd(self)),
+                "lr_scheduler": torch.optim.lr_scheduler.StepLR(o, 1),
+            },
+            "learning rate schedule",
+        ),
+        (lambda self: torch.optim.Rprop(self.parameters()), "no options for Rprop"),
+        (lambda self: torch.optim.Adam(self.parameters(), amsgrad=True), "no options for amsgrad"),
+    ],
+)
+def test_other_optimizers_are_refused(configure, problem):
+    module = type("Own", (Module,), {"configure_optimizers": configure})()
+    with pytest.raises(BadTaskError, match=problem):
+        training_options(module)
+
+
+def test_rows_are_encoded_like_those_of_any_dataset():
+    class Rows(LightningTask):
+        kind = "multiclass"
+        names = ("x", LABEL)
+
+        def dataset(self, rows):
+            return list(rows.select("x", "label").iter_rows())
+
+        def module(self):
+            return Module()
+
+    task = Rows(NoOptions(), COLUMNS)
+    rows = pl.DataFrame({"x": [0.5, 1.5], "label": [3, 0]})
+    task.fit(rows.lazy())
+    assert task.encode(rows)[LABEL].tolist() == [3, 0]
