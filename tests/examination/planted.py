@@ -43,10 +43,19 @@ def bug(name, task, what, seen, *edits, rows=None):
 
 def all_bugs() -> list[Bug]:
     """The bugs of all families."""
-    from examination.bugs import forecasts, images, retrieval, second_a, second_b, tables, texts
+    from examination.bugs import (
+        forecasts,
+        images,
+        retrieval,
+        second_a,
+        second_b,
+        tables,
+        texts,
+        third,
+    )
 
     first = [tables, images, texts, retrieval, forecasts]
-    return [each for module in [*first, second_a, second_b] for each in module.BUGS]
+    return [each for module in [*first, second_a, second_b, third] for each in module.BUGS]
 
 
 def all_cases() -> dict[str, Case]:
