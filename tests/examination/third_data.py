@@ -53,8 +53,8 @@ def commutes():
     centre = 4 + km * (1.5 + 1.2 * rush * (weekday < 5))
     spread = 1 + 0.12 * centre * (1 + rain)
     minutes = np.maximum(centre + spread * (rng.gamma(2, 0.7, n) - 1.4), 1.0)
-    return pl.DataFrame(
-        {"km": km, "hour": hour, "rain": rain, "weekday": weekday, "minutes": minutes}
+    return numbered(
+        pl.DataFrame({"km": km, "hour": hour, "rain": rain, "weekday": weekday, "minutes": minutes})
     )
 
 
@@ -111,7 +111,9 @@ def rents():
     rooms, size = rng.integers(1, 6, n), rng.normal(70, 20, n).clip(20)
     rent = 12 + 3 * np.sin(1.5 * east) * np.cos(1.1 * north) + 0.5 * rooms - 0.03 * (size - 70)
     rent += rng.normal(scale=0.7, size=n)
-    return pl.DataFrame({"east": east, "north": north, "rooms": rooms, "size": size, "rent": rent})
+    return numbered(
+        pl.DataFrame({"east": east, "north": north, "rooms": rooms, "size": size, "rent": rent})
+    )
 
 
 def molecules():
@@ -196,7 +198,7 @@ def machine_sounds():
             clip = 0.5 * clip + 2.0 * (rng.random(512) < 0.03)
         clips.append(clip + rng.normal(scale=0.3, size=512))
         kinds.append(kind)
-    return pl.DataFrame({"clip": lists(clips, pl.Float32), "kind": kinds})
+    return numbered(pl.DataFrame({"clip": lists(clips, pl.Float32), "kind": kinds}))
 
 
 def heartbeats():
@@ -316,7 +318,7 @@ def air_passengers():
             + walk + rng.normal(scale=0.03, size=144)
         )  # fmt: skip
         for k in range(24, 144, 2):
-            month = datetime(2000 + k // 12, k % 12 + 1, 1)
+            month = datetime(2000 + k // 12, k % 12 + 1, 5 + k // 2 % 4 * 6)
             rows.append((f"line{line:02}", month, series[k - 24 : k].tolist(), float(series[k])))
     return numbered(
         pl.DataFrame(rows, schema=["line", "month", "two_years", "passengers"], orient="row")
@@ -350,7 +352,7 @@ def partly_shown_ratings():
     return numbered(pl.DataFrame({"shown": lists(shown), "rated": lists(rated)}))
 
 
-def ad_clicks():
+def banner_clicks():
     """Was an advertisement clicked? Codes of places and devices are numbers, as in the competition."""
     rng = seeded(139)
     n = 9000

@@ -34,7 +34,7 @@ class Changed(ImageClassification):
         return {**batch, "image": image}
 
 
-@planted(BUGS, "augmentation_keeps_labels", "flip, rotation", material="digits", outcome="warned")
+@planted(BUGS, "augmentation_keeps_labels", "flip, rotation", material="digits")
 class UpsideDown(Changed):
     """half of the pictures are turned upside down, which makes a six a nine"""
 
@@ -45,6 +45,15 @@ class UpsideDown(Changed):
 @planted(BUGS, "augmentation_keeps_labels", "flip, rotation", material="binary", outcome="warned")
 class SignsOfAllNumbers(TabularClassification):
     """numbers change their signs, though the label follows them"""
+
+    def augment(self, batch, generator):
+        signs = torch.randint(0, 2, (len(batch[LABEL]), 1), generator=generator) * 2 - 1
+        return {**batch, "numbers": batch["numbers"] * signs}
+
+
+@planted(BUGS, "augmentation_keeps_labels", "turns the number, too", material="regression")
+class SignsOfSomeRows(TabularRegression):
+    """half of the rows change their signs, and their amounts stay"""
 
     def augment(self, batch, generator):
         signs = torch.randint(0, 2, (len(batch[LABEL]), 1), generator=generator) * 2 - 1
@@ -323,6 +332,14 @@ class TurnedBack(TabularClassification):
         return {**batch, "numbers": batch["numbers"] * signs, LABEL: label}
 
 
+class NoisyAmounts(TabularRegression):
+    """Adds noise that hides an amount, and never turns it round."""
+
+    def augment(self, batch, generator):
+        noise = torch.randn(batch["numbers"].shape, generator=generator)
+        return {**batch, "numbers": batch["numbers"] + 2.0 * noise}
+
+
 class DropsTokens(CausalLanguageModel):
     """Some tokens are read as another one; what is to be predicted stays."""
 
@@ -349,6 +366,7 @@ HARMLESS = {
     "shift of pictures": pictures(shift=1),
     "noise on numbers": (Noisy, "binary", {}),
     "noise on weak numbers": (Noisy, "weak", {}),
+    "strong noise on amounts": (NoisyAmounts, "regression", {}),
     "mixed labels": (MixesLabelsToo, "regression", {}),
     "classes in shares": (MixesClasses, "multiclass", {}),
     "labels mixed in the loss": (MixesInTheLoss, "multiclass", {}),

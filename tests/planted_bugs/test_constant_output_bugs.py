@@ -4,7 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
+from perennial.engine.task import LABEL
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.image_text import ImageTextContrastive
 from perennial.tasks.language_modeling import CausalLanguageModel
@@ -121,7 +123,23 @@ class Gaps(ImageClassification):
         return {"accuracy": float(is_right.mean()), "gap": gap}
 
 
+class FoundOfEach(ImageClassification):
+    """The share of ones that are found, example by example: a yes to everything finds all."""
+
+    kind = "statistic"
+    metrics: ClassVar = {"found": "maximize"}
+
+    def statistic(self, output, batch):
+        is_one = batch[LABEL] == 1
+        return torch.stack([(output[:, 1] > 0) & is_one, is_one], 1).double()
+
+    def score(self, predictions, labels):
+        right, ones = np.average(predictions, axis=0, weights=labels)
+        return {"found": float(right / ones)}
+
+
 HEALTHY = [
+    (FoundOfEach, "digits", {}),
     (ImageTextContrastive, "captions", {"rows": 600}), (TiesAreLost, "captions", {"rows": 600}),
     (Calibration, "binary", {}), (Found, "binary", {}), (Bias, "regression", {}),
     (Gaps, "digits", {}), (CausalLanguageModel, "documents", {}),

@@ -105,6 +105,33 @@ def several_hours(behind):
     return rows.head(len(label)).with_columns(label=pl.Series(label))
 
 
+def mean_of_ticket(*, own):
+    """The mean label of the rows that share a ticket, the row's own label included or left out."""
+    rows = classes().with_columns(ticket=pl.Series(RNG(6).integers(0, ROWS // 2, ROWS)))
+    total, count = (f("label").over("ticket") for f in (pl.sum, pl.count))
+    left_out = pl.when(count > 1).then((total - pl.col("label")) / (count - 1)).otherwise(0.5)
+    return rows.with_columns(ticket_mean=total / count if own else left_out).drop("ticket")
+
+
+class MeansOfTickets(TwoClasses):
+    """Learns the mean label of each ticket, and reads its own rows' means."""
+
+    def fit(self, train):
+        frame = train.collect()
+        self.means = dict(frame.group_by("ticket").agg(pl.mean("label")).sort("ticket").iter_rows())
+        super().fit(train)
+
+    def state(self):
+        return self.fitted | {"tickets": list(self.means.items())}
+
+    def numbers(self, frame):
+        means = [self.means.get(ticket, 0.5) for ticket in frame["ticket"]]
+        return np.column_stack([super().numbers(frame.drop("ticket")), means])
+
+    def used(self):
+        return [name for name in super().used() if name != "ticket"]
+
+
 class Hours(Numbers):
     kind = "statistic"
 
@@ -138,6 +165,13 @@ BUGS = {
         Items, lambda: sessions(with_next=True), r"seen\[-1\] is the label"),
     "all hours to predict are in the window": (
         Hours, lambda: several_hours(0), r"x\[15\] is the label"),
+    "the first hour to predict is in the window": (
+        Hours, lambda: several_hours(5), r"x\[15\] is the label"),
+    "a mean by group counts the row's own label": (
+        TwoClasses, lambda: mean_of_ticket(own=True), "ticket_mean is the label's mean"),
+    "means by group are learned from the rows that read them": (
+        MeansOfTickets,
+        lambda: classes(ticket=RNG(6).integers(0, ROWS // 2, ROWS)), "is the label's mean"),
 }  # fmt: skip
 
 
@@ -211,6 +245,7 @@ HEALTHY = {
     "a physical cause": (Numbers, flights, {}),
     "a sensor to calibrate": (Numbers, sensors, {}),
     "a function of one number": (Numbers, fahrenheit, {}),
+    "a mean of the others in a group": (TwoClasses, lambda: mean_of_ticket(own=False), {}),
     "exclusive or": (TwoClasses, exclusive_or, {}),
     "a counter in a stream": (TwoClasses, changing_stream, {"time": "at"}),
     "a copy that is not read": (

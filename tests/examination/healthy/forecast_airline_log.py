@@ -9,6 +9,9 @@ time = "month"
 ids = ["row_id"]
 meta = ["line"]
 
+[split]
+period = "year"
+
 [training]
 steps = 400
 global_batch_size = 64

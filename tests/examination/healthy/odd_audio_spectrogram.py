@@ -4,6 +4,7 @@ data: machine_sounds
 
 [data]
 label = "kind"
+ids = ["row_id"]
 
 [training]
 steps = 250

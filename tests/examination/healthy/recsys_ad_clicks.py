@@ -1,6 +1,6 @@
 """Click-through rate: codes looked up in vocabularies, embeddings side by side, an MLP.
 
-data: ad_clicks
+data: banner_clicks
 
 [data]
 label = "click"

@@ -4,6 +4,7 @@ data: commutes
 
 [data]
 label = "minutes"
+ids = ["row_id"]
 
 [training]
 steps = 400

@@ -4,6 +4,7 @@ data: rents
 
 [data]
 label = "rent"
+ids = ["row_id"]
 
 [training]
 steps = 600

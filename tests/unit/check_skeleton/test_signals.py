@@ -260,6 +260,65 @@ def test_an_activation_is_seen_wherever_it_is_called(kind, workshop):
     assert (result.outcome, result.measured.startswith(f"{place} (relu)")) == ("failed", True)
 
 
+class Layers(nn.Module):
+    """Layers in a row, of which each may read what all before it returned."""
+
+    def __init__(self, *layers, adds=False):
+        super().__init__()
+        self.layers, self.adds = nn.ModuleList(layers), adds
+
+    def forward(self, image):
+        found = image[:, 0].flatten(1)
+        for layer in self.layers:
+            after = layer(found)
+            found = found + after if self.adds and found.shape == after.shape else after
+        return found
+
+
+def straight(*layers, **how):
+    """A task of digits whose model consists of these layers."""
+
+    class Task(ImageClassification):
+        def build_model(self):
+            return Layers(*(each() for each in layers), **how)
+
+    return Task
+
+
+def linear(inputs, units):
+    return lambda: nn.Linear(inputs, units)
+
+
+@pytest.mark.parametrize(
+    "between", [(), (nn.Dropout,), (lambda: nn.BatchNorm1d(128),)], ids=["none", "dropout", "norm"]
+)
+def test_hidden_units_without_an_activation_fail(between, workshop):
+    task = straight(linear(64, 128), *between, linear(128, 10))
+    result = check_activations(workshop.subject(task, "digits"))
+    assert (result.outcome, "no activation between them" in result.measured) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (linear(64, 128), nn.ReLU, linear(128, 10)),
+        (linear(64, 128), lambda: nn.LayerNorm(128), linear(128, 10)),
+        (linear(64, 8), linear(8, 10)),
+        (linear(64, 64), linear(64, 10)),
+    ],
+    ids=["relu", "layer norm", "low rank", "repeated projection"],
+)
+def test_linear_layers_in_a_row_that_make_sense_pass(layers, workshop):
+    result = check_activations(workshop.subject(straight(*layers), "digits"))
+    assert result.outcome != "failed", (result.measured, result.hint)
+
+
+def test_a_projection_that_a_shortcut_reads_too_passes(workshop):
+    branch = (linear(128, 128), nn.ReLU, linear(128, 10))
+    result = check_activations(workshop.subject(straight(linear(64, 128), *branch, adds=True), "digits"))
+    assert result.outcome != "failed", (result.measured, result.hint)
+
+
 def test_symmetric_layers_that_never_move_pass(workshop):
     class Zeros(TabularClassification):
         def build_model(self):

@@ -7,7 +7,8 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
 from perennial.check_skeleton.baselines import MOST_NUMBERS
@@ -29,6 +30,7 @@ from perennial.check_skeleton.models import (
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Codes,
+    Flags,
     Floats,
     Subject,
     find_differences,
@@ -67,6 +69,13 @@ CLEAR_EXAMPLES = 5
 # change the scale far less.
 SCALED = 4.0
 LOST_SHARE = 0.5
+# Numbers whose prediction lies at least half a deviation from the mean, and turns into its
+# opposite up to half of that. A prediction that noise destroys goes to the mean instead.
+HALF = 0.5
+OPPOSITE_SHARE = 0.2
+EXPLAINED_SHARE = 0.8
+PREDICTED_WELL = 0.4
+MOST_LABEL_NUMBERS = 16
 UNSEEN_CHANGE = 0.1
 NO_AUGMENTATION = "the task does not augment"
 FOLLOWED = f"{TRACED_ROWS} rows exchanged in turn, each example follows its own"
@@ -276,7 +285,8 @@ class Sources:
 @check(
     "augmentation_keeps_labels",
     expects="inputs and label of an augmented example from one row; a model trained without "
-    "augmentation neither confuses two classes nor falls to chance on augmented examples",
+    "augmentation neither confuses two classes, nor predicts a number as its opposite, nor falls to "
+    "chance on augmented examples",
     source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
     "short training predicts augmented examples",
 )
@@ -300,9 +310,9 @@ def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResu
             f"{len(unlabelled)} of {sources.rows} augmented labels do not follow the row's label",
             hint="augment replaces labels: correct only if it changes the inputs to match",
         )
-    if subject.task.kind not in ("binary", "multiclass"):
-        return judge.passed(f"{FOLLOWED}; contents not compared: the task has no classes")
-    return _judge_answers(judge, subject)
+    if subject.task.kind in ("binary", "multiclass"):
+        return _judge_answers(judge, subject)
+    return _judge_numbers(judge, subject)
 
 
 @check(
@@ -395,12 +405,14 @@ def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
     if is_lost and (found := _judge_scale(judge, subject, plain, shown)):
         return found
     if pairs := _find_turned_classes((labels, before), (given, after)):
-        named = ", ".join(f"class {one} is classified as {other}" for one, other in pairs)
-        return judge.warned(
+        named = ", ".join(f"class {one} is classified as {other}" for one, other, _ in pairs)
+        # Of two classes, whatever hides one shows the other.
+        is_sure = len(set(labels)) > 2 and any(is_exchange for *_, is_exchange in pairs)
+        return (judge.failed if is_sure else judge.warned)(
             f"{shown}; {named}",
             hint="a flip, rotation or sign change makes one class look like the other, or noise "
             "hides the difference: leave it out, or change the label with it",
-            turned=[list(pair) for pair in pairs],
+            turned=[[one, other] for one, other, _ in pairs],
         )
     if kept > chance:
         return judge.passed(f"{FOLLOWED}; {shown}")
@@ -411,14 +423,58 @@ def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
     )
 
 
+def _judge_numbers(judge: Judge, subject: Subject) -> CheckResult:
+    """Judge augmentation that turns the inputs of a number into those of its opposite."""
+    plain = select_head(subject.validation, PREDICTED_ROWS)
+    changed = augment_copy(subject.task, plain, subject.seed)
+    is_same_form = all(plain[name].shape == changed[name].shape for name in plain)
+    is_number = plain[LABEL].is_floating_point() and plain[LABEL][0].numel() <= MOST_LABEL_NUMBERS
+    if not _has_few_numbers(plain) or not is_number or not is_same_form:
+        return judge.passed(f"{FOLLOWED}; contents not compared: neither classes nor few numbers")
+    known = select_head(subject.train, NEIGHBOUR_ROWS)
+    labels, given, learned = (
+        each[LABEL].double().reshape(len(each[LABEL]), -1).numpy()
+        for each in (plain, changed, known)
+    )
+    for model in (KNeighborsRegressor(NEIGHBOURS), Ridge()):
+        model.fit(_read_numbers(known), learned)
+        before, after = (
+            model.predict(_read_numbers(each)).reshape(labels.shape) for each in (plain, changed)
+        )
+        for place, label in enumerate(labels.T):
+            middle = before[:, place].mean()
+            agreement = np.corrcoef(before[:, place], label)[0, 1] if label.std() > 0 else 0.0
+            share = _measure_opposites(
+                before[:, place] - middle, after[:, place] - middle,
+                np.isclose(label, given[:, place]),
+            )  # fmt: skip
+            if agreement > PREDICTED_WELL and share >= OPPOSITE_SHARE:
+                return judge.failed(
+                    f"{share:.0%} of the augmented examples are predicted as the opposite of their "
+                    "label, which augment leaves as it was",
+                    hint="a flip, rotation or sign change turns the number, too: change the label "
+                    "with it, or leave it out",
+                )
+    return judge.passed(f"{FOLLOWED}; no example is predicted as its label's opposite")
+
+
+def _measure_opposites(before: Floats, after: Floats, is_kept: Flags) -> float:
+    """Return the share of clear predictions that change their sign and nothing else."""
+    clear = (np.abs(before) >= HALF * before.std()) & is_kept
+    size = HALF * np.abs(before)
+    same, opposite = (clear & (np.abs(after + sign * before) <= size) for sign in (-1, 1))
+    if (same | opposite).sum() < EXPLAINED_SHARE * clear.sum():
+        return 0.0
+    return float(opposite.sum() / max(clear.sum(), 1))
+
+
 def _train_classifier(subject: Subject) -> Callable[[Batch], Codes]:
     """Return a classifier that never saw an augmented example.
 
     Nearest neighbours if inputs are numbers: noise moves an example away from all of them alike,
     whereas a network may send it anywhere. Otherwise a short training.
     """
-    width = sum(t[0].numel() for t in inputs_of(subject.train).values() if t.is_floating_point())
-    if 0 < width <= MOST_NUMBERS:
+    if _has_few_numbers(subject.train):
         known = select_head(subject.train, NEIGHBOUR_ROWS)
         neighbours = KNeighborsClassifier(NEIGHBOURS).fit(_read_numbers(known), _read_codes(known))
         return lambda batch: np.asarray(neighbours.predict(_read_numbers(batch)), dtype=np.int64)
@@ -434,8 +490,17 @@ def _train_classifier(subject: Subject) -> Callable[[Batch], Codes]:
 
 def _read_numbers(batch: Batch) -> Floats:
     """Return the inputs that are numbers, shape [B, N]."""
-    numbers = [t.flatten(1) for t in inputs_of(batch).values() if t.is_floating_point()]
-    return torch.cat(numbers, dim=1).double().numpy()
+    return torch.cat([each.flatten(1) for each in _list_numbers(batch)], dim=1).double().numpy()
+
+
+def _list_numbers(batch: Batch) -> list[Tensor]:
+    """Return the inputs that are numbers; bytes are pixels, other integers are codes."""
+    kinds = (torch.float16, torch.float32, torch.float64, torch.uint8)
+    return [each for each in inputs_of(batch).values() if each.dtype in kinds]
+
+
+def _has_few_numbers(batch: Batch) -> bool:
+    return 0 < sum(each[0].numel() for each in _list_numbers(batch)) <= MOST_NUMBERS
 
 
 def _read_codes(batch: Batch) -> Codes:
@@ -473,8 +538,8 @@ def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> Ch
 
 def _find_turned_classes(
     plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]
-) -> list[tuple[int, int]]:
-    """Return pairs of classes of which the first is classified as the second once augmented."""
+) -> list[tuple[int, int, bool]]:
+    """Return classes that are classified as another one once augmented, and whether both are."""
     classes = int(max(each.max() for each in (*plain, *augmented))) + 1
     counts = []
     for labels, answers in (plain, augmented):
@@ -490,4 +555,4 @@ def _find_turned_classes(
     drawn = ((shares >= DRAWN_SHARE) & is_more).sum(axis=0)
     is_main = is_more & (shares >= TURNED_SHARE) & (drawn <= DRAWN_CLASSES)
     found = is_main | (is_more & is_more.T & (np.minimum(shares, shares.T) >= EXCHANGED_SHARE))
-    return [(int(one), int(other)) for one, other in np.argwhere(found)]
+    return [(int(one), int(other), bool(is_more[other, one])) for one, other in np.argwhere(found)]

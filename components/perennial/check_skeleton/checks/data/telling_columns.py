@@ -53,6 +53,11 @@ CLEAR, NOTHING, NOTHING_OF_MANY = 3.0, 1.2, 2.0
 FEWEST_COMPARED = 200
 ROWS = 1024
 
+# Rows of a few different shares; more could be any amount.
+FEWEST_OF_SHARE = 20
+SHARE_ERRORS = 3.0
+# A forecast of which more is known by design, as by a decoder's first inputs, is no mistake.
+KNOWN_PART = 0.25
 FEWEST_NUMBERS = 8
 MOST_COLUMNS = 8192
 MOST_LABELS = 64
@@ -154,6 +159,13 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
             hint="the label was made from it, or it is written after the outcome is known: remove "
             "it from the features",
         )
+    if mean := _find_group_mean(rows):
+        return judge.failed(
+            f"{mean} is the label's mean in groups of a few rows: wherever it is least or largest, "
+            "all labels are equal, and between these it is their share",
+            hint="the mean counts the row's own label, which is unknown when the prediction is "
+            "made: leave the row out, use earlier rows only, or learn means in folds",
+        )
     if not is_class:
         late = [name for name in telling if _is_consequence_of_label(rows, name)]
         if late and _is_relevant(rows, late):
@@ -224,6 +236,45 @@ def _is_defining(rows: Rows, name: str) -> bool:
         and bool((decided["code"] == 1).all())
         and column.len() >= FEWEST_ROWS * decided.height
     )
+
+
+def _find_group_mean(rows: Rows) -> str:
+    """Return a column, raw or encoded, that is the mean label of small groups; empty if none."""
+    if rows.subject.task.kind != "binary":
+        return ""
+    every = max(rows.subject.num_rows() // len(rows.frame), 1)
+    for name in rows.names:
+        column = rows.frame[name]
+        if column.dtype.is_float() and not column.null_count():
+            values = column.to_numpy()
+            if _is_group_mean(values, rows.codes) and is_read(rows.subject, name):
+                return name
+    for name, tensor in inputs_of(rows.subject.train).items():
+        if tensor.is_floating_point() and tensor.ndim == 2 and tensor.shape[1] <= MOST_LABELS:
+            numbers = tensor[::every][: len(rows.frame)].double().numpy()
+            for place, values in enumerate(numbers.T):
+                if _is_group_mean(values, rows.codes):
+                    return f"{name}[{place}]"
+    return ""
+
+
+def _is_group_mean(values: Floats, codes: Floats) -> bool:
+    """Whether numbers are, up to their scale, shares of the label that count the row's own."""
+    low, high = values.min(), values.max()
+    if not np.isfinite(low) or not np.isfinite(high) or low == high:
+        return False
+    shares, is_high = (values - low) / (high - low), codes == codes.max()
+    none, all_, inner = shares == 0, shares == 1, (shares > 0) & (shares < 1)
+    if min(none.sum(), all_.sum(), inner.sum()) < FEWEST_OF_SHARE:
+        return False
+    if is_high[none].any() or not is_high[all_].all():
+        return False
+    different, places = np.unique(shares[inner], return_inverse=True)
+    counts, means = np.bincount(places), np.bincount(places, weights=is_high[inner])
+    is_many = counts >= FEWEST_OF_SHARE
+    error = np.sqrt(different * (1 - different) / counts)
+    fits = np.abs(means / counts - different) <= SHARE_ERRORS * error
+    return bool(is_many.any() and fits[is_many].all())
 
 
 def _is_absent(rows: Rows, name: str) -> bool:
@@ -349,18 +400,24 @@ def _describe_input_position(subject: Subject) -> str:
                 continue
             with np.errstate(invalid="ignore"):  # of masks with infinite values
                 numbers = np.diff(values, axis=axis) if axis else values
-            place = _find_place(numbers.reshape(len(values), -1), labels, is_class=is_class)
+            place = _find_place(
+                numbers.reshape(len(values), -1), labels, is_class=is_class,
+                most_known=0.0 if axis else KNOWN_PART,
+            )  # fmt: skip
             if place is not None:
                 return shown.format(place)
             shown = f"a difference of neighbours in {name} (number {{}}) is the label"
     return ""
 
 
-def _find_place(numbers: Floats, labels: Floats, *, is_class: bool) -> int | None:
-    """Return the last of the columns that determine all labels; None if none does."""
+def _find_place(
+    numbers: Floats, labels: Floats, *, is_class: bool, most_known: float
+) -> int | None:
+    """Return the last of the columns that determine all labels, or a few; None if none does."""
     found = [_find_following(numbers, each) for each in labels.T]
-    if all(len(each) for each in found):
-        return int(found[-1][-1])
+    known = [int(each[-1]) for each in found if len(each)]
+    if known and (len(known) == len(found) or len(known) <= most_known * len(found)):
+        return known[-1]
     if is_class and labels.shape[1] == 1:
         cut = np.flatnonzero(find_cut_columns(numbers, labels[:, 0]))
         if 0 < len(cut) <= max(MOST_EQUAL * numbers.shape[1], 1):

@@ -323,7 +323,8 @@ def find_flattered_statistic(
         output = compute_output(subject, batch)
         ones, unit = torch.ones_like(output), torch.zeros_like(output)
         unit[..., 0] = 1.0
-        for constant in (ones,) if is_per_token(output, batch[LABEL]) else (ones, unit):
+        pair = (ones, unit) if is_ranked else (ones, -ones)
+        for constant in (ones,) if is_per_token(output, batch[LABEL]) else pair:
             outputs = find_output_domain(subject).outputs(constant)
             statistics = task.statistic(outputs, batch).double().numpy()
             found.append(task.score(statistics, weights))
@@ -332,7 +333,8 @@ def find_flattered_statistic(
     for name, value in best.items():
         sign = measure_gain(task, name, 1.0, 0.0)
         values = [sign * each[name] for each in found if np.isfinite(each[name])]
-        most = max(values, default=-np.inf)
+        # One constant is perfect by recall, the opposite one is not; ties flatter both.
+        most = (max if is_ranked else min)(values, default=-np.inf)
         is_perfect = most >= sign * value - 1e-9 * abs(value)
         way, begun = sign * (value - start[name]), sign * start[name]
         if is_perfect or (is_ranked and most - begun > FLATTERED_SHARE * way):

@@ -44,6 +44,10 @@ LARGEST_DEVIATION = 1e4
 # models. Below 1e-6 it is rounding, as where queries are learned and the same for all examples.
 SMALLEST_VARIATION = 1e-3
 ROUNDING = 1e-6
+# Functions that leave a straight line straight.
+STRAIGHT = frozenset(
+    {"batch_norm", "dropout", "flatten", "squeeze", "unsqueeze", "view", "reshape", "contiguous"}
+)
 STEPS = 4
 # Identical units get equal updates up to rounding; others differ by as much as they move.
 EQUAL_UPDATES = 1e-2
@@ -70,10 +74,21 @@ class Activation:
     flat: float  # the share of its units (of its values, if flat at both ends) without slope
 
 
+@dataclass
+class StraightLine:
+    """The output of a linear layer, followed through functions that keep it linear."""
+
+    name: str  # name of the layer
+    inputs: int  # numbers that the layer reads
+    units: int  # numbers that it returns
+    readers: list[str]  # modules that read them; empty text for all but linear layers
+
+
 @check(
     "activations",
     expects=f"finite outputs; below {DEAD_SHARE:.0%} dead units and {SATURATED_SHARE:.0%} "
-    f"saturated values; no layer multiplies deviations by {LARGEST_GAIN:g}",
+    f"saturated values; no layer multiplies deviations by {LARGEST_GAIN:g}; "
+    "an activation behind each hidden layer",
     source="guides: dead ReLUs, saturation, vanishing and exploding signals; thresholds "
     "measured on 45 healthy models",
     needs_losses=False,
@@ -95,8 +110,11 @@ def check_activations(subject: Subject, judge: Judge) -> CheckResult:
         )
     floats = [t for t in inputs_of(batch).values() if t.is_floating_point() and t.numel()]
     at_input = max(map(_measure_deviation, floats), default=1.0)
-    dead = _judge_slopes(judge, seen.activations)
-    return dead or _judge_scales(judge, seen.layers, at_input)
+    return (
+        _judge_slopes(judge, seen.activations)
+        or _judge_straight_lines(judge, seen.lines)
+        or _judge_scales(judge, seen.layers, at_input)
+    )
 
 
 @check(
@@ -175,6 +193,28 @@ def _judge_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | No
     return None
 
 
+def _judge_straight_lines(judge: Judge, lines: Sequence[StraightLine]) -> CheckResult | None:
+    """Fail on hidden layers that widen their inputs, and whose only reader is a linear layer.
+
+    Narrow ones are a factorisation on purpose, others repeat a projection without harm.
+    """
+    found = [
+        each
+        for each in lines
+        if len(each.readers) == 1 and each.readers[0] and each.units > each.inputs
+    ]
+    if not found:
+        return None
+    first = found[0]
+    return judge.failed(
+        f"{first.readers[0]} reads the {first.units} units of {first.name}, which has "
+        f"{first.inputs} inputs, with no activation between them",
+        hint="two linear layers in a row are one: the hidden units add nothing. Put an activation "
+        "between them",
+        layers=[[each.name, each.readers[0]] for each in found],
+    )
+
+
 def _judge_scales(judge: Judge, layers: Sequence[Layer], at_input: float) -> CheckResult:
     """Judge the scales of the layers."""
     few = layers[:SHOWN_LAYERS]
@@ -221,16 +261,21 @@ class _Pass(TorchFunctionMode):
         super().__init__()
         self.layers: list[Layer] = []
         self.activations: list[Activation] = []
+        self.lines: list[StraightLine] = []
         self.broken = ""
         self._inside: list[str] = []
         self._channels = -1
         self._last = torch.empty(0)
+        # With the tensors, so that no other gets the address of one that is gone.
+        self._followed: dict[int, tuple[Tensor, StraightLine]] = {}
+        self._is_measuring = False  # in a hook, whose calls are not the model's
 
     def run(self, model: nn.Module, batch: Batch) -> object:
         """Run the model on the batch and return its output."""
         enters = watch_modules(model, self._enter, is_before=True)
         with enters, watch_modules(model, self._leave), self:
             output: object = run_model(model, batch)
+        self._read((output,), "")
         # Probabilities near 0 are right for rare labels: `output_form` checks outputs.
         is_bounded = bool(self.activations) and self.activations[-1].is_two_sided
         if isinstance(output, Tensor) and is_bounded:
@@ -255,7 +300,30 @@ class _Pass(TorchFunctionMode):
         if isinstance(result, Tensor) and inputs is not None and inputs.numel():
             self._note(func, name, inputs, args[1:], options)
             self._last = result
+        if isinstance(result, Tensor) and not self._is_measuring:
+            self._follow(name, (*args, *options.values()), result)
         return result
+
+    def _follow(self, name: str, args: Sequence[object], result: Tensor) -> None:
+        """Note which linear layers' outputs are read, and by what."""
+        known = self._followed.get(id(args[0])) if args else None
+        if name in STRAIGHT and known:
+            self._followed[id(result)] = (result, known[1])
+            return
+        place = self._inside[-1] if self._inside else ""
+        self._read(args, place or "the model" if name == "linear" else "")
+        weight = args[1] if name == "linear" and len(args) > 1 else None
+        if isinstance(weight, Tensor):
+            units, inputs = weight.shape
+            self.lines.append(StraightLine(place or "a linear layer", inputs, units, []))
+            self._followed[id(result)] = (result, self.lines[-1])
+
+    def _read(self, args: Sequence[object], reader: str) -> None:
+        for each in args:
+            if isinstance(each, list | tuple):
+                self._read(each, reader)
+            elif known := self._followed.get(id(each)):
+                known[1].readers.append(reader)
 
     def _note(
         self,
@@ -285,6 +353,13 @@ class _Pass(TorchFunctionMode):
         self, name: str, module: nn.Module, args: tuple[object, ...], output: object
     ) -> None:
         self._inside.pop()
+        self._is_measuring = True
+        self._measure(name, module, args, output)
+        self._is_measuring = False
+
+    def _measure(
+        self, name: str, module: nn.Module, args: tuple[object, ...], output: object
+    ) -> None:
         if not isinstance(output, Tensor) or not output.is_floating_point():
             return
         if not self.broken and not bool(torch.isfinite(output).all()):
