@@ -95,7 +95,9 @@ def claims():
     place = np.array([{"A": -0.4, "B": -0.2, "C": 0, "D": 0.3, "E": 0.6}[a] for a in area])
     rate = np.exp(-1.3 + 0.7 * (age < 26) + 0.08 * (power - 7) + place) * exposure
     count = rng.poisson(rate)
-    cost = np.array([rng.gamma(2, 0.5 + 0.06 * p, c).sum() for p, c in zip(power, count)])
+    cost = np.array(
+        [rng.gamma(2, 0.5 + 0.06 * p, c).sum() for p, c in zip(power, count, strict=False)]
+    )
     return numbered(
         pl.DataFrame(
             {"DrivAge": age, "VehPower": power, "Area": area, "Exposure": exposure, "Cost": cost}
@@ -145,9 +147,7 @@ def stars():
         for x, y in where
     ]
     pixels = np.clip(np.array(plates).reshape(3000, -1), 0, 255).astype(np.uint8)
-    return numbered(
-        pl.DataFrame({"plate": lists(pixels, pl.UInt8), "where": lists(where)})
-    )
+    return numbered(pl.DataFrame({"plate": lists(pixels, pl.UInt8), "where": lists(where)}))
 
 
 def dots():
@@ -225,7 +225,24 @@ def comments():
         "question": ["how do i install it", "why does it fail", "where is the manual"],
         "praise": ["great work", "thank you so much", "love this tool"],
     }
-    filler = "the new release was on my machine when i tried it after lunch with our data".split()
+    filler = [
+        "the",
+        "new",
+        "release",
+        "was",
+        "on",
+        "my",
+        "machine",
+        "when",
+        "i",
+        "tried",
+        "it",
+        "after",
+        "lunch",
+        "with",
+        "our",
+        "data",
+    ]
     shares = [0.1, 0.06, 0.35, 0.3]
     texts, tags = [], []
     for _ in range(3000):
@@ -260,7 +277,10 @@ def premises():
 def faqs():
     """Questions and their answers on sixty subjects, each in words of its own."""
     rng = seeded(129)
-    makers, takers = "ba ke li mo nu ra so ti vu we".split(), "dan fer gol him jas kup".split()
+    makers, takers = (
+        ["ba", "ke", "li", "mo", "nu", "ra", "so", "ti", "vu", "we"],
+        ["dan", "fer", "gol", "him", "jas", "kup"],
+    )
     subjects = [a + b for a in makers for b in takers]
     ask = ["how to reset a {}", "my {} does not start", "price of the {}", "is {} allowed here"]
     tell = [
@@ -310,7 +330,11 @@ def air_passengers():
     rng = seeded(133)
     rows = []
     for line in range(80):
-        size, growth, strength = np.exp(rng.normal(5, 1)), rng.normal(0.01, 0.004), rng.gamma(4, 0.04)
+        size, growth, strength = (
+            np.exp(rng.normal(5, 1)),
+            rng.normal(0.01, 0.004),
+            rng.gamma(4, 0.04),
+        )
         months = np.arange(144)
         walk = np.cumsum(rng.normal(scale=0.03, size=144))
         series = size * np.exp(
@@ -346,7 +370,9 @@ def partly_shown_ratings():
     """What a reader gave thirty books, 0 where nothing; and the same with a fifth hidden."""
     rng = seeded(137)
     readers, books = rng.normal(size=(3000, 3)), rng.normal(size=(30, 3))
-    stars = np.clip(np.rint(3 + 0.9 * readers @ books.T + rng.normal(scale=0.5, size=(3000, 30))), 1, 5)
+    stars = np.clip(
+        np.rint(3 + 0.9 * readers @ books.T + rng.normal(scale=0.5, size=(3000, 30))), 1, 5
+    )
     rated = np.where(rng.random((3000, 30)) < 0.5, stars, 0)
     shown = np.where(rng.random((3000, 30)) < 0.2, 0, rated)
     return numbered(pl.DataFrame({"shown": lists(shown), "rated": lists(rated)}))
@@ -356,10 +382,12 @@ def banner_clicks():
     """Was an advertisement clicked? Codes of places and devices are numbers, as in the competition."""
     rng = seeded(139)
     n = 9000
-    site, device, hour = rng.integers(1000, 1040, n), rng.integers(20, 28, n), rng.integers(0, 24, n)
+    site, device, hour = (
+        rng.integers(1000, 1040, n),
+        rng.integers(20, 28, n),
+        rng.integers(0, 24, n),
+    )
     liked, works = rng.normal(scale=0.8, size=40), rng.normal(scale=0.8, size=8)
     logit = -1.2 + liked[site - 1000] + works[device - 20] + 0.6 * np.cos((hour - 20) / 24 * 6.28)
     click = (rng.random(n) < sigmoid(logit)).astype(np.int64)
-    return numbered(
-        pl.DataFrame({"site": site, "device": device, "hour": hour, "click": click})
-    )
+    return numbered(pl.DataFrame({"site": site, "device": device, "hour": hour, "click": click}))

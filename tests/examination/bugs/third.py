@@ -27,7 +27,9 @@ def todays_range_among_the_days(rows):
     """The last of the twenty days is the day to forecast, as its intraday range."""
     rng = np.random.default_rng(0)
     day = np.abs(rows["next_day"].to_numpy()) * rng.uniform(0.9, 1.3, rows.height)
-    days = [[*past[1:], float(one)] for past, one in zip(rows["last_days"].to_list(), day, strict=True)]
+    days = [
+        [*past[1:], float(one)] for past, one in zip(rows["last_days"].to_list(), day, strict=True)
+    ]
     return rows.with_columns(last_days=pl.Series(days))
 
 

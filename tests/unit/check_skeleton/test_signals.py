@@ -315,7 +315,9 @@ def test_linear_layers_in_a_row_that_make_sense_pass(layers, workshop):
 
 def test_a_projection_that_a_shortcut_reads_too_passes(workshop):
     branch = (linear(128, 128), nn.ReLU, linear(128, 10))
-    result = check_activations(workshop.subject(straight(linear(64, 128), *branch, adds=True), "digits"))
+    result = check_activations(
+        workshop.subject(straight(linear(64, 128), *branch, adds=True), "digits")
+    )
     assert result.outcome != "failed", (result.measured, result.hint)
 
 

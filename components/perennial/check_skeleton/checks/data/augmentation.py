@@ -285,8 +285,8 @@ class Sources:
 @check(
     "augmentation_keeps_labels",
     expects="inputs and label of an augmented example from one row; a model trained without "
-    "augmentation neither confuses two classes, nor predicts a number as its opposite, nor falls to "
-    "chance on augmented examples",
+    "augmentation neither confuses two classes, nor turns a number round, nor falls to chance on "
+    "augmented examples",
     source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
     "short training predicts augmented examples",
 )
