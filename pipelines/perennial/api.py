@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from perennial.contracts.errors import PerennialError
     from perennial.engine.metrics.catalogue import directions_of
     from perennial.engine.task import LABEL, WEIGHT, Batch, Task
+    from perennial.first_steps.import_rows import import_rows
     from perennial.notebook import Project, RunResult, SanityResult, load, run, sanity
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SanityResult",
     "Task",
     "directions_of",
+    "import_rows",
     "load",
     "run",
     "sanity",
@@ -34,6 +36,7 @@ _MODULES = dict.fromkeys(__all__, "perennial.notebook") | dict.fromkeys(
 ) | {
     "PerennialError": "perennial.contracts.errors",
     "directions_of": "perennial.engine.metrics.catalogue",
+    "import_rows": "perennial.first_steps.import_rows",
 }  # fmt: skip
 
 

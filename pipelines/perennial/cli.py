@@ -35,7 +35,7 @@ from perennial.arguments import (
 )
 from perennial.contracts.errors import PerennialError
 from perennial.deployment import verbs as cluster
-from perennial.first_steps.verbs import doctor, init, schema
+from perennial.first_steps.verbs import doctor, import_, init, schema
 from perennial.registry_commands import verbs as registry
 from perennial.study_commands import verbs as studies
 from perennial.verb_errors import FAILED, Verb, refuse, report_errors
@@ -491,7 +491,7 @@ AFTER_STOP = {
     "; a run on the cluster goes on, and `perennial cancel` ends it",
 )
 VERBS: dict[str, tuple[Verb, ...]] = {
-    "First steps": (init, doctor),
+    "First steps": (init, import_, doctor),
     "Contract": (check, options_, schema, compile_),
     "On this machine": (profile, sanity, probe, run, monitor, status, runs, report, ui),
     "Registered models": (

@@ -29,6 +29,8 @@ from perennial.validate_data.config import ExpectationsSection
 Kind: TypeAlias = Literal["table", "image", "text", "custom"]
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".tsv")
+JSON_LINES = (".jsonl", ".ndjson")
+ENDINGS = (PARQUET, CSV, JSON_LINES)
 PICTURES = (".png", ".jpg", ".jpeg")
 LABELS = ("label", "target", "y", "class", "outcome")
 ROW_ID = "row_id"
@@ -130,7 +132,7 @@ class Wishes:
 
 def columns_of_data(kind: Kind, data: Path) -> list[str]:
     """Return the names of the columns of a file or folder, to choose a label from."""
-    return _scan(kind, data).collect_schema().names()
+    return scan_rows(kind, data).collect_schema().names()
 
 
 def has_usual_label(columns: Sequence[str]) -> bool:
@@ -158,7 +160,7 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table = _scan(kind, data)
+        table = scan_rows(kind, data)
         draft = _examine(kind, table)
         _assign_roles(draft, wishes)
         if kind == "image":
@@ -199,23 +201,27 @@ def schema_text() -> str:
     return json.dumps(Contract.model_json_schema(), indent=1, sort_keys=True) + "\n"
 
 
-def _scan(kind: Kind, data: Path) -> pl.LazyFrame:
+def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
     """Return the rows of a file, or of a folder of files of one kind.
 
     Raises:
         PerennialError: there is none.
     """
     if not data.exists():
-        raise PerennialError(f"{data} does not exist", action="name a Parquet or CSV file")
+        raise PerennialError(
+            f"{data} does not exist", action="name a Parquet, CSV or JSON Lines file"
+        )
     if data.is_dir() and kind == "image" and (found := _labelled_pictures(data)):
         names = [str(path) for path in found]
         pictures = pl.DataFrame({"picture": names, "label": [path.parent.name for path in found]})
         return _with_pictures(pictures.lazy(), Path(), found[0].parent.parent)
     files = sorted(path for path in data.rglob("*") if path.is_file()) if data.is_dir() else [data]
-    for endings in (PARQUET, CSV):
+    for endings in ENDINGS:
         chosen = [path for path in files if path.name.lower().endswith(endings)]
         if chosen and endings == PARQUET:
             return pl.scan_parquet(chosen)
+        if chosen and endings == JSON_LINES:
+            return pl.scan_ndjson(chosen, infer_schema_length=None)
         if chosen:
             with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
                 separator = max(",;\t|", key=next(lines, "").count)
@@ -228,9 +234,9 @@ def _scan(kind: Kind, data: Path) -> pl.LazyFrame:
             return _with_pictures(table, chosen[0].parent, data) if kind == "image" else table
     raise PerennialError(
         f"{data} holds no data that can be read",
-        evidence=f"{len(files)} files, none of which ends in {', '.join((*PARQUET, *CSV))}",
-        action="name a Parquet or CSV file, or a folder of them; for `image` also a folder with "
-        "a folder of PNG or JPEG files for each class",
+        evidence=f"{len(files)} files, none of which ends in {', '.join(sum(ENDINGS, ()))}",
+        action="name a Parquet, CSV or JSON Lines file, or a folder of them; for `image` also a "
+        "folder with a folder of PNG or JPEG files for each class",
     )
 
 

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from perennial.arguments import HomeFolder, file, open_home, print_lines
+from perennial.arguments import ContractFile, HomeFolder, file, open_home, print_lines
 
 FAILED = 1
 DataFolder = Annotated[
-    Path, typer.Argument(metavar="DATA", help="Parquet or CSV file, or a folder of them")
+    Path,
+    typer.Argument(metavar="DATA", help="Parquet, CSV or JSON Lines file, or a folder of them"),
 ]
 
 
@@ -56,6 +57,19 @@ def init(  # noqa: PLR0917 - typer orders options by it
             f"  perennial run {contract}       # trains, evaluates, registers",
         ]
     )
+
+
+def import_(
+    contract: ContractFile,
+    data: DataFolder,
+    name: Annotated[
+        str, typer.Option(help="of the new partition (default: the file's), without .parquet")
+    ] = "",
+) -> int:
+    """Append rows to a contract's dataset, in its columns and types; replaces nothing."""
+    from perennial.first_steps.import_rows import import_rows
+
+    return print_lines(import_rows(contract, data, name))
 
 
 def schema(out: Annotated[Path | None, file("write it here")] = None) -> int:

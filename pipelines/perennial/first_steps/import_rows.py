@@ -1,0 +1,74 @@
+"""Import rows: appends a file, or a pandas frame, to a contract's dataset as a partition."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+
+from perennial.clients.object_store import ObjectStore, open_store
+from perennial.contract import load_contract
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.data.parquet_files import readable
+from perennial.data.partitions import Listing, find_partitions
+from perennial.engine.serving.pyfunc import typed_rows
+from perennial.first_steps.first_contract import scan_rows
+
+
+def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> Iterator[str]:
+    """Write rows as a new partition, in the types of the dataset's newest one.
+
+    Yields what was written and left out, for people.
+
+    Args:
+        contract: File of the contract; the rows go below its `data.uri`.
+        rows: A CSV, JSON Lines or Parquet file, a folder of them, or a pandas frame.
+        name: Name of the partition without ending; by default that of the file.
+
+    Raises:
+        PerennialError: a partition has that name, or the rows have none.
+        BadDataError: a column is missing, or its values do not fit the dataset's type.
+    """
+    data = load_contract(contract).data
+    store = open_store(data.uri)
+    listing = find_partitions(store)
+    if not (name or isinstance(rows, Path)):
+        raise PerennialError("rows of a frame need a name", action='write name="2025-01"')
+    key = f"{name or Path(str(rows)).stem}.parquet"
+    if any(item.key == key for item in listing.partitions):
+        raise PerennialError(
+            f"{data.uri} has a partition {key} already",
+            evidence="nothing was written",
+            action="name the new one: --name NAME; partitions are never replaced",
+        )
+    given = scan_rows("table", rows).collect() if isinstance(rows, Path) else pl.from_pandas(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        schema = _newest_schema(store, listing, Path(folder)) or given.schema
+        named = [data.label, *filter(None, [data.time, data.group]), *data.ids, *data.features]
+        _require_columns(given, [*schema, *named])
+        table = typed_rows(given.to_pandas(use_pyarrow_extension_array=True), schema)
+        file = Path(folder) / "rows.parquet"
+        table.write_parquet(file)
+        store.upload(key, file)
+    yield f"wrote {data.uri.rstrip('/')}/{key}: {table.height:,} rows, {table.width} columns"
+    if left := [column for column in given.columns if column not in schema]:
+        yield f"left out, as the dataset has no such columns: {', '.join(left)}"
+
+
+def _newest_schema(store: ObjectStore, listing: Listing, folder: Path) -> pl.Schema | None:
+    """Return the columns of the newest partition, by name; None if there is none."""
+    if not listing.partitions:
+        return None
+    newest = store.fetch(listing.partitions[-1].key, folder)
+    with readable(f"{listing.uri}/{listing.partitions[-1].key}"):
+        return pl.Schema(pl.read_parquet_schema(newest))
+
+
+def _require_columns(rows: pl.DataFrame, names: list[str]) -> None:
+    if missing := [name for name in dict.fromkeys(names) if name not in rows.columns]:
+        raise BadDataError(
+            f"the rows lack the columns {', '.join(missing)}",
+            evidence=f"they have: {', '.join(rows.columns)}",
+            action="add them; a value that is not known is empty (null)",
+        )

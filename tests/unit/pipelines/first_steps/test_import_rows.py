@@ -1,0 +1,110 @@
+"""Rows of a file or a frame become a new partition in the dataset's types, or nothing is written."""
+
+import json
+from datetime import datetime
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from perennial.cli import main
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.first_steps.import_rows import import_rows
+
+CONTRACT = """
+[model]
+name = "flights"
+task = "perennial.tasks.tabular:TabularClassification"
+[data]
+uri = "data"
+label = "late"
+time = "departs"
+ids = ["flight"]
+"""
+FIRST = pl.DataFrame(
+    {
+        "flight": [1, 2],
+        "departs": [datetime(2025, 1, 1, 8), datetime(2025, 1, 2, 9)],
+        "carrier": ["AA", "UA"],
+        "miles": [300, 1200],
+        "late": [0, 1],
+    }
+)
+SECOND = FIRST.with_columns(flight=pl.col("flight") + 2, miles=pl.Series([None, 77]))
+
+
+@pytest.fixture
+def contract(tmp_path):
+    (tmp_path / "data").mkdir()
+    FIRST.write_parquet(tmp_path / "data" / "2025-01.parquet")
+    (tmp_path / "contract.toml").write_text(CONTRACT)
+    return tmp_path / "contract.toml"
+
+
+def stored(contract, name="2025-02"):
+    return pl.read_parquet(contract.parent / "data" / f"{name}.parquet")
+
+
+def write(frame, path):
+    if path.suffix == ".parquet":
+        frame.write_parquet(path)
+    elif path.suffix == ".csv":
+        frame.write_csv(path)
+    else:
+        path.write_text("\n".join(json.dumps(row, default=str) for row in frame.to_dicts()))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_a_file_takes_the_columns_and_types_of_the_dataset(ending, contract, tmp_path, capsys):
+    path = tmp_path / f"2025-02.{ending}"
+    write(
+        SECOND.with_columns(remark=pl.lit("new")).select(sorted(["remark", *SECOND.columns])), path
+    )
+    assert main(["import", str(contract), str(path)]) == 0
+    assert stored(contract).equals(SECOND)
+    assert stored(contract).schema == FIRST.schema
+    printed = capsys.readouterr().out
+    assert "2 rows, 5 columns" in printed
+    assert "left out, as the dataset has no such columns: remark" in printed
+
+
+def test_a_frame_of_pandas_becomes_a_partition_of_its_name(contract):
+    frame = pd.DataFrame(SECOND.to_dicts())
+    assert list(import_rows(contract, frame, name="month=2025-02/flights"))
+    assert stored(contract, "month=2025-02/flights").equals(SECOND)
+
+
+def test_the_first_rows_of_a_dataset_keep_their_types(contract):
+    (contract.parent / "data" / "2025-01.parquet").unlink()
+    list(import_rows(contract, SECOND.to_pandas(), name="2025-02"))
+    assert stored(contract).height == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda t: t.drop("late"), "lack the columns late"),
+        (
+            lambda t: t.with_columns(flight=pl.col("flight") + 0.5),
+            "'flight' cannot be read as Int64",
+        ),
+        (lambda t: t.with_columns(departs=pl.lit("soon")), "'departs' cannot be read as Datetime"),
+        (lambda t: t.with_columns(miles=pl.lit("far")), "'miles' cannot be read as Int64"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(
+    change, problem, contract, tmp_path
+):
+    change(SECOND).write_parquet(tmp_path / "2025-02.parquet")
+    with pytest.raises(BadDataError, match=problem):
+        list(import_rows(contract, tmp_path / "2025-02.parquet"))
+    assert [path.name for path in (contract.parent / "data").rglob("*")] == ["2025-01.parquet"]
+
+
+def test_a_partition_is_never_replaced_and_a_frame_needs_a_name(contract, tmp_path):
+    SECOND.write_parquet(tmp_path / "2025-01.parquet")
+    with pytest.raises(PerennialError, match=r"has a partition 2025-01.parquet already"):
+        list(import_rows(contract, tmp_path / "2025-01.parquet"))
+    with pytest.raises(PerennialError, match="need a name"):
+        list(import_rows(contract, SECOND.to_pandas()))
+    assert stored(contract, "2025-01").equals(FIRST)
