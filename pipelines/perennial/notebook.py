@@ -20,7 +20,7 @@ from perennial import supervisor
 from perennial.arguments import open_home
 from perennial.check_skeleton.verdict import format_verdict
 from perennial.console import Console
-from perennial.contract import Contract, check_task, load_beside_its_task
+from perennial.contract import Contract, check_suite, check_task, load_beside_its_task
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import SkeletonReport
@@ -157,7 +157,7 @@ class RunResult:
 
 
 def load(contract: str | Path) -> Project:
-    """Load a contract and check its task, as `perennial check` does.
+    """Load a contract and check its task and suite, as `perennial check` does.
 
     Raises:
         PerennialError: the contract has mistakes, or the task cannot be loaded.
@@ -165,6 +165,7 @@ def load(contract: str | Path) -> Project:
     path = Path(contract)
     loaded = load_beside_its_task(path)
     check_task(loaded)
+    check_suite(path, loaded)
     return Project(loaded, path.resolve().parent)
 
 

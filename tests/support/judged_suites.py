@@ -42,5 +42,5 @@ def from_counts(suite, table, *, batches=3, rows=10**6):
     measures = suite_measures(planned, table.schema, sample_rows=rows, sample_seed=0)
     size = max(table.height // batches, 1)
     parts = [*table.iter_slices(size)] or [table]
-    tables = measures.merge([measures.tables_of(part) for part in parts])
-    return judge_suite(planned, tables, table.schema)
+    state = measures.merge([measures.state_of(part) for part in parts])
+    return judge_suite(planned, state.tables, table.schema)

@@ -13,7 +13,7 @@ from perennial.contracts.triggers import MonitoringConfig
 from perennial.contracts.validation import ValidationReport
 from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.file_windows import record_arrivals
-from perennial.detect_drift.last_comparison import compare_once, inputs_digest
+from perennial.detect_drift.last_comparison import compare_once
 from perennial.detect_drift.report import scalars_of, summary_of, write_report
 from perennial.registry.champion_records import CHAMPION
 from perennial.registry.model_registry import open_registry
@@ -56,8 +56,14 @@ def detect_drift_step(
                     page=Path(report),
                 )
 
-        inputs = inputs_digest(settings, validated, champion, environment)
-        found = compare_once(store, settings.model.name, inputs, compare)
+        found = compare_once(
+            store,
+            compare,
+            settings=settings,
+            validated=validated,
+            champion=champion,
+            environment=environment,
+        )
         if found.unchanged_since is not None:
             write_report(Path(report), found, settings.triggers)
     hand_on(Path(drift), found, Path(validation), Path(snapshot))

@@ -1,7 +1,7 @@
 """Facts: measurements of a snapshot, put together from those of its partitions."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -22,7 +22,7 @@ from perennial.validate_data.labels import (
     shares_of_second,
 )
 from perennial.validate_data.leakage import leakage_aucs
-from perennial.validate_data.partition_facts import DISTINCT, KEYS
+from perennial.validate_data.partition_facts import DISTINCT, KEYS, facts_measurement
 from perennial.validate_data.sample import uniform_sample
 from perennial.validate_data.sketches import BlockKey, Place, block_sketches
 from perennial.validate_data.split_distances import SplitDistance, split_distances
@@ -47,6 +47,7 @@ class Facts:
         blocks: Sketches in time order; without a time column, of files by name.
         opaque: Columns of pictures, lists or free text, with their derived columns' names.
         splits: How far the features of validation and test are from training's.
+        sample: Random rows of the splits, with the name of their split.
     """
 
     values: dict[str, FactValue]
@@ -54,6 +55,7 @@ class Facts:
     blocks: tuple[BlockSketch, ...]
     opaque: dict[str, list[str]]
     splits: tuple[SplitDistance, ...]
+    sample: pl.DataFrame = field(compare=False)
 
 
 def gather_facts(
@@ -64,10 +66,19 @@ def gather_facts(
     Raises:
         BadDataError: a partition cannot be decoded, or the label cannot be counted.
     """
-    described = sorted(snapshot.paths, key=by_name)
-    if not snapshot.data.time:  # the last ones by name are often the newest
-        described = described[-MAX_FILES:]
-    return summarise(load_states(snapshot, section, store, described), snapshot, section, now)
+    # The last ones by name are often the newest.
+    described = set(sorted(snapshot.paths, key=by_name)[-MAX_FILES:])
+
+    def name_block(path: str, state: FactsState) -> FactsState:
+        return state.with_block(path) if path in described else state.without_blocks()
+
+    measurement = facts_measurement(snapshot, section)
+    if snapshot.data.time:
+        state = load_states(snapshot, measurement, store)
+    else:
+        keep = len(snapshot.files) <= MAX_FILES
+        state = load_states(snapshot, measurement, store, name_block, keep_merged=keep)
+    return summarise(state, snapshot, section, now)
 
 
 def summarise(
@@ -114,7 +125,7 @@ def summarise(
         blocks = tuple(sorted(blocks, key=lambda block: by_name(block.files[0].path)))
     splits = tuple(split_distances(sample, features, blocks))
     values |= {each.fact: each.distance for each in splits}
-    return Facts(values, label, blocks, _derived_columns(state, snapshot, features), splits)
+    return Facts(values, label, blocks, _derived_columns(state, snapshot, features), splits, sample)
 
 
 def _in_windows(table: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:

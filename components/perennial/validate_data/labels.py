@@ -9,7 +9,6 @@ import polars as pl
 
 from perennial.contracts.data import Split
 from perennial.validate_data.columns import finite
-from perennial.validate_data.duplicates import SPLITS
 from perennial.validate_data.hash_levels import level_of, lowest_level
 from perennial.validate_data.sketches import BlockKey
 
@@ -67,7 +66,7 @@ def count_labels(rows: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
     counts = (
         rows.group_by(
             value.alias("value"),
-            pl.col("__split__").cast(SPLITS).alias("split"),
+            pl.col("__split__").alias("split"),
             pl.col("__day__").alias("day"),
         )
         .len("rows")
@@ -177,7 +176,8 @@ def mean_labels(sums: pl.DataFrame) -> dict[BlockKey, float]:
 def count_few_labels(rows: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
     """Count in each block the label values that come first in their order."""
     keys = (pl.col("__block__").alias("block"), value.alias("value"))
-    return rows.group_by(keys).agg(pl.len().cast(pl.Int64).alias("rows")).drop_nulls()
+    present = rows.select(keys).drop_nulls()
+    return present.group_by("block", "value").agg(pl.len().cast(pl.Int64).alias("rows"))
 
 
 def merge_few_labels(table: pl.DataFrame) -> pl.DataFrame:

@@ -1,9 +1,11 @@
 """Partition facts: measures the rows of one partition, in memory that does not grow with them."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import polars as pl
 import polars.selectors as cs
+from pydantic import JsonValue
 
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
@@ -27,12 +29,33 @@ from perennial.validate_data.labels import (
 )
 from perennial.validate_data.sketches import count_blocks
 from perennial.validate_data.state import FactsState, merge
+from perennial.validate_data.state_store import Measurement
 
+FACTS_VERSION = 2
+"""Raised when a state's tables or what they count change."""
 BATCH_ROWS = 250_000
 MERGED_AT_ONCE = 4
 _NO_LABELS = (pl.Struct, pl.List, pl.Array, pl.Binary, pl.Duration, pl.Map, pl.Object)
 KEYS, DISTINCT = "keys:", "distinct:"
 """Begin the names of tables of keys, and the kinds of those that are values of a text column."""
+
+
+def facts_measurement(snapshot: Snapshot, section: ExpectationsSection) -> Measurement:
+    """Return the measurement of facts; limits on shares and windows are not part of the states."""
+    split = snapshot.split.model_dump(mode="json", exclude={"train_days", "test_days"})
+    limits: dict[str, JsonValue] = {
+        name: column.model_dump(mode="json", include={"min", "max", "allowed", "matches"})
+        for name, column in section.columns.items()
+    }
+    settings: dict[str, JsonValue] = {
+        "version": FACTS_VERSION,
+        "data": snapshot.data.model_dump(mode="json", exclude={"uri"}),
+        "columns": dict(snapshot.columns),
+        "split": split,
+        "windows": bool(snapshot.split.train_days or snapshot.split.test_days),
+        "limits": limits,
+    }
+    return Measurement("facts", settings, partial(partition_facts, section=section), merge)
 
 
 def partition_facts(snapshot: Snapshot, section: ExpectationsSection) -> FactsState:
@@ -43,12 +66,12 @@ def partition_facts(snapshot: Snapshot, section: ExpectationsSection) -> FactsSt
     """
     dataset = Dataset(snapshot)
     measuring = Measuring(snapshot, dataset.scan().collect_schema(), section)
-    states = [merge([measuring.state_of(measuring.no_rows())])]
+    states = [measuring.state_of(measuring.no_rows())]
     for batch in dataset.labelled_batches(BATCH_ROWS):
         states.append(measuring.state_of(batch))
         if len(states) > MERGED_AT_ONCE:
             states = [merge(states)]
-    return states[0] if len(states) == 1 else merge(states)
+    return merge(states)
 
 
 class Measuring:
@@ -97,6 +120,7 @@ class Measuring:
         # groups rows of several ones at half the speed.
         batch = batch.with_columns((cs.categorical() | cs.enum()).cast(pl.String)).rechunk()
         batch = batch.with_columns(
+            pl.col(SPLIT_COLUMN).cast(SPLITS),
             self._block().alias("__block__"),
             self._day().alias("__day__"),
             batch.select(self._used).hash_rows().alias("__features__"),
@@ -106,20 +130,21 @@ class Measuring:
         row = batch.select("__features__", *rest).hash_rows()
         batch = batch.with_columns(row.alias("__key__"))
         numeric = {name: dtype for name, dtype in self.features.items() if dtype.is_numeric()}
-        texts = [name for name, dtype in self.features.items() if is_text(dtype)]
+        names = [name for name, dtype in self.features.items() if is_text(dtype)]
+        texts = count_texts(batch, names)
         described = batch
         if batch["__block__"].null_count():
             described = batch.filter(pl.col("__block__").is_not_null())
-        return FactsState(
+        return FactsState.of(
             {
                 "columns": measure_columns(batch, self._measures),
                 "days": self._count_days(batch),
                 "blocks": count_blocks(described, self._missing),
                 "numbers": count_numbers(described, numeric),
-                "texts": count_texts(described, texts),
+                "texts": texts.drop_nulls("block"),
                 **{
                     f"{KEYS}{kind}": count_keys(keys)
-                    for kind, keys in self._keys(batch, texts).items()
+                    for kind, keys in self._keys(batch, texts, names).items()
                 },
                 "labels": count_labels(batch, self._label),
                 "label_sums": sum_labels(described, self._number),
@@ -147,10 +172,12 @@ class Measuring:
             day = moment.dt.date()
         return batch.group_by(day.alias("day")).agg(pl.len().cast(pl.Int64).alias("rows"))
 
-    def _keys(self, batch: pl.DataFrame, texts: Iterable[str]) -> dict[str, pl.DataFrame]:
+    def _keys(
+        self, batch: pl.DataFrame, texts: pl.DataFrame, names: Iterable[str]
+    ) -> dict[str, pl.DataFrame]:
         """Hashes of whole rows, of features, of ids and of single columns."""
         data = self._data
-        split = batch.select(pl.col(SPLIT_COLUMN).cast(SPLITS).alias("split"))
+        split = batch.select(pl.col(SPLIT_COLUMN).alias("split"))
         if self._is_windowed:
             split = split.with_columns(batch["__day__"].alias("day"))
         features, label = batch["__features__"], batch[data.label].hash().alias("label")
@@ -168,10 +195,10 @@ class Measuring:
             known = batch[name].is_not_null()
             key = batch.select(name).hash_rows().alias("key")
             keys[kind] = split.with_columns(key).filter(known)
-        for name in texts:
-            counts = batch.group_by(pl.col(name).alias("value")).len("rows").drop_nulls()
-            key = counts["value"].hash().alias("key")
-            keys[f"{DISTINCT}{name}"] = counts.select(key, pl.col("rows").cast(pl.Int64))
+        for name in names:
+            hashed = pl.col("value").hash().alias("key")
+            own = texts.filter(pl.col("column") == name)
+            keys[f"{DISTINCT}{name}"] = own.select(hashed, "rows")
         return keys
 
     def _sampled(self, batch: pl.DataFrame) -> pl.DataFrame:

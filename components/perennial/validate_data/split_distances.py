@@ -116,20 +116,27 @@ def _block_noise(blocks: Sequence[BlockSketch], name: str, share: float) -> floa
     if len(distances) < 2:
         return 0.0
     held_out = max(share * len(distances), 1.0)
-    typical = math.sqrt(float(np.mean(np.square(distances))))
-    return _DEVIATIONS * typical / math.sqrt(held_out)
+    return _DEVIATIONS * math.sqrt(float(np.mean(np.square(distances))) / held_out)
 
 
-def _block_distances(blocks: Sequence[BlockSketch], name: str) -> list[float]:
+def _block_distances(blocks: Sequence[BlockSketch], name: str) -> NDArray[np.float64]:
     """The distance of each block from all blocks together."""
-    quantiles = [each.numeric[name].quantiles for each in blocks if name in each.numeric]
-    quantiles = [each for each in quantiles if each]
-    if quantiles:
-        together = pl.Series([value for each in quantiles for value in each])
-        return [_distance(pl.Series(each), together) for each in quantiles]
-    counts = [each.categorical[name].counts for each in blocks if name in each.categorical]
-    counts = [each for each in counts if sum(each.values())]
-    shares = [{key: n / sum(each.values()) for key, n in each.items()} for each in counts]
-    keys = {key for each in shares for key in each}
-    mean = {key: sum(each.get(key, 0.0) for each in shares) / len(shares) for key in keys}
-    return [_variation(each, mean) for each in shares]
+    sketches = (each.numeric[name].quantiles for each in blocks if name in each.numeric)
+    quantiles = np.array([each for each in sketches if each])
+    if quantiles.size:
+        together, (_, count) = np.sort(quantiles, axis=None), quantiles.shape
+        below = np.searchsorted(together, quantiles, side="left") / quantiles.size
+        until = np.searchsorted(together, quantiles, side="right") / quantiles.size
+        # Two step functions differ most where the one of fewer steps has a step: before or at it.
+        steps = np.arange(count + 1) / count
+        largest: NDArray[np.float64] = np.maximum(steps[1:] - until, below - steps[:-1]).max(axis=1)
+        return largest
+    categories = [each.categorical[name].counts for each in blocks if name in each.categorical]
+    categories = [each for each in categories if any(each.values())]
+    names = sorted({key for each in categories for key in each})
+    if not names:
+        return np.zeros(0)
+    counts = np.array([[each.get(key, 0) for key in names] for each in categories])
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    variation: NDArray[np.float64] = np.abs(shares - shares.mean(axis=0)).sum(axis=1) / 2
+    return variation

@@ -45,6 +45,8 @@ _BLOCK_COLUMNS = {
     "blocks": "__block__",  # beside features, which may have any other name
     **dict.fromkeys(("numbers", "texts", "label_sums", "few_labels"), "block"),
 }
+# The large ones; a block of theirs depends on the rows of no other, and they are sorted by it.
+_BY_BLOCK = ("numbers", "texts")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,16 @@ class FactsState:
     """Tables by name; each module of this folder describes its own."""
 
     tables: Mapping[str, pl.DataFrame]
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pl.DataFrame]) -> "FactsState":
+        """Return the state of measured tables; what would take much memory is cut to size."""
+        return cls(
+            {
+                name: _merged(name, table) if name in (*_BY_BLOCK, "sample") else table
+                for name, table in tables.items()
+            }
+        )
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         return self.tables[name]
@@ -126,7 +138,22 @@ def merge(states: Sequence[FactsState]) -> FactsState:
     """Return the state of all rows of several states."""
     return FactsState(
         {
-            name: _MERGE[name.partition(":")[0]](pl.concat([each[name] for each in states]))
+            name: _merge_blocks(name, [each[name] for each in states])
+            if name in _BY_BLOCK
+            else _merged(name, pl.concat([each[name] for each in states]))
             for name in states[0].tables
         }
     )
+
+
+def _merged(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    return _MERGE[name.partition(":")[0]](table)
+
+
+def _merge_blocks(name: str, tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Merge the blocks that several tables have; the others, of a long history most, are copied."""
+    blocks = pl.concat([table["block"].unique() for table in tables])
+    shared = pl.col("block").is_in(blocks.filter(blocks.is_duplicated()).unique().implode())
+    together = _merged(name, pl.concat([table.filter(shared) for table in tables]))
+    alone = [table.filter(~shared) for table in tables]
+    return pl.concat([*alone, together]).sort("block", maintain_order=True)

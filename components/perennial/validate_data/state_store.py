@@ -1,15 +1,18 @@
-"""Stored states: facts of every partition, computed once and kept in the object store.
+"""Stored states: what is measured of every partition, once, and kept in the object store.
 
-A state lies under `facts/<SHA-256 of the partition>/<digest of the settings>`. A partition never
-changes, so neither does its state.
+A state lies under `facts/<SHA-256 of the partition>/<kind>-<digest of the settings>`. A partition
+never changes, so neither does its state. The merged state of a dataset's last snapshot lies under
+`facts/merged/`, so that a new partition adds to it alone.
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import as_completed
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 from pydantic import JsonValue
@@ -20,69 +23,106 @@ from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.executor import open_executor
 from perennial.data.parquet_files import LIBRARY_ERRORS
-from perennial.validate_data.config import ExpectationsSection
-from perennial.validate_data.partition_facts import partition_facts
-from perennial.validate_data.state import FactsState, merge, title_of
+from perennial.validate_data.state import FactsState, title_of
 
 logger = logging.getLogger(__name__)
-FACTS_VERSION = 1
-"""Raised when a state's tables or what they count change."""
 MERGED_AT_ONCE = 8
 MIN_ROWS_OF_PROCESS = 500_000
+_MERGED = "facts/merged/"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured of every partition, and how the states of several become one.
+
+    Attributes:
+        kind: Its name, which begins the name of the states.
+        settings: All that a state depends on beside the rows.
+        measure: Measures the one partition of a snapshot; a worker process must be able to load it.
+        merge: Returns the state of all rows of several states.
+    """
+
+    kind: str
+    settings: dict[str, JsonValue]
+    measure: Callable[[Snapshot], FactsState]
+    merge: Callable[[Sequence[FactsState]], FactsState]
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the digest of the settings."""
+        # The hashes of polars choose the samples.
+        settings = canonical_json({**self.settings, "polars": pl.__version__})
+        return hashlib.sha256(settings.encode()).hexdigest()
+
+    def place_of(self, partition: str) -> tuple[str, dict[str, str]]:
+        """Return the key of a partition's state, and what its archive is called."""
+        title = {"format": self.kind, "partition": partition, "settings": self.digest}
+        return f"facts/{partition}/{self.kind}-{self.digest}", title
 
 
 def load_states(
     snapshot: Snapshot,
-    section: ExpectationsSection,
+    measurement: Measurement,
     store: ObjectStore,
-    described: Collection[str],
+    place: Callable[[str, FactsState], FactsState] = lambda _, state: state,
+    *,
+    keep_merged: bool = True,
 ) -> FactsState:
     """Return the merged state of a snapshot; partitions without a stored state are measured.
 
     Args:
-        snapshot: Defines partitions and settings.
-        section: Limits on values, which are counted.
+        snapshot: Its partitions are measured.
+        measurement: What is measured of them.
         store: Keeps the states.
-        described: Paths of the partitions that become blocks, without a time column.
+        place: Returns the state of the partition with a path, as a part of the whole.
+        keep_merged: Whether the merged state is the same in the next snapshot, and so kept.
 
     Raises:
-        BadDataError: a partition cannot be decoded, or the label cannot be counted.
+        BadDataError: a partition cannot be measured.
+        PerennialError: a state that was just stored is gone.
     """
-    settings = settings_digest(snapshot, section)
-    merging = _Merging(named_blocks=not snapshot.data.time, described=set(described))
-    history = _History(store, snapshot, settings)
-    known = history.read(merging) if len(described) == len(snapshot.files) else set()
+    history = _History(store, snapshot, measurement)
+    states = history.read() if keep_merged else []
+    known = history.known
     waiting: dict[str, list[str]] = {}
+
+    def add(path: str, state: FactsState) -> None:
+        states.append(place(path, state))
+        if len(states) > MERGED_AT_ONCE:  # so that memory does not grow with their number
+            states[:] = [measurement.merge(states)]
+
     for path, file in zip(snapshot.paths, snapshot.files, strict=True):
-        if (path, file.sha256) in known:
+        digest = file.sha256
+        if (path, digest) in known:
             continue
-        state = None if file.sha256 in waiting else read_state(store, file.sha256, settings)
+        state = None if digest in waiting else read_state(store, *measurement.place_of(digest))
         if state is None:
-            waiting.setdefault(file.sha256, []).append(path)
+            waiting.setdefault(digest, []).append(path)
         else:
-            merging.add(path, state)
-    for digest in _measure_missing(snapshot, section, store, set(waiting)):
-        state = read_state(store, digest, settings)
+            add(path, state)
+    for digest in _measure_missing(snapshot, measurement, store, set(waiting)):
+        key, title = measurement.place_of(digest)
+        state = read_state(store, key, title)
         if state is None:
             raise PerennialError(
                 "the facts of a partition cannot be read although they were just stored",
-                evidence=f"{store.uri}/{state_key(digest, settings)}",
+                evidence=f"{store.uri}/{key}",
                 action="check whether something else deletes or overwrites objects there",
             )
         for path in waiting[digest]:
-            merging.add(path, state)
-    found = merging.result()
-    if len(known) < len(snapshot.files) == len(described):
+            add(path, state)
+    found = states[0] if len(states) == 1 else measurement.merge(states)
+    if keep_merged and len(known) < len(snapshot.files):
         history.write(found)
     return found
 
 
 def _measure_missing(
-    snapshot: Snapshot, section: ExpectationsSection, store: ObjectStore, digests: Collection[str]
+    snapshot: Snapshot, measurement: Measurement, store: ObjectStore, digests: Collection[str]
 ) -> Iterator[str]:
     """Measure and store partitions; yields the digest of each when its state is stored."""
     files = {file.sha256: file for file in snapshot.files if file.sha256 in digests}
-    logger.info("partitions=%d measured=%d", len(snapshot.files), len(files))
+    logger.info("%s partitions=%d measured=%d", measurement.kind, len(snapshot.files), len(files))
     if not files:
         return
     # A process that has next to nothing to measure costs more to start than it saves.
@@ -90,7 +130,11 @@ def _measure_missing(
     with open_executor(min(len(files), rows // MIN_ROWS_OF_PROCESS + 1)) as executor:
         tasks = {
             executor.submit(
-                store_partition_facts, alone(snapshot, file).to_json(), section.to_json(), store.uri
+                store_state,
+                measurement.measure,
+                _alone(snapshot, file),
+                store.uri,
+                *measurement.place_of(digest),
             ): digest
             for digest, file in files.items()
         }
@@ -99,7 +143,7 @@ def _measure_missing(
             yield tasks[task]
 
 
-def alone(snapshot: Snapshot, file: DataFile) -> Snapshot:
+def _alone(snapshot: Snapshot, file: DataFile) -> Snapshot:
     """Return the snapshot of one partition, without what all of them decide together."""
     return snapshot.model_copy(
         update={
@@ -112,137 +156,79 @@ def alone(snapshot: Snapshot, file: DataFile) -> Snapshot:
     )
 
 
-def store_partition_facts(snapshot: str, section: str, store_uri: str) -> None:
-    """Measure the one partition of a snapshot and store its state; run in a worker process.
-
-    Args:
-        snapshot: As JSON.
-        section: Expectations, as JSON.
-        store_uri: Address of the object store.
-    """
-    taken, limits = Snapshot.from_json(snapshot), ExpectationsSection.from_json(section)
-    digest = taken.files[0].sha256
+def store_state(
+    measure: Callable[[Snapshot], FactsState],
+    snapshot: Snapshot,
+    store_uri: str,
+    key: str,
+    title: dict[str, str],
+) -> None:
+    """Measure the one partition of a snapshot and store its state; run in a worker process."""
     try:
-        state = partition_facts(taken, limits)
+        state = measure(snapshot)
     except LIBRARY_ERRORS as error:
         raise BadDataError(
             "the values of a column cannot be measured",
             evidence=f"{type(error).__name__}: {error}",
             action="write the column that this names as numbers, texts or times, or leave it out",
         ) from error
-    settings = settings_digest(taken, limits)
-    store, key = open_store(store_uri), state_key(digest, settings)
-    content = state.to_bytes(_title(digest, settings))
+    store, content = open_store(store_uri), state.to_bytes(title)
     try:
         store.replace(key, content, previous=None)
     except ConflictError:  # another run was first, unless what it left is damaged
-        if read_state(store, digest, settings) is None:
+        if read_state(store, key, title) is None:
             store.write(key, content)
 
 
-def read_state(store: ObjectStore, digest: str, settings: str) -> FactsState | None:
+def read_state(store: ObjectStore, key: str, title: dict[str, str]) -> FactsState | None:
     """Return a stored state; None where there is none, or one that is not to be used."""
-    key = state_key(digest, settings)
     content = store.read(key)
     if content is None:
         return None
     try:
-        return FactsState.from_bytes(content, _title(digest, settings))
+        return FactsState.from_bytes(content, title)
     except ValueError as error:
         logger.warning("%s/%s is measured again: %s", store.uri, key, error)
         return None
 
 
-def state_key(digest: str, settings: str) -> str:
-    """Return a state's place in the object store."""
-    return f"facts/{digest}/{settings}"
-
-
-def settings_digest(snapshot: Snapshot, section: ExpectationsSection) -> str:
-    """Return the digest of all that a state depends on beside the rows."""
-    split = snapshot.split.model_dump(mode="json", exclude={"train_days", "test_days"})
-    limits: dict[str, JsonValue] = {
-        name: column.model_dump(mode="json", include={"min", "max", "allowed", "matches"})
-        for name, column in section.columns.items()
-    }
-    settings: dict[str, JsonValue] = {
-        "facts": FACTS_VERSION,
-        "polars": pl.__version__,  # its hashes choose the samples
-        "data": snapshot.data.model_dump(mode="json", exclude={"uri"}),
-        "columns": dict(snapshot.columns),
-        "split": split,
-        "windows": bool(snapshot.split.train_days or snapshot.split.test_days),
-        "limits": limits,
-    }
-    return hashlib.sha256(canonical_json(settings).encode()).hexdigest()
-
-
-def _title(digest: str, settings: str) -> dict[str, str]:
-    return {"format": "perennial facts", "partition": digest, "settings": settings}
-
-
 class _History:
-    """The merged state of a dataset's last snapshot, so that a new partition adds to it alone.
+    """The merged state of a dataset's last snapshot.
 
-    It lies under `facts/merged/`; of two runs that write it at once, one keeps the other's.
+    Of two runs that write it at once, one keeps the other's.
     """
 
-    def __init__(self, store: ObjectStore, snapshot: Snapshot, settings: str) -> None:
-        self._store, self._snapshot = store, snapshot
+    def __init__(self, store: ObjectStore, snapshot: Snapshot, measurement: Measurement) -> None:
+        self.known: Collection[tuple[str, str]] = ()
+        """Path and digest of the partitions whose states are in it."""
+        self._store = store
         self._partitions = sorted(
             (path, file.sha256) for path, file in zip(snapshot.paths, snapshot.files, strict=True)
         )
-        self._title = {
-            "format": "perennial merged facts",
-            "data": snapshot.data.uri,
-            "settings": settings,
-        }
+        self._title = {**measurement.place_of("merged")[1], "data": snapshot.data.uri}
         identity = hashlib.sha256(canonical_json(dict(self._title)).encode()).hexdigest()
-        self._key = f"facts/merged/{identity}"
+        self._key = f"{_MERGED}{identity}"
         self._previous: bytes | None = None
 
-    def read(self, merging: "_Merging") -> set[tuple[str, str]]:
-        """Add the state to what is merged if the snapshot has all its partitions; return them."""
+    def read(self) -> list[FactsState]:
+        """Return the state if the snapshot has all its partitions; else none."""
         self._previous = self._store.read(self._key)
         if self._previous is None:
-            return set()
+            return []
         try:
             title = title_of(self._previous)
             partitions = {(path, digest) for path, digest in json.loads(title["partitions"])}
             if not partitions <= set(self._partitions):
-                return set()
-            merging.add_merged(FactsState.from_bytes(self._previous, title | self._title))
+                return []
+            state = FactsState.from_bytes(self._previous, title | self._title)
         except (ValueError, KeyError, TypeError) as error:
             logger.warning("%s/%s is merged again: %s", self._store.uri, self._key, error)
-            return set()
-        return partitions
+            return []
+        self.known = partitions
+        return [state]
 
     def write(self, state: FactsState) -> None:
         """Store the state of the snapshot."""
         content = state.to_bytes({**self._title, "partitions": json.dumps(self._partitions)})
         with suppress(ConflictError):
             self._store.replace(self._key, content, previous=self._previous)
-
-
-class _Merging:
-    """Adds up states, a few at a time, so that memory does not grow with their number."""
-
-    def __init__(self, *, named_blocks: bool, described: Collection[str]) -> None:
-        self._named_blocks, self._described = named_blocks, described
-        self._states: list[FactsState] = []
-
-    def add(self, path: str, state: FactsState) -> None:
-        """Add the state of a partition."""
-        if self._named_blocks:
-            state = state.with_block(path) if path in self._described else state.without_blocks()
-        self.add_merged(state)
-
-    def add_merged(self, state: FactsState) -> None:
-        """Add the state of several partitions, whose blocks have their names."""
-        self._states.append(state)
-        if len(self._states) > MERGED_AT_ONCE:
-            self._states = [merge(self._states)]
-
-    def result(self) -> FactsState:
-        """Return the state of all partitions."""
-        return self._states[0] if len(self._states) == 1 else merge(self._states)

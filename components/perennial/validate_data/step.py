@@ -1,10 +1,6 @@
 """Measures a snapshot, judges it, writes the validation report, and stops the run on bad data."""
 
-import json
-from datetime import UTC, datetime
 from pathlib import Path
-
-import polars as pl
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import hand_on, write_atomically
@@ -12,15 +8,10 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
-from perennial.data.dataset import Dataset
 from perennial.steps.decorator import StepResult, pipeline_step
-from perennial.validate_data.claims import all_claims
 from perennial.validate_data.config import ExpectationsSection, ValidateDataConfig
-from perennial.validate_data.expectations import judge
-from perennial.validate_data.facts import gather_facts
-from perennial.validate_data.report import remedies, summary_of, validation_page
-from perennial.validate_data.suites.raw_suite import raw_suite_text
-from perennial.validate_data.suites.team_suite import TeamSuite
+from perennial.validate_data.last_validation import Validation, validate_once
+from perennial.validate_data.report import remedies, summary_of
 
 
 @pipeline_step(
@@ -34,27 +25,24 @@ def validate_data_step(
     Raises:
         BadDataError: a critical expectation is not met; the reports are written all the same.
     """
-    section = ValidateDataConfig.from_json(contract).expectations
+    config, environment = ValidateDataConfig.from_json(contract), Environment.read()
     taken = Snapshot.read(Path(snapshot))
-    schema = Dataset(taken).scan().collect_schema() if section.suite else pl.Schema()
-    team = TeamSuite.prepare(section, schema, taken.rows)
-    store = open_store(Environment.read().store_uri)
-    facts = gather_facts(taken, section, datetime.now(UTC), store)
-    claims = all_claims(taken, section, facts)
-    expectations, suite = judge(facts.values, claims)
-    raw = raw_suite_text(claims, team.documents, taken, section)
-    write_atomically(Path(perennial_suite), raw.encode())
-    found = ValidationReport(
-        snapshot_digest=taken.digest(),
-        facts=facts.values,
-        expectations=(*expectations, *team.judge(taken, section, store)),
-        blocks=facts.blocks,
-    )
-    hand_on(Path(validation), found, Path(snapshot), more={"suite": json.loads(suite)})
-    validation_page(found, taken, section, facts.label).write(Path(report))
-    if found.failures:
-        raise _bad_data(found, taken, section)
-    return StepResult(metrics=_scalars(found), summary=summary_of(found))
+    store = open_store(environment.store_uri)
+
+    def validate(inputs: str) -> Validation:
+        # Here, because importing Great Expectations takes seconds.
+        from perennial.validate_data.validation import validate_snapshot  # noqa: PLC0415
+
+        return validate_snapshot(taken, config.expectations, store, inputs)
+
+    done, is_reused = validate_once(store, config, taken, environment, validate)
+    hand_on(Path(validation), done.found, Path(snapshot), more={"suite": done.suite})
+    write_atomically(Path(perennial_suite), done.raw_suite.encode())
+    write_atomically(Path(report), done.page.encode())
+    if done.found.failures:
+        raise _bad_data(done.found, taken, config.expectations)
+    unchanged = f"Nothing new since {done.at:%Y-%m-%d %H:%M} UTC. " if is_reused else ""
+    return StepResult(metrics=_scalars(done.found), summary=unchanged + summary_of(done.found))
 
 
 def _bad_data(

@@ -42,8 +42,8 @@ STATE = (
 GRANTS = {
     # pods.service_account of the profile, such as pipeline-runner
     "steps": Grant(
-        reads=("parcels/*", "snapshots/*", "training/*", "reports/*", *STATE),
-        writes=("parcels/*", "snapshots/*", "training/*", "reports/*", *STATE),
+        reads=("parcels/*", "snapshots/*", "facts/*", "training/*", "reports/*", *STATE),
+        writes=("parcels/*", "snapshots/*", "facts/*", "training/*", "reports/*", *STATE),
         deletes=("training/*",),
         lists=("training/*", "reports/*"),
         reads_data=True,

@@ -316,13 +316,17 @@ def connect_to(profile: Path) -> "TargetCluster":
 
 
 def _checked(file: Path) -> "Contract":
-    from perennial.contract import check_task, load_beside_its_task
+    from perennial.contract import check_suite, check_task, load_beside_its_task
 
     contract = load_beside_its_task(file)
     if importlib.util.find_spec("torch") is None:
         print("the task is not checked: PyTorch is not installed here", flush=True)
     else:
         check_task(contract)
+    if contract.expectations.suite and importlib.util.find_spec("great_expectations") is None:
+        print("the suite is not checked: Great Expectations is not installed here", flush=True)
+    else:
+        check_suite(file, contract)
     return contract
 
 

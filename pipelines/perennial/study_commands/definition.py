@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from perennial.contract import Contract, check_task, load_beside_its_task
+from perennial.contract import Contract, check_suite, check_task, load_beside_its_task
 from perennial.contract_file.sections import ContractError, Problem, read_document
 from perennial.contract_file.toml_text import where_in
 from perennial.contracts.errors import PerennialError
@@ -42,6 +42,7 @@ def load_study(contract: Path, study: Path | None = None) -> Contract:
             action="write one (`perennial options study`), or name a file: --study FILE",
         )
     check_task(found)
+    check_suite(contract, found)
     problems = list(find_problems(found, place, text))
     if problems:
         raise ContractError(place, problems)

@@ -12,11 +12,15 @@ from perennial.clients.object_store import sha256_of_file
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.splits import with_split_rows
+from perennial.validate_data.step import validate_data_step
+from s3_server import bucket, s3_endpoint
 
 with warnings.catch_warnings():
     # Great Expectations imports a module that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from perennial.validate_data.step import validate_data_step
+    import perennial.validate_data.validation
+
+__all__ = ["bucket", "s3_endpoint"]
 
 ROWS = 3_000
 START = datetime(2024, 1, 1)

@@ -23,9 +23,8 @@ from perennial.data.dataset import SPLIT_COLUMN, selected_split
 from perennial.validate_data import distributions, duplicates, labels, sample, state_store
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.facts import gather_facts
-from perennial.validate_data.partition_facts import Measuring
+from perennial.validate_data.partition_facts import Measuring, facts_measurement
 from perennial.validate_data.state import FactsState, merge
-from perennial.validate_data.state_store import settings_digest
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 START = datetime(2024, 1, 1)
@@ -261,7 +260,7 @@ def digest_after(snapshot, limits, data, split) -> str:
             "split": snapshot.split.model_copy(update=split),
         }
     )
-    return settings_digest(changed, ExpectationsSection(**(usual | limits)))
+    return facts_measurement(changed, ExpectationsSection(**(usual | limits))).digest
 
 
 class TestSettings:

@@ -13,6 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from perennial.validate_data.columns import merge_columns
+from perennial.validate_data.hash_levels import cut_levels, level_of
+from perennial.validate_data.state import FactsState
+
 MAX_VALUES = 1_000_000
 """Different values of a column that are counted exactly: 60 MB of short texts."""
 # A float64 is a whole number of 53 bits times a power of two; squares are summed by halves.
@@ -46,30 +50,35 @@ class SuiteMeasures:
     sample_rows: int = 0
     sample_seed: int = 0
 
-    def tables_of(self, batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    def state_of(self, batch: pl.DataFrame) -> FactsState:
         """Measure a batch of rows."""
         numbers = batch.select(each.alias(key) for key, each in self.numbers.items())
         sample = batch.select(self.sampled)
         if self.sampled:
             sample = sample.with_columns(__order__=batch.hash_rows(self.sample_seed))
-        return {
-            "numbers": numbers,
-            "moments": _moments_of(batch, self.moments),
-            "values": _values_of(batch, self.values, self.hashes),
-            "sample": sample,
-        }
+        return FactsState(
+            {
+                "numbers": numbers,
+                "moments": _moments_of(batch, self.moments),
+                "values": _values_of(batch, self.values, self.hashes),
+                "sample": self._cut_sample(sample),
+            }
+        )
 
-    def merge(self, parts: Sequence[Mapping[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
-        """Return the tables of all rows of several parts."""
+    def merge(self, states: Sequence[FactsState]) -> FactsState:
+        """Return the state of all rows of several states."""
         merges: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
-            "numbers": _merge_numbers,
+            "numbers": merge_columns,
             "moments": _merge_moments,
             "values": _merge_values,
             "sample": self._cut_sample,
         }
-        return {
-            name: merge(pl.concat([part[name] for part in parts])) for name, merge in merges.items()
-        }
+        return FactsState(
+            {
+                name: merge(pl.concat([state[name] for state in states]))
+                for name, merge in merges.items()
+            }
+        )
 
     def _cut_sample(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.bottom_k(self.sample_rows, by="__order__") if self.sampled else rows
@@ -136,20 +145,13 @@ class Moments:
 
 
 def counted_values(values: pl.DataFrame, key: str, dtype: pl.DataType) -> tuple[pl.DataFrame, int]:
-    """Return `value` and `count` of each different value, and how often they were halved.
+    """Return `value` and `count` of each different value, and the level n of the sample.
 
-    After n halvings, one in 2^n different values is kept, with all its rows.
+    One in 2^n different values is kept, with all its rows.
     """
     found = values.filter(pl.col("key") == key)
     table = found.select(pl.col("text").cast(dtype).alias("value"), "count")
-    return table, int(str(found["halvings"].max() or 0))
-
-
-def _merge_numbers(table: pl.DataFrame) -> pl.DataFrame:
-    combine = {"column.min": pl.Expr.min, "column.max": pl.Expr.max}
-    return table.select(
-        combine.get(key.partition(":")[0], pl.Expr.sum)(pl.col(key)) for key in table.columns
-    )
+    return table, int(str(found["cut"].max() or 0))
 
 
 def _moments_of(batch: pl.DataFrame, moments: Mapping[str, pl.Expr]) -> pl.DataFrame:
@@ -196,7 +198,7 @@ def _values_of(
     empty = pl.DataFrame(
         schema={
             "key": pl.String, "text": pl.String, "hash": pl.UInt64, "count": pl.Int64,
-            "halvings": pl.Int32,
+            "cut": pl.UInt8,
         }
     )  # fmt: skip
     texts = {key: (each.cast(pl.String), pl.col("value").hash()) for key, each in values.items()}
@@ -212,34 +214,23 @@ def _values_of(
                 else pl.lit(None, pl.String).alias("text"),
                 hashed.alias("hash"),
                 "count",
-                pl.lit(0, pl.Int32).alias("halvings"),
+                pl.lit(0, pl.UInt8).alias("cut"),
             )
         )
-    return _halved(pl.concat([empty, *tables]))
+    return _cut_values(pl.concat([empty, *tables]))
 
 
 def _merge_values(table: pl.DataFrame) -> pl.DataFrame:
     merged = [
         part.group_by("hash")
-        .agg(pl.col("key", "text").first(), pl.col("count").sum(), pl.col("halvings").max())
+        .agg(pl.col("key", "text").first(), pl.col("count").sum(), pl.col("cut").max())
         .select(table.columns)
         for part in table.partition_by("key")
     ]
-    return _halved(pl.concat([table.clear(), *merged]))
+    return _cut_values(pl.concat([table.clear(), *merged]))
 
 
-def _halved(table: pl.DataFrame) -> pl.DataFrame:
-    """Keep of each key the values with the smallest hashes, by halves, until few enough remain."""
-    halvings, key = pl.col("halvings"), pl.col("key")
-    is_kept = pl.col("hash").bitwise_leading_zeros() >= halvings
-    while table.height and ((table["halvings"] > 0).any() or _most_values(table) > MAX_VALUES):
-        table = table.with_columns(halvings.max().over(key)).filter(is_kept)
-        if _most_values(table) <= MAX_VALUES:
-            break
-        is_crowded = pl.len().over(key) > MAX_VALUES
-        table = table.with_columns(halvings + is_crowded.cast(pl.Int32))
-    return table
-
-
-def _most_values(table: pl.DataFrame) -> int:
-    return int(str(table.group_by("key").len()["len"].max()))
+def _cut_values(table: pl.DataFrame) -> pl.DataFrame:
+    """Keep of each key a sample of its values where they are too many to count."""
+    levels = table.with_columns(level_of(pl.col("hash")).alias("level"))
+    return cut_levels(levels, ["key"], MAX_VALUES).select(table.columns)

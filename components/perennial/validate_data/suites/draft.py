@@ -89,13 +89,13 @@ def _measure(dataset: Dataset) -> _Reference:
     measures = SuiteMeasures(numbers, {}, {}, {}, [*kept, "__block__"], SAMPLE_ROWS)
     by_file = not dataset.snapshot.data.time
     block = block_key(dataset.snapshot.data).alias("__block__")
-    parts = [
-        measures.tables_of(batch.with_columns(block))
+    states = [
+        measures.state_of(batch.with_columns(block))
         for batch in dataset.labelled_batches(_BATCH_ROWS, with_file=by_file)
     ]
-    tables = measures.merge(parts)
+    state = measures.merge(states)
     return _Reference(
-        dataset.snapshot, schema, tables["sample"], tables["numbers"].row(0, named=True)
+        dataset.snapshot, schema, state["sample"], state["numbers"].row(0, named=True)
     )
 
 

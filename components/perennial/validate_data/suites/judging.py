@@ -4,7 +4,7 @@ Which of the two is known before the run: an expectation names the metrics that 
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -17,9 +17,11 @@ from great_expectations.execution_engine.pandas_execution_engine import PandasEx
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
+from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.validation import Expectation
+from perennial.data.dataset import SPLIT_COLUMN
 from perennial.validate_data.expectations import run_suite
 from perennial.validate_data.suites.counts import SuiteMeasures
 from perennial.validate_data.suites.document import Suite, SuiteExpectation
@@ -59,6 +61,7 @@ _COUNTED = {
     "expect_column_most_common_value_to_be_in_set",
     "expect_column_kl_divergence_to_be_less_than",
 }
+_DISTRIBUTION = "expect_column_kl_divergence_to_be_less_than"
 ALL_ROWS = "all rows"
 _RESULT_FORMAT = {"result_format": "BASIC", "exclude_unexpected_values": True}
 
@@ -191,6 +194,54 @@ def judge_suite(
             on_rows = _judge_on_rows(left, sample.to_arrow().to_pandas(), basis)
         judged |= dict(zip(rest, on_rows, strict=True))
     return tuple(judged[index] for index in range(len(planned)))
+
+
+def judge_splits(planned: Sequence[Planned], sample: pl.DataFrame) -> Iterator[Expectation]:
+    """Yield how each split alone meets what the suite expects of distributions.
+
+    So training, validation and test are compared with the suite's reference one by one. A split
+    that too few rows are known of, by chance beyond half of the limit, is left out.
+
+    Args:
+        planned: The suite.
+        sample: Random rows of some columns, with the name of their split.
+    """
+    expected = [
+        each
+        for each in planned
+        if each.document.type == _DISTRIBUTION
+        and not each.refusal
+        and "row_condition" not in each.document.kwargs
+        and set(each.columns) <= set(sample.columns)
+    ]
+    for split in Split if expected else ():
+        rows = sample.filter(pl.col(SPLIT_COLUMN) == split.value)
+        enough = [each for each in expected if _can_tell(each.document, rows.height)]
+        if not enough:
+            continue
+        rows = rows.select({name for each in enough for name in each.columns})
+        measures = suite_measures(enough, rows.schema, sample_rows=rows.height, sample_seed=0)
+        judged = judge_suite(enough, measures.state_of(rows).tables, rows.schema)
+        for each in judged:
+            yield each.model_copy(
+                update={
+                    "subject": f"{each.subject} ({split.value})",
+                    # Seasons and groups, by which rows are split, may differ in good data.
+                    "severity": "info" if each.severity == "info" else "warning",
+                    "basis": f"a random sample of {rows.height:,} rows of {split.value}",
+                }
+            )
+
+
+def _can_tell(distribution: SuiteExpectation, rows: int) -> bool:
+    """Whether chance alone is expected to take at most half of the allowed divergence."""
+    partition = distribution.kwargs.get("partition_object")
+    threshold = distribution.kwargs.get("threshold")
+    if not isinstance(partition, dict) or not isinstance(threshold, int | float):
+        return False
+    weights = partition.get("weights")
+    # Of a sample of n rows over k values the divergence is (k - 1) / 2n on average.
+    return isinstance(weights, list) and len(weights) <= threshold * rows
 
 
 def _plan(document: SuiteExpectation, schema: pl.Schema, engine: PandasExecutionEngine) -> Planned:

@@ -77,7 +77,7 @@ class Found:
         A value that is kept has all its rows, so the sample repeats values as all rows do.
         """
         unique = next(each for each in requests.values() if each.name in UNIQUENESS)
-        table, halvings = self._values(_key_of_hashes(unique))
+        table, level = self._values(_key_of_hashes(unique))
         rows = int(table["count"].sum())
         metrics: dict[str, object] = dict.fromkeys(requests, 0)
         for name, each in requests.items():
@@ -85,7 +85,7 @@ class Found:
                 metrics[name] = rows
             elif each is unique:
                 metrics[name] = _repeated(each, table)
-        return metrics, 1 << halvings
+        return metrics, 1 << level
 
     def number(self, key: str) -> Any:  # noqa: ANN401 - of the column's type
         """Return a smallest or largest value; None without any."""
@@ -101,8 +101,8 @@ class Found:
         Raises:
             NotFromFactsError: there are too many different ones.
         """
-        table, halvings = self._values(key)
-        if halvings:
+        table, level = self._values(key)
+        if level:
             raise NotFromFactsError(f"too many different values of {key.strip(_COMPOUND)}")
         return table
 

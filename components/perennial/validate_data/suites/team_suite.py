@@ -12,16 +12,18 @@ from perennial.contracts.environment import spark_address
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import Expectation
 from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.state_store import load_states
 from perennial.validate_data.suites.counts import SuiteMeasures
 from perennial.validate_data.suites.document import SuiteExpectation, load_suite
 from perennial.validate_data.suites.judging import (
     Planned,
+    judge_splits,
     judge_suite,
     plan_suite,
     refuse_unsupported,
     suite_measures,
 )
-from perennial.validate_data.suites.partition_counts import load_counts
+from perennial.validate_data.suites.partition_counts import counts_measurement
 from perennial.validate_data.suites.spark_rows import open_rows
 
 
@@ -66,7 +68,11 @@ class TeamSuite:
         return [each.document for each in self.planned]
 
     def judge(
-        self, snapshot: Snapshot, section: ExpectationsSection, store: ObjectStore
+        self,
+        snapshot: Snapshot,
+        section: ExpectationsSection,
+        store: ObjectStore,
+        sample: pl.DataFrame,
     ) -> tuple[Expectation, ...]:
         """Return each expectation with its outcome; only new partitions are counted.
 
@@ -74,13 +80,16 @@ class TeamSuite:
             snapshot: Its rows are judged.
             section: Names the suite, from which this was prepared.
             store: Keeps the counts of each partition.
+            sample: Random rows of the splits, each of which is compared with the reference.
         """
         if not self.planned:
             return ()
-        tables = load_counts(snapshot, section, self.measures, store)
+        measurement = counts_measurement(snapshot, section, self.measures)
+        tables = load_states(snapshot, measurement, store).tables
         uris = [file.uri for file in snapshot.files]
         open_spark = partial(open_rows, self.spark, uris) if self.spark else None
-        return judge_suite(self.planned, tables, self.schema, open_spark)
+        judged = judge_suite(self.planned, tables, self.schema, open_spark)
+        return (*judged, *judge_splits(self.planned, sample))
 
     def lines(self) -> Iterator[str]:
         """Yield how the suite will be judged, for people."""

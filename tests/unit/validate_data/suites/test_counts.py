@@ -36,7 +36,7 @@ def table(rows):
 
 
 def measured(parts):
-    return MEASURES.merge([MEASURES.tables_of(table(part)) for part in parts])
+    return MEASURES.merge([MEASURES.state_of(table(part)) for part in parts])
 
 
 @given(ROWS, st.integers(0, 40), st.randoms())
@@ -44,8 +44,8 @@ def measured(parts):
 def test_parts_in_any_order_and_grouping_give_the_same_tables(rows, cut, random):
     whole = measured([rows])
     shuffled = random.sample(rows, len(rows))
-    first = MEASURES.tables_of(table(shuffled[:cut]))
-    rest = [MEASURES.tables_of(table([row])) for row in shuffled[cut:]]
+    first = MEASURES.state_of(table(shuffled[:cut]))
+    rest = [MEASURES.state_of(table([row])) for row in shuffled[cut:]]
     grouped = MEASURES.merge(
         [MEASURES.merge([first]), MEASURES.merge([*rest, first][:-1] or [first])]
     )

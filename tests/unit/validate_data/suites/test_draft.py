@@ -80,6 +80,15 @@ def test_draft_fails_on_corrupt_flights(drafted, year, name):
     assert bool(found) == (name not in UNNOTICED), found
 
 
+def test_suite_of_the_example_holds_for_the_next_month_and_fails_on_corrupt_rows(year):
+    suite = parse_suite(read_suite_file(EXAMPLE.with_name("suite.json")), "the example's suite")
+    april = year.filter(MONTH == 4)
+    assert len(suite.expectations) > 80
+    assert failures(suite, april) == []
+    corrupt = CORRUPTIONS["temperatures in Celsius"](april)
+    assert "temp" in failures(suite, corrupt)
+
+
 def test_edited_draft_is_not_overwritten_and_names_its_reference(drafted):
     _, path, _ = drafted
     contract = path.parents[1] / "contract.toml"

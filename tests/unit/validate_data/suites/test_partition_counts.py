@@ -32,10 +32,12 @@ def counted(validate, caplog, tmp_path):
     """Validates and returns the suite's expectations and how many partitions were counted."""
 
     def run(snapshot, **options):
+        run.store.delete("monitoring/demo/validation.json")
         caplog.clear()
         with caplog.at_level(logging.INFO):
             validate(snapshot, **options)
-        lines = [each.getMessage() for each in caplog.records if "counted=" in each.getMessage()]
+        messages = [each.getMessage() for each in caplog.records]
+        lines = [each for each in messages if each.startswith("suite ")]
         return own(validate.out), lines
 
     run.store = open_store(str(tmp_path / "store"))
@@ -45,23 +47,23 @@ def counted(validate, caplog, tmp_path):
 def test_only_new_partitions_are_counted(healthy, snapshot_of, counted):
     first, second = healthy.head(2_000), healthy.tail(1_000)
     _, lines = counted(snapshot_of(first), suite=SUITE)
-    assert lines == ["suite partitions=1 counted=1"]
+    assert lines == ["suite partitions=1 measured=1"]
     grown, lines = counted(snapshot_of(first, second), suite=SUITE)
-    assert lines == ["suite partitions=2 counted=1"]
+    assert lines == ["suite partitions=2 measured=1"]
     whole, _ = counted(snapshot_of(healthy), suite=SUITE)
     assert grown == whole
     again, lines = counted(snapshot_of(second, first), suite=SUITE)
-    assert lines == ["suite partitions=2 counted=0"]
+    assert lines == ["suite partitions=2 measured=0"]
     assert again == whole
 
 
 def test_another_suite_or_sample_is_counted_anew(healthy, snapshot_of, counted):
     counted(snapshot_of(healthy), suite=SUITE)
     _, lines = counted(snapshot_of(healthy), suite=SUITE, suite_sample_rows=1_000)
-    assert lines == ["suite partitions=1 counted=1"]
+    assert lines == ["suite partitions=1 measured=1"]
     other = SUITE.replace('"max_value":100', '"max_value":101')
     _, lines = counted(snapshot_of(healthy), suite=other)
-    assert lines == ["suite partitions=1 counted=1"]
+    assert lines == ["suite partitions=1 measured=1"]
 
 
 @pytest.mark.hostile
@@ -70,9 +72,11 @@ def test_damaged_counts_are_counted_again(healthy, snapshot_of, counted, damage)
     before, _ = counted(snapshot_of(healthy), suite=SUITE)
     (key,) = [each.key for each in counted.store.list("") if "/suite-" in each.key]
     counted.store.write(key, damage(counted.store.read(key)))
+    for each in counted.store.list("facts/merged/"):
+        counted.store.delete(each.key)
     after, lines = counted(snapshot_of(healthy), suite=SUITE)
-    assert (after, lines) == (before, ["suite partitions=1 counted=1"])
-    assert counted(snapshot_of(healthy), suite=SUITE)[1] == ["suite partitions=1 counted=0"]
+    assert (after, lines) == (before, ["suite partitions=1 measured=1"])
+    assert counted(snapshot_of(healthy), suite=SUITE)[1] == ["suite partitions=1 measured=0"]
 
 
 def test_rows_without_any_are_judged(snapshot_of, healthy, counted):

@@ -7,6 +7,7 @@ import warnings
 import polars as pl
 import pytest
 
+from perennial.cli import main
 from perennial.contract import check_suite, load_contract, to_toml
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.validation import ValidationReport
@@ -91,6 +92,55 @@ def test_expectations_that_cannot_be_judged_are_named_with_their_line(tmp_path):
     for name in ("unexpected_rows", "to_be_increasing", "to_be_nice"):
         line = next(number for number, each in enumerate(lines, 1) if name in each)
         assert f"line {line - 1}, " in str(refused.value)
+
+
+@pytest.mark.parametrize(("verb", "words"), [("deploy", []), ("submit", ["--reason", "new data"])])
+def test_cluster_hears_of_no_contract_whose_suite_cannot_be_judged(
+    tmp_path, monkeypatch, capsys, verb, words
+):
+    (tmp_path / "suites").mkdir()
+    path = tmp_path / "contract.toml"
+    path.write_text(CONTRACT)
+    text = written(amounts(100), gxe.ExpectColumnValuesToBeIncreasing(column="amount"))
+    (tmp_path / "suites" / "own.json").write_text(text)
+    asked = []
+
+    class Cluster:
+        """Without anything that a deployment could ask for."""
+
+        def __getattr__(self, name):
+            asked.append(name)
+            raise AttributeError(name)
+
+    monkeypatch.setattr("perennial.deployment.verbs.connect_to", lambda profile: Cluster())
+    assert main([verb, str(path), "--profile", "profile.toml", *words]) != 0
+    printed = capsys.readouterr()
+    assert "1 of 2 expectations of the suite cannot be judged here" in printed.out + printed.err
+    assert asked == []
+
+
+def test_each_split_is_compared_with_the_reference_of_the_suite(healthy, snapshot_of, validate):
+    shares = {"values": ["Bonn", "Kiel", "Ulm"], "weights": [0.3, 0.2, 0.5]}
+    text = written(
+        gxe.ExpectColumnKLDivergenceToBeLessThan(
+            column="city", partition_object=shares, threshold=0.2, tail_weight_holdout=0.01
+        ),
+        gxe.ExpectColumnKLDivergenceToBeLessThan(  # of too few rows to tell
+            column="visits", partition_object={"values": [0, 1], "weights": [0.5, 0.5]},
+            threshold=0.0001, severity="info",
+        ),
+    )  # fmt: skip
+    late = pl.col("at").dt.day() > 25
+    moved = healthy.with_columns(city=pl.when(late).then(pl.lit("Kiel")).otherwise("city"))
+    validate(snapshot_of(moved, split={"method": "time", "test_fraction": 0.2}), suite=text)
+    own = [e for e in ValidationReport.read(validate.out / "validation").expectations if e.basis]
+    found = {each.subject: (each.outcome, each.severity) for each in own}
+    assert found == {
+        "city": ("passed", "critical"), "visits": ("failed", "info"),
+        "city (train)": ("passed", "warning"), "city (validation)": ("passed", "warning"),
+        "city (test)": ("failed", "warning"),
+    }  # fmt: skip
+    assert {each.basis.rpartition(" ")[2] for each in own[2:]} == {"train", "validation", "test"}
 
 
 @pytest.mark.parametrize(
