@@ -78,8 +78,10 @@ format: setup ## rewrite files in the project's format
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-bench: demo-data ## measure the overhead of a local run
+bench: demo-data ## measure the overhead of a local run; studies whose answers are planted
 	$(RUN)/python -m benchmarks.overhead
+	$(BIN)/python examples/digits/prepare.py examples/digits/data
+	$(RUN)/python -m benchmarks.study_questions
 
 replay: demo-data ## all months of flights: static champion, always newest, Perennial, baselines
 	$(RUN)/python -m benchmarks.replay

@@ -116,7 +116,8 @@ def ask(example: str, question: Question, options: dict[str, Any], home: Path) -
     text = text.replace('uri = "data"', f'uri = "{(source / "data").resolve()}"')
     if question.rate is not None:
         text = re.sub(r"learning_rate = [\d.e-]+", f"learning_rate = {question.rate}", text)
-    contract.write_text(text)
+    # Two trials at a time, one process each, fit on two cores.
+    contract.write_text(f"{text}\n[resources]\nnum_processes = 1\n")
     lines = ["[study]", toml_line("goal", question.goal)]
     if question.steps is not None:
         options = {**options, "steps": question.steps}
@@ -150,7 +151,7 @@ def lines_of(question: Question, answer: Answer) -> list[str]:
         *(f"- {each['text']}" for each in answer.findings["boundaries"]),
         *(f"- {each['text']}" for each in answer.judgement["answers"]),
         f"- the next study proposes {'; '.join(ranges) or 'nothing'}",
-        f"- {answer.trials} trials in {answer.seconds:.0f} s with 2 at a time: "
+        f"- {answer.trials} trials in {answer.seconds:.0f} s: "
         f"{3600 * answer.trials / answer.seconds:.0f} an hour",
     ]
 

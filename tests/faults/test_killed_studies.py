@@ -142,7 +142,7 @@ def test_two_commands_at_once_run_one_study(project, tmp_path):
     assert study["goal"] == "Which learning rate?"
     assert study["planned"] == 9
     assert sum(study["trials"].values()) == 15
-    assert "of 9 (" in perennial("study", "status", "clicks", "--home", home)
+    assert "9 planned, 0 running" in perennial("study", "status", "clicks", "--home", home)
 
 
 def perennial(*arguments) -> str:

@@ -11,13 +11,13 @@ from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment, leave_run_folder
 from perennial.contracts.snapshot import Snapshot
 from perennial.run_trials.recording import TrialRecorder
-from perennial.run_trials.report import summarize, trials_page
+from perennial.run_trials.report import trials_page
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 from perennial.studies.driver import Driver, Progress
 from perennial.studies.katib import search_by_katib
 from perennial.studies.planning import StudyConfig, plan_study
-from perennial.studies.records import Trial
+from perennial.studies.records import Trial, summarize_trials
 from perennial.studies.store import StudyStore
 from perennial.studies.trial import TrialRunner
 from perennial.training_jobs.attempts import stopping_on_signals
@@ -71,7 +71,7 @@ def run_trials_step(
         recorder.finish(ended)
     hand_on(Path(trials), plan, Path(snapshot))
     trials_page(plan, ended).write(Path(report))
-    return StepResult(metrics={"trials": float(len(ended))}, summary=summarize(plan, ended))
+    return StepResult(metrics={"trials": float(len(ended))}, summary=summarize_trials(plan, ended))
 
 
 def owner_of(environment: Environment, worker: str) -> str:

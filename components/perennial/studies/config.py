@@ -182,6 +182,11 @@ class StudySection(Section):
     """Seed of the sampler and of the trials' trainings."""
 
     @property
+    def fixed_values(self) -> dict[str, JsonValue]:
+        """Return option → value that all trials have, their number of steps among them."""
+        return self.fixed if self.steps is None else {**self.fixed, "training.steps": self.steps}
+
+    @property
     def dimensions(self) -> dict[str, Dimension]:
         """Return option → space of all hyperparameters that vary."""
         return {**self.scientific, **self.nuisance}

@@ -64,21 +64,28 @@ class Flaw:
     action: str
 
 
-def find_flaws(plan: StudyPlan, validate: Validate) -> list[Flaw]:
+def find_flaws(
+    study: StudySection, draft: Callable[[], StudyPlan], validate: Validate
+) -> list[Flaw]:
     """Return the mistakes of a study's design; of the values only if the rest is right.
 
     Args:
-        plan: The study; data and code may be left empty.
+        study: The study.
+        draft: Makes its plan, whose data and code may be left empty.
         validate: Holds values against the contract and the task.
     """
-    study = plan.study
+    flaws = list(_wrong_options(study))
+    if not flaws and (reason := validate({})):
+        problem = f"the contract with the study's fixed values: {reason}"
+        flaws = [Flaw(("fixed",), problem, "fix it")]
+    if flaws:
+        return flaws
+    plan = draft()
     try:
         space_of(plan)
     except PerennialError as error:
         return [Flaw((), f"{error.problem}: {error.evidence}", error.action)]
-    flaws = [*_wrong_options(study), *_missing_values(plan)]
-    if not flaws:
-        flaws += [*_conditions(plan), *_budget(plan)]
+    flaws = list(_missing_values(plan)) or [*_conditions(plan), *_budget(plan)]
     return flaws or list(islice(_refused_values(plan, validate), 20))
 
 
@@ -230,10 +237,6 @@ def _pruning(plan: StudyPlan) -> Iterator[Flaw]:
 def _refused_values(plan: StudyPlan, validate: Validate) -> Iterator[Flaw]:
     """Yield values that the contract or the task refuses."""
     study, space = plan.study, space_of(plan)
-    reason = validate({})
-    if reason:
-        yield Flaw(("fixed",), f"the contract with the study's fixed values: {reason}", "fix it")
-        return
     is_refused = False
     for option, values in _single_values(space, study.dimensions):
         reason = validate(values)

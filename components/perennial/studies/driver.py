@@ -65,11 +65,8 @@ class Driver:
         self._running: set[int] = set()
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
-        self._explored = len(space_of(self._plan).grid()) if self._is_grid else None
-
-    @property
-    def _is_grid(self) -> bool:
-        return self._plan.study.sampler == "grid"
+        is_grid = self._plan.study.sampler == "grid"
+        self._explored = len(space_of(self._plan).grid()) if is_grid else self._plan.study.trials
 
     def run(self, slots: int) -> None:
         """Run trials, so many at a time, until all of the study have ended.
@@ -87,7 +84,11 @@ class Driver:
 
     def stop(self) -> None:
         """Stop at once, with checkpoints; called by a signal handler."""
-        self._failure = self._failure or RunStopped(EXIT_INTERRUPTED)
+        self._end(RunStopped(EXIT_INTERRUPTED))
+
+    def _end(self, failure: BaseException) -> None:
+        """Stop the trials that run at a checkpoint; `run` raises the first failure."""
+        self._failure = self._failure or failure
         self._stopped.set()
         self._runner.stop()
 
@@ -96,10 +97,7 @@ class Driver:
             try:
                 self._finish(self._runner.run(work))
             except BaseException as error:  # it ends the study, in the main thread
-                with self._changed:
-                    self._failure = self._failure or error
-                self._stopped.set()
-                self._runner.stop()
+                self._end(error)
                 self._store.give_up(work.number)
             finally:
                 with self._changed:
@@ -133,9 +131,7 @@ class Driver:
                 try:
                     work, is_over = self._choose()
                 except BaseException as error:
-                    self._failure = self._failure or error
-                    self._stopped.set()
-                    self._runner.stop()
+                    self._end(error)
                     return None
                 if work is not None:
                     self._running.add(work.number)
@@ -227,9 +223,9 @@ class Driver:
         """Return the numbers of a stage's trials; fewer where a grid or the budget ends it."""
         plan = self._plan
         first = plan.first_of(stage)
-        last = plan.study.trials if stage == "explore" else plan.last_search
-        if stage == "explore" and self._explored is not None:
-            last = min(last, self._explored)
+        last = plan.last_search
+        if stage == "explore":
+            last = min(plan.study.trials, self._explored)
         if plan.study.device_hours is not None:
             cut = self._store.end_of(stage)
             last = last if cut is None else cut
@@ -259,7 +255,7 @@ class Driver:
         if study.device_hours is None:
             return True
         ended = self.search_trials()
-        baseline = _device_seconds(ended[0])
+        baseline = ended[0].device_seconds
         candidates = 1 + (MOST if study.scientific else 1)
         each = baseline / study.seeds_per_trial
         reserved = candidates * study.confirmations * each
@@ -275,9 +271,9 @@ class Driver:
             )
         if stage == "explore" and study.exploit is not None:
             budget *= study.trials / (study.trials + study.exploit.trials)
-        spent = sum(map(_device_seconds, ended))
+        seconds = [trial.device_seconds for trial in ended]
         running = 1 + sum(number <= self._plan.last_search for number in self._running)
-        return spent + running * fmean(map(_device_seconds, ended)) <= max(budget, 2 * baseline)
+        return sum(seconds) + running * fmean(seconds) <= max(budget, 2 * baseline)
 
     def _progress(self) -> Progress:
         plan = self._plan
@@ -290,7 +286,3 @@ class Driver:
         first = plan.first_of("confirm")
         confirmed = len(self._store.trials(range(first, first + count)))
         return Progress(ended + confirmed, len(search) + count)
-
-
-def _device_seconds(trial: Trial) -> float:
-    return sum(training.device_seconds for training in trial.trainings)

@@ -26,13 +26,10 @@ class StudyConfig(TrainModelConfig):
 
 def trial_document(settings: TrainModelConfig, study: StudySection) -> dict[str, JsonValue]:
     """Return the contract that trials vary: with the fixed values, and their number of steps."""
-    values = dict(study.fixed)
-    if study.steps is not None:
-        values["training.steps"] = study.steps
     plain = TrainModelConfig.model_validate(
         {name: getattr(settings, name) for name in TrainModelConfig.model_fields}
     )
-    found = read_with(TrainModelConfig, plain.model_dump(mode="json"), values)
+    found = read_with(TrainModelConfig, plain.model_dump(mode="json"), study.fixed_values)
     return found.model_dump(mode="json")
 
 
@@ -57,6 +54,28 @@ def baseline_of(
     return found
 
 
+def draft_plan(settings: TrainModelConfig, study: StudySection) -> StudyPlan:
+    """Return a study's plan without its data, code and metric; imports the task.
+
+    Raises:
+        pydantic.ValidationError: the contract refuses the study's fixed values.
+        PerennialError: a sampler's package is not installed, or the task refuses its options.
+    """
+    require_sampler(study.sampler, *([study.exploit.sampler] if study.exploit else []))
+    document = trial_document(settings, study)
+    options = check_options(load_task_type(settings.model.task), settings.model.options)
+    return StudyPlan(
+        model=settings.model.name,
+        study=study,
+        contract=document,
+        baseline=baseline_of(document, study, options.model_dump(mode="json")),
+        metric=study.metric,
+        direction="minimize",
+        snapshot="",
+        code="",
+    )
+
+
 def plan_study(settings: StudyConfig, snapshot: Snapshot, code: str) -> StudyPlan:
     """Return the plan of the contract's study on a snapshot; imports PyTorch.
 
@@ -69,21 +88,16 @@ def plan_study(settings: StudyConfig, snapshot: Snapshot, code: str) -> StudyPla
             "the contract has no [study]",
             action="write one, or name a file that has it: perennial study run CONTRACT --study F",
         )
-    require_sampler(study.sampler, *([study.exploit.sampler] if study.exploit else []))
-    document = trial_document(settings, study)
-    options = check_options(load_task_type(settings.model.task), settings.model.options)
+    draft = draft_plan(settings, study)
     task = load_task(settings.model.task, settings.model.options, snapshot.task_columns)
     metric = study.metric or settings.training.metric or next(iter(task.metrics), "loss")
-    resources = document["resources"]
-    if isinstance(resources, dict):
-        document["resources"] = {name: resources[name] for name in COUNTED_RESOURCES}
-    return StudyPlan(
-        model=settings.model.name,
-        study=study,
-        contract=document,
-        baseline=baseline_of(document, study, options.model_dump(mode="json")),
-        metric=metric,
-        direction=direction_of(task, metric, "study.metric"),
-        snapshot=snapshot.digest(),
-        code=code,
+    counted = settings.resources.model_dump(mode="json", include=set(COUNTED_RESOURCES))
+    return draft.model_copy(
+        update={
+            "contract": {**draft.contract, "resources": counted},
+            "metric": metric,
+            "direction": direction_of(task, metric, "study.metric"),
+            "snapshot": snapshot.digest(),
+            "code": code,
+        }
     )

@@ -4,6 +4,8 @@ In the object store under `studies/<model>/<first 16 digits of the study's diges
 """
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -161,7 +163,26 @@ class Trial(Artifact):
         return self.state == "complete" and self.value is not None
 
     @property
+    def device_seconds(self) -> float:
+        """Return seconds times processes, of all its trainings."""
+        return sum(training.device_seconds for training in self.trainings)
+
+    @property
     def last_step(self) -> int:
         """Return the step of the last evaluation of its first training; 0 without one."""
         points = self.trainings[0].evaluations if self.trainings else ()
         return points[-1].step if points else 0
+
+
+def summarize_trials(plan: StudyPlan, trials: Sequence[Trial]) -> str:
+    """Return one line: how many trials ended how, the best one and the baseline."""
+    search = [trial for trial in trials if trial.stage != "confirm"]
+    states = Counter(trial.state for trial in search)
+    ends = ", ".join(f"{number} {state}" for state, number in states.items())
+    usable = sorted((trial for trial in search if trial.is_usable), key=plan.rank)
+    found = f"{len(search)} trials: {ends or 'none ended'}"
+    if usable:
+        found += f"; best {plan.metric} {usable[0].value:.4g} (trial {usable[0].number})"
+        found += f", baseline {search[0].value:.4g}"
+    confirmed = len(trials) - len(search)
+    return f"{found}; {confirmed} confirmations" if confirmed else found

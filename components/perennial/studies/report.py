@@ -53,7 +53,9 @@ def write_page(
     _add_isolation(page, plan, findings)
     _add_noise(page, search, findings)
     _add_curves(page, search, findings)
-    _add_trials(page, search)
+    page.folded_table(
+        f"All {len(search.trials)} trials of the search", *trials_table(plan, search.trials)
+    )
     page.write(path)
 
 
@@ -318,20 +320,23 @@ def _add_curves(page: Page, search: Search, findings: StudyFindings) -> None:
     )
 
 
-def _add_trials(page: Page, search: Search) -> None:
-    options = list(search.dimensions)
-    page.folded_table(
-        f"All {len(search.trials)} trials of the search",
-        ("trial", "stage", "state", "value", *options, "why it did not complete"),
+def trials_table(
+    plan: StudyPlan, trials: Sequence[Trial]
+) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Return the headings and a row for each trial."""
+    options = list(plan.study.dimensions)
+    names = (option.rpartition(".")[2] for option in options)
+    return (
+        ("trial", "stage", plan.metric, "state", *names, "why it did not complete"),
         [
             (
-                trial.number,
+                trial.number if trial.candidate is None else f"{trial.number} of {trial.candidate}",
                 f"{trial.stage}, by {trial.source}" if trial.source else trial.stage,
-                trial.state,
                 trial.value,
-                *(shown_value(trial.values.get(option)) for option in options),
+                trial.state,
+                *(shown_value(trial.values.get(option, "")) for option in options),
                 trial.reason,
             )
-            for trial in search.trials
+            for trial in trials
         ],
     )

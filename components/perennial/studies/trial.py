@@ -151,24 +151,48 @@ class TrialRunner:
         with self._alone(job.fingerprint):
             if is_finished(job):
                 remove_encoded_data(job)
-            else:
-                pruned = self._run(work, settings, job, tries=TRIES)
-                if pruned is not None:
-                    return pruned, self._stopped_training(job, seed, pruned)
+            elif (pruned := self._run(work, settings, job, tries=TRIES)) is not None:
+                return pruned, self._record_pruned(job, seed, pruned)
             result = TrainingResult.read(job.root)
         points = {point.step: point for point in result.evaluations}
         pruned = self._prune(work, settings, points)
-        limit = pruned.step if pruned else result.steps
-        cut = tuple(point for point in result.evaluations if point.step <= limit)
-        return pruned, TrialTraining(
+        found = self._record(job, seed, points, result.history, pruned)
+        return pruned, found.model_copy(
+            update={
+                "seconds": result.seconds,
+                "device_seconds": result.seconds * result.world_size,
+                "limit": result.bottleneck.verdict if result.bottleneck else "",
+            }
+        )
+
+    def _record_pruned(self, job: TrainingJob, seed: int, pruned: Pruned) -> TrialTraining:
+        """Return the record of a training that was stopped, which has no result."""
+        points, history = read_curves(job.logs / CURVES)
+        rates = [point.examples_per_second for point in history.values()]
+        rows = pruned.step * job.training.global_batch_size
+        seconds = rows / fmean(rates) if rates else 0.0
+        losses = [history[step] for step in sorted(history)]
+        return self._record(job, seed, points, losses, pruned).model_copy(
+            update={"seconds": seconds, "device_seconds": seconds * job.num_processes}
+        )
+
+    def _record(
+        self,
+        job: TrainingJob,
+        seed: int,
+        points: Mapping[int, EvaluationPoint],
+        history: Sequence[StepPoint],
+        pruned: Pruned | None,
+    ) -> TrialTraining:
+        """Return a training's record, cut at its rung if it was pruned: no timing enters it."""
+        last = pruned.step if pruned else max(points, default=0)
+        cut = tuple(points[step] for step in sorted(points) if step <= last)
+        return TrialTraining(
             seed=seed,
             fingerprint=job.fingerprint,
-            value=best_until(cut, limit, self._plan.metric, self._plan.direction),
+            value=best_until(cut, last, self._plan.metric, self._plan.direction),
             evaluations=cut,
-            losses=tuple((p.step, p.loss) for p in result.history if p.step <= limit),
-            seconds=result.seconds,
-            device_seconds=result.seconds * result.world_size,
-            limit=result.bottleneck.verdict if result.bottleneck else "",
+            losses=tuple((p.step, p.loss) for p in history if not pruned or p.step <= last),
         )
 
     @contextmanager
@@ -237,23 +261,6 @@ class TrialRunner:
         steps, every = settings.training.steps, evaluation_interval(self._plan)
         places = rungs(steps, every, self._plan.study.reduction)
         return prune(self._plan, places, work.number, points, work.earlier)
-
-    def _stopped_training(self, job: TrainingJob, seed: int, pruned: Pruned) -> TrialTraining:
-        """Return the record of a pruned training, cut at its rung: no timing enters it."""
-        points, history = read_curves(job.logs / CURVES)
-        cut = [points[step] for step in sorted(points) if step <= pruned.step]
-        rates = [point.examples_per_second for point in history.values()]
-        rows = pruned.step * job.training.global_batch_size
-        seconds = rows / fmean(rates) if rates else 0.0
-        return TrialTraining(
-            seed=seed,
-            fingerprint=job.fingerprint,
-            value=best_until(cut, pruned.step, self._plan.metric, self._plan.direction),
-            evaluations=tuple(cut),
-            losses=tuple((s, history[s].loss) for s in sorted(history) if s <= pruned.step),
-            seconds=seconds,
-            device_seconds=seconds * job.num_processes,
-        )
 
 
 @dataclass(eq=False)

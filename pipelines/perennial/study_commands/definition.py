@@ -12,7 +12,7 @@ from perennial.contract_file.toml_text import where_in
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.studies.config import StudySection
-from perennial.studies.records import FOLLOWING, StudyPlan
+from perennial.studies.records import FOLLOWING
 
 
 class StudyFile(Section):
@@ -52,29 +52,27 @@ def load_study(contract: Path, study: Path | None = None) -> Contract:
 def find_problems(contract: Contract, path: Path, text: str) -> Iterator[Problem]:
     """Yield the mistakes of a study's design, with the place in its file."""
     from perennial.studies.design import find_flaws  # noqa: PLC0415 - imports SciPy
-
-    plan, validate = _draft(contract)
-    for flaw in find_flaws(plan, validate):
-        yield Problem(where_in(path, text, ("study", *flaw.place)), "", flaw.problem, flaw.action)
-
-
-def _draft(contract: Contract) -> tuple[StudyPlan, Callable[[Mapping[str, JsonValue]], str]]:
-    """Return the plan without its data, and what holds values against contract and task."""
-    from perennial.engine.task import check_options, load_task_type  # noqa: PLC0415
-    from perennial.studies.planning import baseline_of, trial_document  # noqa: PLC0415
-    from perennial.studies.sampling import require_sampler  # noqa: PLC0415
-    from perennial.studies.space import read_with  # noqa: PLC0415
+    from perennial.studies.planning import draft_plan  # noqa: PLC0415
     from perennial.training_jobs.config import TrainModelConfig  # noqa: PLC0415
 
     study = contract.study
     if study is None:
         raise ValueError("the contract has no study")
-    require_sampler(study.sampler, *([study.exploit.sampler] if study.exploit else []))
-    task_type = load_task_type(contract.model.task)
+    settings = TrainModelConfig(
+        model=contract.model, training=contract.training, resources=contract.resources
+    )
+    for flaw in find_flaws(study, lambda: draft_plan(settings, study), _validation(contract)):
+        yield Problem(where_in(path, text, ("study", *flaw.place)), "", flaw.problem, flaw.action)
+
+
+def _validation(contract: Contract) -> Callable[[Mapping[str, JsonValue]], str]:
+    """Return what holds values, beside the study's fixed ones, against contract and task."""
+    from perennial.engine.task import check_options, load_task_type  # noqa: PLC0415
+    from perennial.studies.space import read_with  # noqa: PLC0415
+
+    study, task_type = contract.study, load_task_type(contract.model.task)
     plain = contract.model_copy(update={"study": None}).model_dump(mode="json")
-    changed: dict[str, JsonValue] = dict(study.fixed)
-    if study.steps is not None:
-        changed["training.steps"] = study.steps
+    changed = study.fixed_values if study is not None else {}
 
     def validate(values: Mapping[str, JsonValue]) -> str:
         try:
@@ -88,24 +86,7 @@ def _draft(contract: Contract) -> tuple[StudyPlan, Callable[[Mapping[str, JsonVa
             return f"{error.problem} ({error.evidence})" if error.evidence else error.problem
         return ""
 
-    settings = TrainModelConfig(
-        model=contract.model, training=contract.training, resources=contract.resources
-    )
-    document = plain
-    if not validate({}):
-        document = trial_document(settings, study)
-    options = check_options(task_type, contract.model.options)
-    plan = StudyPlan(
-        model=contract.model.name,
-        study=study,
-        contract=document,
-        baseline=baseline_of(document, study, options.model_dump(mode="json")),
-        metric=study.metric,
-        direction="minimize",
-        snapshot="",
-        code="",
-    )
-    return plan, validate
+    return validate
 
 
 def design_warnings(contract: Contract) -> list[str]:

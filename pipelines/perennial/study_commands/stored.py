@@ -1,8 +1,12 @@
-"""Stored studies: find the one that is meant, with its data and verdict."""
+"""Stored studies: find the one that is meant, with its data, trials and verdict."""
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from pydantic import JsonValue
 
 from perennial.clients.object_store import LocalObjectStore, ObjectStore
 from perennial.contract import Contract, load_beside_its_task
@@ -10,10 +14,10 @@ from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.study import StudyJudgement
-from perennial.studies.conclusion import PAGE_NAME, Conclusion, conclude_study
+from perennial.studies.conclusion import PAGE_NAME, Conclusion, conclude_study, read_trials
 from perennial.studies.config import StudySection
 from perennial.studies.next_study import FILE_NAME
-from perennial.studies.records import StudyPlan
+from perennial.studies.records import StudyPlan, Trial, summarize_trials
 from perennial.studies.store import read_record
 from perennial.study_commands.definition import load_study
 
@@ -30,10 +34,7 @@ class StoredStudy:
         """Return the study's data."""
         found = read_record(Snapshot, self.store, f"{self.plan.prefix}/{Snapshot.file_name}")
         if found is None:
-            raise PerennialError(
-                f"the study {self.plan.study_digest[:16]} has no {Snapshot.file_name}",
-                action="continue it with `perennial study run`",
-            )
+            raise self._lacks(Snapshot.file_name)
         return found
 
     @property
@@ -42,12 +43,48 @@ class StoredStudy:
         key = f"{self.plan.prefix}/{StudyJudgement.file_name}"
         found = read_record(StudyJudgement, self.store, key)
         if found is None:
-            raise PerennialError(
-                f"the study {self.plan.study_digest[:16]} has no verdict yet",
-                action="continue it with `perennial study run`, or judge what has ended: "
-                "`perennial study analyze`",
-            )
+            raise self._lacks("verdict")
         return found
+
+    def _lacks(self, name: str) -> PerennialError:
+        return PerennialError(
+            f"the study {self.plan.study_digest[:16]} has no {name} yet",
+            action="continue it with `perennial study run`, or judge what has ended: "
+            "`perennial study analyze`",
+        )
+
+    def record(self) -> dict[str, JsonValue]:
+        """Return how far it is, as JSON."""
+        plan, trials, best = self.plan, read_trials(self.store, self.plan), self._best()
+        return {
+            "study": plan.study_digest[:16],
+            "model": plan.model,
+            "goal": plan.study.goal,
+            "metric": plan.metric,
+            "trials": dict(Counter(f"{each.stage} {each.state}" for each in trials)),
+            "planned": plan.last_search + 1,
+            "running": self._running(),
+            "best": None if best is None else best.model_dump(mode="json", exclude={"trainings"}),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield how far it is, for people."""
+        plan, trials, best = self.plan, read_trials(self.store, self.plan), self._best()
+        yield f"{plan.model} study {plan.study_digest[:16]}: {plan.study.goal}"
+        yield f"  {summarize_trials(plan, trials)}"
+        yield f"  {plan.last_search + 1} planned, {self._running()} running"
+        if best is not None:
+            values = ", ".join(f"{option} = {value}" for option, value in best.values.items())
+            yield f"  best: {values}; by validation rows, the verdict comes from test rows"
+
+    def _running(self) -> int:
+        """Return how many trials a worker has claimed; one that was killed may have left some."""
+        return len(self.store.list(f"{self.plan.prefix}/claims/"))
+
+    def _best(self) -> Trial | None:
+        trials = read_trials(self.store, self.plan)
+        usable = [each for each in trials if each.stage != "confirm" and each.is_usable]
+        return min(usable, key=self.plan.rank, default=None)
 
     def analyze(self, contract: Contract) -> Conclusion:
         """Analyse and judge it again from its records."""
@@ -64,10 +101,7 @@ class StoredStudy:
         """
         key = f"{self.plan.prefix}/{name}"
         if self.store.read(key) is None:
-            raise PerennialError(
-                f"the study {self.plan.study_digest[:16]} has no {name} yet",
-                action="`perennial study analyze` writes it from what has ended",
-            )
+            raise self._lacks(name)
         if isinstance(self.store, LocalObjectStore):
             return self.store.root / key
         return self.store.fetch(key, data_cache())
@@ -76,6 +110,22 @@ class StoredStudy:
         """Return the file of the next study; None if nothing is left to ask."""
         content = self.store.read(f"{self.plan.prefix}/{FILE_NAME}")
         return self.file(FILE_NAME) if content else None
+
+
+def stored_studies(store: ObjectStore, model: str = "") -> list[StoredStudy]:
+    """Return the studies of a model, or of all models.
+
+    Raises:
+        PerennialError: a record cannot be read.
+    """
+    keys = [found.key for found in store.list(f"studies/{model}/" if model else "studies/")]
+    return [
+        StoredStudy(store, plan)
+        for key in keys
+        if key.endswith(f"/{StudyPlan.file_name}")
+        and (plan := read_record(StudyPlan, store, key)) is not None
+        and key.startswith(f"{plan.prefix}/")  # else of a version that named studies otherwise
+    ]
 
 
 def find_study(
@@ -94,14 +144,7 @@ def find_study(
     """
     contract = load_study(path, study) if study else load_beside_its_task(path, with_study=True)
     model = contract.model.name
-    keys = [found.key for found in store.list(f"studies/{model}/")]
-    plans = [
-        plan
-        for key in keys
-        if key.endswith(f"/{StudyPlan.file_name}")
-        and (plan := read_record(StudyPlan, store, key)) is not None
-        and key.startswith(f"{plan.prefix}/")  # else of a version that named studies otherwise
-    ]
+    plans = [each.plan for each in stored_studies(store, model)]
     fitting = [plan for plan in plans if plan.study_digest.startswith(digest)]
     if contract.study is not None and not digest:
         asked = _question(contract.study)

@@ -58,10 +58,10 @@ def status(
     json: AsJson = False,
 ) -> int:
     """Print how far the studies are: of a model, or of all; with a profile, on a cluster."""
-    from perennial.study_commands.status import study_states
+    from perennial.study_commands.stored import stored_studies
 
     store = open_records(home, profile)
-    states = study_states(store, model)
+    states = stored_studies(store, model)
     if json:
         return print_json([state.record() for state in states])
     if not states:

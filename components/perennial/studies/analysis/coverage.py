@@ -61,26 +61,29 @@ def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) 
     best = [
         trial for trial in search.ranked if np.isfinite(axis.position(trial.values.get(option)))
     ]
-    if best and best[0] == search.ranked[0]:
-        place = axis.position(best[0].values[option])
-        beyond = place - 1.0 if side == "high" else -place
-        if beyond > 0.0:  # the baseline may lie outside of the space
-            return _outside(search, option, side, beyond, accepts)
-    if len(best) < ENOUGH_TRIALS:
-        return None
-    best = best[: max(FEWEST_BEST, round(BEST_SHARE * len(best)))]
     places = search.positions(option, best)
     away = 1.0 - places if side == "high" else places
-    width = EDGE if axis.levels is None else max(EDGE, 1.0 / axis.levels)
-    margin = EDGE if axis.levels is None else EDGE * 0.999
-    at_edge = int((away <= margin).sum())
-    probability = float(bdtrc(at_edge - 1, len(best), width)) if at_edge else 1.0
-    if 2 * at_edge < len(best) or probability > LEVEL or not _improves_at(search, option, side):
-        return None
+    if best and best[0] == search.ranked[0] and away[0] < 0.0:
+        # The baseline may lie outside of the space.
+        best, places, at_edge, probability = best[:1], places[:1], 1, 0.0
+        where = "above" if side == "high" else "below"
+        text = f"the best trial is the baseline, {where} the range of {option}"
+    else:
+        if len(best) < ENOUGH_TRIALS:
+            return None
+        best = best[: max(FEWEST_BEST, round(BEST_SHARE * len(best)))]
+        places, away = places[: len(best)], away[: len(best)]
+        width = EDGE if axis.levels is None else max(EDGE, 1.0 / axis.levels)
+        margin = EDGE if axis.levels is None else EDGE * 0.999
+        at_edge = int((away <= margin).sum())
+        probability = float(bdtrc(at_edge - 1, len(best), width)) if at_edge else 1.0
+        is_chance = 2 * at_edge < len(best) or probability > LEVEL
+        if is_chance or not _improves_at(search, option, side):
+            return None
+        end, where = axis.bounds[side == "high"], "upper" if side == "high" else "lower"
+        text = f"{at_edge} of the best {len(best)} trials lie at the {where} end of {option}"
+        text += f" ({end:g})"
     proposed = _extended(axis, side, places, accepts)
-    end = axis.bounds[side == "high"]
-    where = "upper" if side == "high" else "lower"
-    text = f"{at_edge} of the best {len(best)} trials lie at the {where} end of {option} ({end:g})"
     if proposed is None:
         text += "; it cannot be extended: at the option's limit"
     else:
@@ -91,28 +94,6 @@ def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) 
         best=len(best),
         at_edge=at_edge,
         probability=probability,
-        proposed=proposed,
-        text=text,
-    )
-
-
-def _outside(
-    search: Search, option: str, side: Side, beyond: float, accepts: Accepts | None
-) -> Boundary:
-    """Return the finding that the best trial of all, the baseline, lies outside of a range."""
-    axis = search.ranges[option]
-    edge = np.array([1.0 + beyond if side == "high" else -beyond])
-    proposed = _extended(axis, side, edge, accepts)
-    where = "above" if side == "high" else "below"
-    text = f"the best trial is the baseline, {where} the range of {option}"
-    if proposed is not None:
-        text += f": search {proposed[0]:g} to {proposed[1]:g} next"
-    return Boundary(
-        option=option,
-        side=side,
-        best=1,
-        at_edge=1,
-        probability=0.0,
         proposed=proposed,
         text=text,
     )
