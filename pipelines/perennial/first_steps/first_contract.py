@@ -23,6 +23,7 @@ from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.toml import toml_line
 from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
+from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
 from perennial.validate_data.config import ExpectationsSection
 
@@ -161,15 +162,19 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
     _refuse_existing(files)
     try:
         table = scan_rows(kind, data)
+        notes: list[str] = []
+        if kind in ("table", "custom") and not _is_folder_of_parquet(data):
+            table, notes = parse_written_numbers(table)
         draft = _examine(kind, table)
+        draft.notes += notes
         _assign_roles(draft, wishes)
         if kind == "image":
             _set_picture_form(draft, table)
         uri = str(data.resolve())
-        if _needs_copy(kind, data, draft):
+        # Rows are split by a hash of their ids, or by time.
+        if not (_is_folder_of_parquet(data) and (draft.ids or draft.time)):
             target = folder / "data" / f"{data.stem}.parquet"
             _refuse_existing([target])
-            # Rows are split by a hash of their ids: without any, there is nothing to split by.
             if not (draft.ids or draft.time):
                 table = table.with_row_index(ROW_ID)
                 draft.ids = [ROW_ID]
@@ -486,10 +491,9 @@ def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
         draft.notes.append(f"pictures are scaled to {side} x {side} pixels")
 
 
-def _needs_copy(kind: Kind, data: Path, draft: Draft) -> bool:
-    """Whether the data is not a folder of Parquet files that can be used in place."""
-    is_parquet = data.is_dir() and any(data.rglob("*.p*q*"))
-    return not is_parquet or not (draft.ids or draft.time)
+def _is_folder_of_parquet(data: Path) -> bool:
+    """Whether the data can be used where they are."""
+    return data.is_dir() and any(data.rglob("*.p*q*"))
 
 
 def _write_parquet(table: pl.LazyFrame, target: Path) -> None:

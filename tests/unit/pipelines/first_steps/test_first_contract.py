@@ -55,6 +55,47 @@ def init(tmp_path, capsys):
     return run
 
 
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        (lambda row: f"{row % 97},5", lambda row: row % 97 + 0.5),
+        (lambda row: f"1.{100 + row % 97},25 €", lambda row: 1100.25 + row % 97),
+        (lambda row: f"$1,{100 + row % 97}.50", lambda row: 1100.5 + row % 97),
+        (lambda row: f"-1'{100 + row % 97}.5 CHF", lambda row: -1100.5 - row % 97),
+        (lambda row: f"{row % 97} %", lambda row: float(row % 97)),
+        (
+            lambda row: "" if row % 7 == 0 else f"{row},5",
+            lambda row: row + 0.5 if row % 7 else None,
+        ),
+    ],
+    ids=["comma", "euros", "dollars", "francs", "percent", "missing"],
+)
+def test_numbers_as_people_write_them_are_numbers(init, tmp_path, write, read):
+    contract, printed = init(table(price=[write(row) for row in range(ROWS)]), "--label", "late")
+    assert "price" not in contract["data"].get("meta", [])
+    assert "numbers: 'price'" in printed
+    prices = pl.read_parquet(tmp_path / "own/data/orders.parquet")["price"]
+    assert prices.to_list() == [read(row) for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda row: "n/a" if row == 3 else f"{row},5", "1 of 400 values are not numbers, such as 'n/a'"),
+        (lambda row: f"1,{row + 100}", "can be read in two ways"),
+        (lambda row: f"0{row}-{row}", "values are too many for a category"),
+    ],
+    ids=["an exception", "two readings", "numbers of telephones"],
+)  # fmt: skip
+def test_texts_that_are_not_surely_numbers_stay_texts(init, tmp_path, write, said):
+    prices = [write(row) for row in range(ROWS)]
+    contract, printed = init(table(price=[*prices[:-1], prices[0]]), "--label", "late")
+    assert contract["data"]["meta"] == ["price"]
+    assert said in printed
+    stored = pl.read_parquet(tmp_path / "own/data/orders.parquet")["price"]
+    assert stored.dtype == pl.String
+
+
 def test_columns_of_a_csv_get_their_roles(init):
     frame = table(
         order_id=[f"o{row}" for row in range(ROWS)],

@@ -1,0 +1,72 @@
+"""Numbers as people write them: decimal commas, thousands separators, currencies, percent.
+
+A CSV reader takes such columns for texts, and the column that tells most would be left out.
+"""
+
+import polars as pl
+
+BEGIN, END = r"^\s*[€$£¥]?\s*[+-]?", r"\s*(?:[€$£¥%]|EUR|USD|GBP|CHF)?\s*$"
+# What a number looks like, and what separates its thousands.
+FORMS = {
+    "a decimal point": (rf"{BEGIN}(?:\d{{1,3}}(?:[, ']\d{{3}})+|\d+)(?:\.\d+)?{END}", r"[, ']"),
+    "a decimal comma": (rf"{BEGIN}(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)(?:,\d+)?{END}", r"[. ]"),
+}
+# With a smaller share of numbers, a column holds texts of which some happen to be numbers.
+MOSTLY_NUMBERS = 0.9
+
+
+def parse_written_numbers(table: pl.LazyFrame) -> tuple[pl.LazyFrame, list[str]]:
+    """Turn the columns of texts that are all numbers into numbers.
+
+    A column whose numbers have two readings, such as 1,234, stays as it is.
+
+    Returns:
+        The table, and what was done and what stands in the way, for people.
+    """
+    texts = [name for name, dtype in table.collect_schema().items() if dtype == pl.String]
+    if not texts:
+        return table, []
+    found = table.select(_count_readings(name) for name in texts).collect().row(0, named=True)
+    numbers, notes = [], []
+    for name, counted in found.items():
+        form = max(FORMS, key=counted.get)
+        if not counted[form] or counted[form] < MOSTLY_NUMBERS * counted["texts"]:
+            continue
+        if others := counted["texts"] - counted[form]:
+            notes.append(
+                f"texts: {name!r}, {others:,} of {counted['texts']:,} values are not numbers, such "
+                f"as {counted[f'no {form}']!r}: leave those cells empty, and it is a number"
+            )
+        elif counted["ambiguous"]:
+            notes.append(
+                f"texts: {name!r} has numbers that can be read in two ways, such as 1,234: write "
+                "them without separators of thousands"
+            )
+        else:
+            numbers.append(_reading(name, *FORMS[form]))
+            notes.append(f"numbers: {name!r}, written with {form} or a unit")
+    return table.with_columns(numbers), notes
+
+
+def _count_readings(name: str) -> pl.Expr:
+    """Count a column's texts and those that are numbers, by form, with an exception of each."""
+    column = pl.col(name)
+    readings = {form: _reading(name, *parts) for form, parts in FORMS.items()}
+    with_point, with_comma = readings.values()
+    is_ambiguous = (with_point != with_comma).any()
+    for reading in readings.values():
+        is_ambiguous &= reading.count() == column.count()
+    exceptions = {
+        f"no {form}": column.filter(reading.is_null()).drop_nulls().first()
+        for form, reading in readings.items()
+    }
+    counts = {form: reading.count() for form, reading in readings.items()}
+    parts = {"texts": column.count(), "ambiguous": is_ambiguous, **counts, **exceptions}
+    return pl.struct(value.alias(key) for key, value in parts.items()).alias(name)
+
+
+def _reading(name: str, pattern: str, thousands: str) -> pl.Expr:
+    """Return the column's numbers; null where a value is not one."""
+    digits = pl.col(name).str.replace_all(thousands, "").str.replace(",", ".")
+    number = digits.str.extract(r"([+-]?\d+(?:\.\d+)?)").cast(pl.Float64)
+    return pl.when(pl.col(name).str.contains(pattern)).then(number).alias(name)
