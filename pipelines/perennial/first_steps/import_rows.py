@@ -14,6 +14,7 @@ from perennial.data.parquet_files import readable
 from perennial.data.partitions import Listing, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
 from perennial.first_steps.first_contract import scan_rows
+from perennial.first_steps.written_numbers import parse_written_numbers
 
 
 def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> Iterator[str]:
@@ -42,9 +43,15 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
             evidence="nothing was written",
             action="name the new one: --name NAME; partitions are never replaced",
         )
-    given = scan_rows("table", rows).collect() if isinstance(rows, Path) else pl.from_pandas(rows)
+    scanned = scan_rows("table", rows) if isinstance(rows, Path) else pl.from_pandas(rows).lazy()
     with tempfile.TemporaryDirectory() as folder:
-        schema = _newest_schema(store, listing, Path(folder)) or given.schema
+        newest = _newest_schema(store, listing, Path(folder))
+        # As `init` read them; what is text in the dataset stays as it is written.
+        texts = [name for name, dtype in (newest or {}).items() if dtype == pl.String]
+        parsed, notes = parse_written_numbers(scanned, leave=texts)
+        yield from notes
+        given = parsed.collect()
+        schema = newest or given.schema
         named = [data.label, *filter(None, [data.time, data.group]), *data.ids, *data.features]
         _require_columns(given, [*schema, *named])
         table = typed_rows(given.to_pandas(use_pyarrow_extension_array=True), schema)

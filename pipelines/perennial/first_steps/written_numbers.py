@@ -3,6 +3,8 @@
 A CSV reader takes such columns for texts, and the column that tells most would be left out.
 """
 
+from collections.abc import Collection
+
 import polars as pl
 
 BEGIN, END = r"^\s*[€$£¥]?\s*[+-]?", r"\s*(?:[€$£¥%]|EUR|USD|GBP|CHF)?\s*$"
@@ -15,15 +17,22 @@ FORMS = {
 MOSTLY_NUMBERS = 0.9
 
 
-def parse_written_numbers(table: pl.LazyFrame) -> tuple[pl.LazyFrame, list[str]]:
+def parse_written_numbers(
+    table: pl.LazyFrame, leave: Collection[str] = ()
+) -> tuple[pl.LazyFrame, list[str]]:
     """Turn the columns of texts that are all numbers into numbers.
 
     A column whose numbers have two readings, such as 1,234, stays as it is.
 
+    Args:
+        table: The rows.
+        leave: Columns that stay texts, whatever they hold.
+
     Returns:
         The table, and what was done and what stands in the way, for people.
     """
-    texts = [name for name, dtype in table.collect_schema().items() if dtype == pl.String]
+    schema = table.collect_schema()
+    texts = [name for name, dtype in schema.items() if dtype == pl.String and name not in leave]
     if not texts:
         return table, []
     found = table.select(_count_readings(name) for name in texts).collect().row(0, named=True)

@@ -54,6 +54,15 @@ def write(frame, path):
         path.write_text("\n".join(json.dumps(row, default=str) for row in frame.to_dicts()))
 
 
+def test_numbers_are_read_as_by_init_and_texts_stay_as_they_are(contract, tmp_path):
+    path = tmp_path / "2025-02.csv"
+    months = SECOND.with_columns(carrier=pl.lit("12,50"), miles=pl.Series(["1.300 €", "77,0 €"]))
+    months.write_csv(path, separator=";")
+    list(import_rows(contract, path))
+    assert stored(contract)["miles"].to_list() == [1300, 77]
+    assert stored(contract)["carrier"].to_list() == ["12,50", "12,50"]
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_a_file_takes_the_columns_and_types_of_the_dataset(ending, contract, tmp_path, capsys):
     path = tmp_path / f"2025-02.{ending}"
