@@ -67,6 +67,10 @@ HEALTHY = [
     Healthy(
         "smoothing", TabularClassification, "multiclass", {"options": {"label_smoothing": 0.1}}
     ),
+    Healthy("windows", TabularRegression, "series"),
+    Healthy(
+        "relative forecast", TabularRegression, "series", {"options": {"relative_to": "history"}}
+    ),
     Healthy("fit that counts integers", CountsAmounts, "binary"),
     Healthy("metric blind to pairing", WithBias, "regression"),
     Healthy("few rows", TabularRegression, "regression", {"rows": 1200}),

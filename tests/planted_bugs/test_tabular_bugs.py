@@ -94,6 +94,17 @@ class LabelAsInput(TabularClassification):
         return {**batch, "numbers": torch.cat([batch["numbers"][:, 1:], leak], dim=1)}
 
 
+@planted(
+    "serving_inputs", "the label or an id leaks", kind="series", options={"relative_to": "history"}
+)
+class LooksAhead(TabularRegression):
+    """a forecast is relative to the value that it is to predict"""
+
+    def _last_values(self, rows):
+        label = self.columns.label
+        return rows[label].to_numpy() if label in rows.columns else super()._last_values(rows)
+
+
 @planted("input_independent_baseline", "look for the label", outcome="warned")
 class LabelAsInputAtOnce(LabelAsInput):
     """the label is one of the inputs, seen as a result that is too good"""

@@ -12,6 +12,7 @@ from ranking_queries import PLACES, drawn, statistics_of
 
 STATISTICS = ("loss", "bytes", "ahead", "tied", "ahead", "tied")
 RANKED = 4
+LABELLED = ("micro_f1", "exact_match")
 
 
 def reading(name: str) -> Metric:
@@ -19,6 +20,8 @@ def reading(name: str) -> Metric:
     metric = find_metric(name)
     if not metric.statistics:
         return metric
+    if name in LABELLED:
+        return metric.reading(metric.statistics)
     language = (*STATISTICS[:2], "-", "-")
     return metric.reading(language if "loss" in metric.statistics else STATISTICS[2:])
 
@@ -56,6 +59,11 @@ def _statistics(name: str, rows: int, random, tied: bool) -> np.ndarray:
         return np.concatenate(
             [random.exponential(size=(rows, 1)), 1 + random.random((rows, 3))], axis=1
         )
+    if name == "exact_match":
+        return random.integers(0, 2, (rows, 1)).astype(float)
+    if name == "micro_f1":
+        labelled = random.integers(1, 5, (rows, 2))
+        return np.column_stack([labelled.min(axis=1) - 1, labelled]).astype(float)
     ahead = random.integers(0, 9, (rows, 2))
     equal = random.integers(1, 5, (rows, 2)) if tied else np.ones((rows, 2))
     return np.stack([ahead, equal], axis=-1).reshape(rows, RANKED).astype(float)

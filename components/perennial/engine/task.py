@@ -148,6 +148,9 @@ class Task(ABC):
     differently, such as bits per byte under two vocabularies. The others are compared only between
     models with equal weights, and all of them only between models with equal `exposure`."""
 
+    serves_predictions: ClassVar[bool] = False
+    """For kind `statistic`: whether a served model answers `predict`, which needs no label, and not
+    `statistic`."""
     reconstructs_inputs: ClassVar[bool] = False
     """Whether the label is made of the features, as in autoencoders, denoisers and imputers. Inputs
     that determine the label are then not a leak, and the leakage checks are skipped."""

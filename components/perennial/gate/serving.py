@@ -32,7 +32,8 @@ from perennial.contracts.training import Challenger
 from perennial.contracts.user_code import shorten_trace
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Floats
-from perennial.engine.export import WEIGHTS_FILE
+from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.engine.serving.pyfunc import predict_rows
 from perennial.engine.task import Task
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ def serve_in_clean_process(
     size, model_size = _megabytes(files), model_megabytes(artifact)
     together = task.scored_together
     rows = next(dataset.batches(Split.TEST, max(INPUT_ROWS // together, 1) * together))
+    if task.serves_predictions:  # not the evaluation's statistics
+        predictions = predict_rows(*load_model(artifact), rows.drop(task.columns.label))
     try:
         found, seconds, turns = _measure(artifact, rows, together, rival)
         bounds = [lower_bound(turns[1] / turns[0])] if len(turns) > 1 else []

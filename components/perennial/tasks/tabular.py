@@ -3,6 +3,7 @@
 Use one by name in a contract: `task = "perennial.tasks.tabular:TabularClassification"`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self, cast
 
@@ -28,6 +29,13 @@ from perennial.tasks.columns.tabular_numbers import (
     encode_numbers,
     fit_numbers,
     num_inputs,
+)
+from perennial.tasks.columns.windows import (
+    WindowState,
+    encode_windows,
+    fit_windows,
+    is_window,
+    read_windows,
 )
 
 UNKNOWN = 0  # category code of nulls and of values that the training split did not have
@@ -67,10 +75,11 @@ class TabularMLP(nn.Module):
             self.output.weight.mul_(0.1)
             self.output.bias.copy_(initial_output)
 
-    def forward(self, numbers: Tensor, categories: Tensor) -> Tensor:
-        """Numbers [B, N] and category codes [B, K] → outputs [B, O]."""
+    def forward(self, numbers: Tensor, categories: Tensor, last: Tensor | None = None) -> Tensor:
+        """Numbers [B, N] and category codes [B, K] → outputs [B, O], added to `last` [B, O]."""
         vectors = [embed(categories[:, column]) for column, embed in enumerate(self.embeddings)]
-        return cast("Tensor", self.output(self.hidden(torch.cat([numbers, *vectors], dim=1))))
+        output = cast("Tensor", self.output(self.hidden(torch.cat([numbers, *vectors], dim=1))))
+        return output if last is None else output + last
 
 
 class TabularOptions(MeasuredOptions):
@@ -111,6 +120,9 @@ class RegressionOptions(TabularOptions):
     """Error from which `huber` is linear, in standard deviations of the label; 1 by default."""
     quantile: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     """The predicted quantile, such as 0.9 for a value that nine of ten labels stay below."""
+    relative_to: str = ""
+    """Feature to whose value, or last value of its window, the model adds its output. Name the
+    series' history to forecast a series that wanders: the model starts as the naive forecast."""
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -144,6 +156,7 @@ class TabularState(ClassLabels):
 
     numeric: dict[str, NumericState]
     categories: dict[str, tuple[str, ...]]
+    windows: dict[str, WindowState] = Field(default_factory=dict)
     target_mean: float = 0.0
     target_scale: float = 1.0
     target_start: float = 0.0
@@ -180,7 +193,8 @@ class TabularTask(Task):
             if n in coded or d in (pl.String, pl.Categorical, pl.Boolean)
         ]
         numbers = [n for n, d in schema.items() if d.is_numeric() and n not in coded]
-        left = sorted(set(schema) - set(text) - set(numbers))
+        windows = [n for n, d in schema.items() if is_window(d)]
+        left = sorted(set(schema) - set(text) - set(numbers) - set(windows))
         if left:
             raise BadDataError(
                 f"the tabular tasks cannot use the columns {left}",
@@ -190,13 +204,16 @@ class TabularTask(Task):
         state = TabularState(
             numeric=fit_numbers(train, numbers, self.tabular.numeric_bins),
             categories={name: self._categories(train, name) for name in text},
+            windows=fit_windows(train, windows),
         )
         self.fitted = state.model_copy(update=self._label_state(train))
 
     def encode(self, rows: pl.DataFrame) -> Batch:
         """`numbers` float32 [B, N], `categories` int64 [B, K] and, if present, `label`."""
+        numbers = encode_numbers(self.fitted.numeric, rows)
+        windows = encode_windows(self.fitted.windows, rows)
         batch = {
-            "numbers": torch.from_numpy(encode_numbers(self.fitted.numeric, rows)),
+            "numbers": torch.from_numpy(np.concatenate([numbers, windows], axis=1)),
             "categories": torch.from_numpy(self._encode_categories(rows)),
         }
         if self.columns.label in rows.columns:
@@ -208,7 +225,8 @@ class TabularTask(Task):
         sizes = [len(values) + 1 for values in self.fitted.categories.values()]
         options = self.tabular
         return TabularMLP(
-            num_inputs(self.fitted.numeric),
+            num_inputs(self.fitted.numeric)
+            + sum(window.length for window in self.fitted.windows.values()),
             sizes,
             self._initial_output(),
             hidden=options.hidden,
@@ -220,11 +238,17 @@ class TabularTask(Task):
         """Numbers scaled back, missing ones named, category codes turned back into names."""
         numbers = batch["numbers"][index].tolist()
         shown = dict(describe_numbers(self.fitted.numeric, numbers))
+        place = num_inputs(self.fitted.numeric)
+        for name, window in self.fitted.windows.items():
+            ends = numbers[place], numbers[place + window.length - 1]
+            first, last = (window.mean + window.scale * value for value in ends)
+            shown[name] = f"{first:.4g} … {last:.4g}, {window.length} values"
+            place += window.length
         codes = batch["categories"][index].tolist()
         for (name, values), code in zip(self.fitted.categories.items(), codes, strict=True):
             shown[name] = "(unknown)" if code == UNKNOWN else values[code - 1]
         if LABEL in batch:
-            shown[self.columns.label] = self._describe_label(batch[LABEL][index].item())
+            shown[self.columns.label] = self._describe_label(batch[LABEL][index])
         return shown
 
     def _categories(self, train: pl.LazyFrame, name: str) -> tuple[str, ...]:
@@ -264,7 +288,7 @@ class TabularTask(Task):
     def _initial_output(self) -> Tensor:
         raise NotImplementedError
 
-    def _describe_label(self, value: float) -> str:
+    def _describe_label(self, value: Tensor) -> str:
         raise NotImplementedError
 
 
@@ -332,7 +356,7 @@ class TabularClassification(TabularTask):
             return torch.log(shares[1:] / shares[:1])
         return torch.log(shares)
 
-    def _describe_label(self, value: float) -> str:
+    def _describe_label(self, value: Tensor) -> str:
         return self.fitted.classes[int(value)]
 
 
@@ -348,6 +372,26 @@ class TabularRegression(TabularTask):
         # A derived task may bring options of its own.
         self.regression = options if isinstance(options, RegressionOptions) else RegressionOptions()
         self.metrics = {**directions_of(self.regression.metric), **self.metrics}
+        base = self.regression.relative_to
+        if base and base not in columns.features:
+            raise BadDataError(
+                f"model.options.relative_to names {base!r}, which is not a feature column",
+                evidence=f"features: {', '.join(columns.features)}",
+            )
+
+    def encode(self, rows: pl.DataFrame) -> Batch:
+        """As all tables; with `relative_to` also `last` [B, 1], standardised as the label is."""
+        batch, state = super().encode(rows), self.fitted
+        if self.regression.relative_to:
+            last = (self._last_values(rows) - state.target_mean) / state.target_scale
+            batch["last"] = torch.from_numpy(np.nan_to_num(last).astype(np.float32))[:, None]
+        return batch
+
+    def _last_values(self, rows: pl.DataFrame) -> NDArray[np.float64]:
+        column = rows[self.regression.relative_to]
+        if is_window(column.dtype):
+            return read_windows(column)[:, -1]
+        return column.cast(pl.Float64).fill_null(math.nan).to_numpy()
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """The chosen loss of the standardised label, shape [B]."""
@@ -369,7 +413,8 @@ class TabularRegression(TabularTask):
 
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
         values = column_values(train, self.columns.label)
-        values = values[~np.isnan(values)]
+        is_labelled = ~np.isnan(values)
+        values = values[is_labelled]
         rows = len(values)
         scale = float(values.std()) if rows and values.min() < values.max() else 0.0
         if not scale:
@@ -380,9 +425,16 @@ class TabularRegression(TabularTask):
             )
         mean, options = float(values.mean()), self.regression
         standard = torch.from_numpy((values - mean) / scale)
+        last = torch.zeros_like(standard)
+        if options.relative_to:
+            base = self._last_values(train.select(options.relative_to).collect())[is_labelled]
+            last = torch.from_numpy(np.nan_to_num((base - mean) / scale))
+        left = (standard - last).numpy()
         share = 0.5 if options.quantile is None else options.quantile
-        start = 0.0 if options.loss == "squared" else float(np.quantile(standard.numpy(), share))
-        losses = options.losses(torch.full_like(standard, start), standard).numpy()
+        is_mean = options.loss == "squared"
+        start = float(left.mean() if is_mean else np.quantile(left, share))
+        start = 0.0 if is_mean and not options.relative_to else start
+        losses = options.losses(last + start, standard).numpy()
         return {
             "target_mean": mean,
             "target_scale": scale,
@@ -397,5 +449,5 @@ class TabularRegression(TabularTask):
     def _initial_output(self) -> Tensor:
         return torch.tensor([self.fitted.target_start])
 
-    def _describe_label(self, value: float) -> str:
-        return f"{value:.4g}"
+    def _describe_label(self, value: Tensor) -> str:
+        return f"{value.item():.4g}"

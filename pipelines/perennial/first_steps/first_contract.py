@@ -429,7 +429,9 @@ def _judge_feature(draft: Draft, column: Column) -> None:
     """Give a column of a table to the model, or say why not."""
     # An identifier with few rows each is memorised, not learned.
     few_rows_each = column.distinct * ROWS_OF_A_CATEGORY > draft.rows
-    if not (column.is_text or column.dtype.is_numeric() or column.dtype == pl.Boolean):
+    if isinstance(column.dtype, pl.List | pl.Array) and draft.kind == "table":
+        draft.notes.append(f"feature: {column.name!r}, windows of numbers")
+    elif not (column.is_text or column.dtype.is_numeric() or column.dtype == pl.Boolean):
         draft.leave_out(column.name, f"{column.dtype} is neither a number nor a category")
     elif column.distinct < 2:
         draft.leave_out(column.name, "it has one value")

@@ -218,17 +218,19 @@ def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
     return ScoredBatch(*(value.detach().double().cpu().numpy() for value in arrays))
 
 
-def predict_batch(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+def predict_batch(
+    task: Task, model: nn.Module, batch: Batch, *, is_served: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return the output on one encoded batch, and the task's predictions (or statistics).
 
-    The batch needs a label for kind `statistic` alone.
+    The batch needs a label for kind `statistic` alone, unless predictions are served.
     """
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
             output = model(**inputs_of(batch)).float()  # bfloat16 under autocast
-            if task.kind == "statistic":
+            if task.kind == "statistic" and not (is_served and task.serves_predictions):
                 return output, task.statistic(output, batch)
             return output, task.predict(output)
     finally:

@@ -70,9 +70,8 @@ def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np
     parts = []
     for start in range(0, rows.height, task.scoring_rows):
         batch = task.encode(rows.slice(start, task.scoring_rows))
-        found = (
-            predict_batch(task, model, to_device(batch, device))[1].detach().double().cpu().numpy()
-        )
+        _, served = predict_batch(task, model, to_device(batch, device), is_served=True)
+        found = served.detach().double().cpu().numpy()
         parts.append(found[:, None] if found.ndim == 1 else found)
     return np.concatenate(parts)
 

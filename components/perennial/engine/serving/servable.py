@@ -50,7 +50,8 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
 def input_columns(task: Task) -> list[str]:
     """Return the columns sent to a served model: features, and the label where rows need it."""
     names = list(task.columns.features)
-    if task.kind == "statistic" and task.columns.label not in names:
+    is_measured = task.kind == "statistic" and not task.serves_predictions
+    if is_measured and task.columns.label not in names:
         names.append(task.columns.label)
     return names
 

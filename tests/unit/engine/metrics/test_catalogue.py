@@ -95,6 +95,8 @@ EXPECTED = {
     "smape": lambda y, p: np.mean(2 * np.abs(p - y) / (np.abs(p) + np.abs(y))),
     "pinball_90": partial(reference.mean_pinball_loss, alpha=0.9),
     "mean_loss": lambda y, p: np.average(p[:, 0], weights=y),
+    "micro_f1": lambda y, p: 2 * p[:, 0].sum() / (p[:, 1] + p[:, 2]).sum(),
+    "exact_match": lambda y, p: p[:, 0].mean(),
     "perplexity": lambda y, p: np.exp(np.average(p[:, 0], weights=y)),
     "bits_per_byte": bits_per_byte,
     "mean_reciprocal_rank": lambda y, p: rank_gain(lambda rank: 1 / rank, p, y),
