@@ -9,7 +9,7 @@ from torch import nn
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
-from perennial.engine.evaluation.scoring import Share, joined, share_batches
+from perennial.engine.evaluation.scoring import Share, read_together, share_batches, write_scores
 from perennial.engine.world.distributed import World
 from tiny_training import TinyOptions, TinyTask
 
@@ -31,10 +31,10 @@ def trained(dataset: Dataset, rows_at_once: int) -> tuple[FewAtOnce, nn.Module]:
     return task, task.build_model()
 
 
-def score_share(task, model, dataset, split, share, *, keep=()):
-    """The scores of one process's share; None if it has no rows."""
-    batches = list(share_batches(task, model, dataset, split, share, keep=keep))
-    return joined(batches) if batches else None
+def score_share(folder, task, model, dataset, share, *, keep=()):
+    """The files of one process's share of the validation split."""
+    batches = share_batches(task, model, dataset, Split.VALIDATION, share, keep=keep)
+    return write_scores(batches, folder / f"{share.rank}")
 
 
 def score_validation(snapshot: Path, rows_at_once: int, result: Path) -> int:
@@ -43,10 +43,10 @@ def score_validation(snapshot: Path, rows_at_once: int, result: Path) -> int:
     dataset = Dataset(Snapshot.read(snapshot))
     task, model = trained(dataset, rows_at_once)
     share = Share(world.rank, world.size)
-    shares = world.to_first(score_share(task, model, dataset, Split.VALIDATION, share, keep=KEPT))
-    scored = None if shares is None else joined(shares)
-    assert (scored is None) == (world.rank > 0)
-    if scored is not None:
-        result.write_bytes(pickle.dumps(scored))
+    files = score_share(result.parent, task, model, dataset, share, keep=KEPT)
+    parts = world.to_first(files)
+    assert (parts is None) == (world.rank > 0)
+    if parts is not None:
+        result.write_bytes(pickle.dumps(read_together(parts)))
     world.barrier()
     return 0

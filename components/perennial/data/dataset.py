@@ -82,13 +82,22 @@ class Dataset:
         return found
 
     def batches(
-        self, split: Split, rows: int, *, together: int = 1, part: "slice | None" = None
+        self,
+        split: Split,
+        rows: int,
+        *,
+        together: int = 1,
+        part: "slice | None" = None,
+        columns: "list[str] | None" = None,
     ) -> Iterator[pl.DataFrame]:
         """The rows of one split in file order, `batch_rows` at a time, the last with what is left.
 
-        `together` neighbours stay in one batch; `part` selects rows from start to stop.
+        `together` neighbours stay in one batch; `part` selects rows from start to stop. Only the
+        named columns are read, if any are named.
         """
         frame = self.scan(split)
+        if columns is not None:
+            frame = frame.select(columns)
         if part is not None:
             frame = frame.slice(part.start, part.stop - part.start)
         yield from self._stream(frame, self.batch_rows(rows, together))

@@ -19,11 +19,12 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.contracts.version_decisions import GATE, REPLACED_TAG, VersionDecision
 from perennial.data.dataset import Dataset, selected_split
-from perennial.engine.evaluation.resampling import block_columns
-from perennial.engine.evaluation.scoring import blames_machine, score_split, scoring_device
-from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.engine.evaluation.scoring import blames_machine
+from perennial.engine.export import WEIGHTS_FILE
+from perennial.engine.metrics.arrays import all_finite
 from perennial.engine.serving.sources import changed_sources
 from perennial.gate.comparison import Anchor, Contender
+from perennial.gate.scoring import score_exported
 from perennial.gate.serving import model_megabytes
 from perennial.registry.model_registry import ModelRegistry
 from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
@@ -65,9 +66,13 @@ class Champion:
 
 
 def read_champion(
-    folder: Path, registered: ModelVersion, dataset: Dataset, challenger: Contender
+    folder: Path,
+    registered: ModelVersion,
+    dataset: Dataset,
+    challenger: Contender,
+    processes: int | None = None,
 ) -> Champion:
-    """Load and score a downloaded champion.
+    """Load and score a downloaded champion, in so many processes.
 
     Raises:
         DamagedModelError: its files are not those that were exported.
@@ -76,10 +81,8 @@ def read_champion(
     record = read_artifact(Challenger, registered, folder)
     then_snapshot = read_artifact(Snapshot, registered, folder)
     try:
-        task, model = load_model(folder, scoring_device())
-        scored = score_split(
-            task, model, dataset, Split.TEST, keep=block_columns(dataset.snapshot.data)
-        )
+        task, splits = score_exported(folder, dataset, {Split.TEST: ()}, processes)
+        scored = splits[Split.TEST]
     except DamagedModelError as error:
         raise damaged_file(registered, WEIGHTS_FILE, error) from error
     except (Exception, SystemExit) as error:  # user code, possibly years old
@@ -96,7 +99,7 @@ def read_champion(
     elif differs:
         failure = "it encodes the labels differently: the label's values changed"
         return Champion(version, None, failure, weights, notes)
-    if not (np.isfinite(scored.predictions).all() and np.isfinite(scored.losses).all()):
+    if not (all_finite(scored.predictions) and all_finite(scored.losses)):
         return Champion(version, None, "its predictions are not finite", weights, notes)
     now, then = dataset.snapshot.time_max, then_snapshot.time_max
     return Champion(

@@ -39,7 +39,8 @@ from perennial.engine.evaluation.resampling import (
 )
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.evaluation.uncertainty import Estimate, Spread
-from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.metrics.arrays import NUMBERS_AT_ONCE, all_finite, array_of, slices_of
+from perennial.engine.metrics.metric import EXACT_ROWS, UndefinedMetricError
 from perennial.engine.task import Task
 from perennial.gate.config import GateSection
 
@@ -84,11 +85,14 @@ def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions
     whole = dataset.collect(
         labelled.group_by(period).agg(label.mean().alias("label"), day.n_unique().alias("days"))
     )
-    here = rows.group_by(period).agg(pl.len().alias("rows"), day.n_unique().alias("tested"))
-    periods = here.join(whole, on="period")
+    parts = [rows[part] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
+    days = pl.concat([part.group_by(period, day.alias("day")).len("rows") for part in parts])
+    tested = pl.col("day").n_unique().alias("tested")
+    here = days.group_by("period").agg(pl.col("rows").sum(), tested)
+    periods = here.join(whole, on="period").sort("period")
     weights = periods["rows"].to_numpy() / periods["rows"].sum()
     return Conditions(
-        rows[data.label].cast(pl.Float64).to_numpy(),
+        array_of(part[data.label].cast(pl.Float64).to_numpy() for part in parts),
         float(weights @ periods["label"].to_numpy()),
         int(periods["tested"].sum()) / int(periods["days"].sum()),
     )
@@ -145,12 +149,11 @@ class Contender:
     scored: Scored
 
     def at(self, selected: NDArray[np.bool_]) -> "Contender":
-        """Return the same model restricted to the selected rows."""
-        scored = self.scored
-        rows = scored.rows.filter(pl.Series(selected))
-        part = scored.at(selected)
+        """Return the same model restricted to the selected rows, without their columns."""
+        part = self.scored.at(selected)
         return Contender(
-            self.task, Scored(part.losses, part.predictions, part.labels, part.weights, rows)
+            self.task,
+            Scored(part.losses, part.predictions, part.labels, part.weights, pl.DataFrame()),
         )
 
 
@@ -201,11 +204,11 @@ def searched_columns(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
         if name not in {*data.text, *gate.slices, data.label}
         and columns[name].startswith(_SEARCHABLE)
     ]
-    rows = max(snapshot.split_rows.get(Split.TEST, 0), 1)
+    rows = min(max(snapshot.split_rows.get(Split.TEST, 0), 1), EXACT_ROWS)
     return tuple(plain[: CELLS // rows])
 
 
-CELLS = 50_000_000  # rows times columns that are held at once: 400 MB of numbers
+CELLS = 50_000_000  # rows times columns that are searched at once: 400 MB of numbers
 _SEARCHABLE = ("Int", "UInt", "Float", "Boolean", "String", "Categorical", "Enum")
 
 
@@ -231,9 +234,9 @@ def finite_contender(task: Task, scored: Scored) -> Contender:
     Raises:
         BadTaskError: a prediction or loss is not finite.
     """
-    broken = ~np.isfinite(scored.losses)
-    broken |= ~np.isfinite(scored.predictions.reshape(len(broken), -1)).all(axis=1)
-    if broken.any():
+    if not (all_finite(scored.losses) and all_finite(scored.predictions)):
+        broken = ~np.isfinite(scored.losses)
+        broken |= ~np.isfinite(scored.predictions.reshape(len(broken), -1)).all(axis=1)
         raise BadTaskError(
             f"the challenger's predictions or losses are not finite on {broken.sum():,} test rows",
             evidence=f"the first is row {int(broken.argmax())} of the test split",

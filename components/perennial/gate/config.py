@@ -121,6 +121,10 @@ class GateSection(Section):
     """As `min_rare_rows`, for blocks that contain a row of the rarer class. The default equals that
     of `min_test_blocks`, because blocks without such a row carry no information on the ranking."""
 
+    processes: Advanced[Annotated[int, Field(ge=1, le=256)] | None] = None
+    """Number of processes that share the test rows; the results are equal bit for bit. If not set,
+    one per GPU, else one. Set 1 if memory can hold only one model."""
+
     @property
     def times_champion(self) -> bool:
         """Whether the champion must be timed, because the decision depends on it."""

@@ -10,12 +10,13 @@ from perennial.contracts.block import BlockFile
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.gate import BlockPerformance, CalibrationBin, Classification, Figure
 from perennial.data.dataset import Dataset, block_start
-from perennial.engine.evaluation.scoring import Scored, concatenated
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.metrics.arrays import parts_of
 from perennial.engine.metrics.catalogue import named_metrics
 from perennial.engine.metrics.classification import CLASSES
 from perennial.engine.metrics.probabilities import sureness
 from perennial.gate.comparison import Contender, Match, figure_of
-from perennial.gate.plots import confusion_counts, roc_points
+from perennial.gate.plots import confusion_counts, drawn_rows, roc_points
 
 CALIBRATION_BINS = 10
 
@@ -35,7 +36,8 @@ def calibration_of(contender: Contender) -> tuple[CalibrationBin, ...]:
     """Return predicted and observed probabilities in bins of equally many rows."""
     if contender.task.kind not in CLASSES:
         return ()
-    given, true = sureness(contender.scored.predictions, contender.scored.labels)
+    drawn = drawn_rows(contender.scored)
+    given, true = sureness(drawn.predictions, drawn.labels)
     order = np.argsort(given, kind="stable")
     return tuple(
         CalibrationBin(
@@ -50,12 +52,12 @@ def classification_of(contender: Contender) -> Classification | None:
     """Return the confusion matrix and, for two classes, the ROC curve; None without classes."""
     if contender.task.kind not in CLASSES:
         return None
-    predictions, labels = contender.scored.predictions, contender.scored.labels
-    classes, counts = confusion_counts(predictions, labels)
+    scored, is_binary = contender.scored, contender.task.kind == "binary"
+    classes, counts = confusion_counts(scored.predictions, scored.labels)
     return Classification(
         classes=tuple(classes.tolist()),
         counts=tuple(tuple(row) for row in counts.tolist()),
-        roc=tuple(roc_points(predictions, labels)) if contender.task.kind == "binary" else (),
+        roc=tuple(roc_points(scored)) if is_binary else (),
     )
 
 
@@ -73,15 +75,18 @@ def performance_by_block(
     scored: Sequence[Scored], data: DataSection
 ) -> tuple[BlockPerformance, ...]:
     """Return the mean loss in each block of time, by the examples' weights."""
-    starts = pl.concat([part.rows.select(start=block_start(data)) for part in scored])
-    whole = concatenated(scored)
-    sums = pl.DataFrame({"loss": whole.weights * whole.losses, "weight": whole.weights})
-    by_block = pl.concat([starts, sums], how="horizontal").group_by("start")
-    mean = pl.col("loss").sum() / pl.col("weight").sum()
-    table = by_block.agg(pl.len().alias("rows"), mean).sort("start")
+    start = block_start(data)
+    tables = []
+    for each in scored:
+        for part in parts_of(each.losses):
+            weights = each.weights[part]
+            sums = pl.DataFrame({"loss": weights * each.losses[part], "weight": weights})
+            table = pl.concat([each.rows[part].select(start=start), sums], how="horizontal")
+            tables.append(table.group_by("start").agg(pl.len().alias("rows"), pl.all().sum()))
+    whole = pl.concat(tables).group_by("start").agg(pl.all().sum()).sort("start")
     return tuple(
-        BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss)
-        for start, rows, loss in table.select("start", "rows", "loss").iter_rows()
+        BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss / weight)
+        for start, rows, loss, weight in whole.iter_rows()
     )
 
 
@@ -90,20 +95,21 @@ def performance_by_file(
 ) -> tuple[BlockPerformance, ...]:
     """Return each file's mean loss on held-out rows, by weight, in the snapshot's order."""
     snapshot = dataset.snapshot
-    places = range(len(snapshot.files))
-    found = [np.repeat(places, dataset.count_by_file(split)) for split in scored]
-    whole = concatenated(tuple(scored.values()))
-    rows = np.bincount(np.concatenate(found), minlength=len(places))
-    weights = np.bincount(np.concatenate(found), whole.weights, len(places))
-    losses = np.bincount(np.concatenate(found), whole.weights * whole.losses, len(places))
+    found = np.zeros((3, len(snapshot.files)))
+    for split, each in scored.items():
+        stop = 0
+        for place, count in enumerate(dataset.count_by_file(split)):
+            start, stop = stop, stop + count
+            mine = each.at(slice(start, stop))
+            found[:, place] += count, mine.weights.sum(), float(mine.weights @ mine.losses)
     return tuple(
         BlockPerformance(
             files=(BlockFile(path=snapshot.paths[place], sha256=snapshot.files[place].sha256),),
-            rows=int(rows[place]),
-            loss=float(losses[place] / weights[place]),
+            rows=int(rows),
+            loss=float(loss / weight),
         )
-        for place in places
-        if weights[place]
+        for place, (rows, weight, loss) in enumerate(found.T)
+        if weight
     )
 
 

@@ -1,8 +1,12 @@
 """Judgement: score challenger and champion on the same rows, decide, and record the verdict."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from perennial.clients.object_store import open_store
 from perennial.clients.tracking import NOTE_TAG, open_tracking
@@ -14,8 +18,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, Direction
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks_of, direction_of
-from perennial.engine.evaluation.scoring import score_split, scoring_device
-from perennial.engine.export import load_model
+from perennial.engine.metrics.arrays import array_of, parts_of
 from perennial.gate.champion import Champion, find_anchor, read_champion
 from perennial.gate.comparison import (
     Anchor,
@@ -44,6 +47,7 @@ from perennial.gate.figures import (
 from perennial.gate.power import reach_line, reach_of
 from perennial.gate.repeats import Days, PastTest, claim_test, days_of
 from perennial.gate.report import write_report
+from perennial.gate.scoring import score_exported
 from perennial.gate.serving import serve_in_clean_process
 from perennial.gate.slices import compare_slices, undefined_slices
 from perennial.registry.champion_records import CHAMPION
@@ -173,8 +177,9 @@ def _rare_class(challenger: Contender, blocks: Blocks) -> RareClass | None:
     labels = challenger.scored.labels
     if challenger.task.kind != "binary":
         return None
-    rare = labels == (1.0 if labels.mean() <= RARER_BELOW else 0.0)
-    return RareClass(int(rare.sum()), blocks.at(rare).count)
+    code = 1.0 if labels.mean() <= RARER_BELOW else 0.0
+    sizes = blocks.sizes(array_of(labels[part] == code for part in parts_of(labels)))
+    return RareClass(int(sizes.sum()), int(np.count_nonzero(sizes)))
 
 
 def scalars_of(verdict: Verdict) -> dict[str, float]:
@@ -237,13 +242,13 @@ def judge_challenger(
             the records of which version is champion contradict each other.
     """
     dataset = Dataset(Snapshot.read(snapshot))
-    keep = columns_to_keep(dataset.snapshot, section.gate)
-    task, model = load_model(challenger, scoring_device())
-    contender = finite_contender(task, score_split(task, model, dataset, Split.TEST, keep=keep))
+    keep = {
+        Split.VALIDATION: block_columns(dataset.snapshot.data),
+        Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
+    }
+    task, scored = score_exported(challenger, dataset, keep, section.gate.processes)
+    contender = finite_contender(task, scored[Split.TEST])
     test = judged_rows(dataset, contender, section.gate)
-    data = dataset.snapshot.data
-    validated = score_split(task, model, dataset, Split.VALIDATION, keep=block_columns(data))
-    scored = {Split.VALIDATION: validated, Split.TEST: contender.scored}
     weights = Challenger.read(challenger).weights_sha256
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
@@ -290,21 +295,23 @@ def _champion(
     if version is None:
         return Champion()
     folder = registry.download(version, scratch)
-    champion = read_champion(folder, version, dataset, challenger)
+    read = partial(
+        read_champion, dataset=dataset, challenger=challenger, processes=section.gate.processes
+    )
+    champion = read(folder, version)
     if by_hand := registry.champion_records(section.model.name).moved_by_hand():
         champion = replace(champion, notes=(by_hand, *champion.notes))
     days = section.gate.anchor_days
     found = find_anchor(registry, version, days) if days and champion.contender else None
     if found is None:
         return champion
-    return replace(champion, anchor=_score_anchor(registry, found, dataset, challenger, scratch))
+    return replace(champion, anchor=_score_anchor(registry, found, read, scratch))
 
 
 def _score_anchor(
     registry: ModelRegistry,
     anchor: tuple[str, ModelVersion | None],
-    dataset: Dataset,
-    challenger: Contender,
+    read: Callable[[Path, ModelVersion], Champion],
     scratch: Path,
 ) -> Anchor:
     """Score the anchor on the test rows, or record why that is impossible."""
@@ -313,7 +320,7 @@ def _score_anchor(
         return Anchor(number, failure="it was deleted")
     try:
         folder = registry.download(version, scratch)
-        found = read_champion(folder, version, dataset, challenger)
+        found = read(folder, version)
     except PerennialError as error:
         return Anchor(number, failure=f"{error.problem}: {error.evidence}")
     return Anchor(number, found.contender, found.failure)

@@ -1,13 +1,17 @@
-"""Plots of predictions on the test rows, bounded in size: ROC, confusion matrix, residuals."""
+"""Plots of predictions on the test rows, bounded in size: ROC, confusion matrix, residuals.
 
-from collections.abc import Mapping
+Curves of more than `EXACT_ROWS` rows are drawn from that many evenly spaced ones.
+"""
+
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-from sklearn.metrics import confusion_matrix, roc_curve
+from sklearn.metrics import roc_curve
 
 from perennial.engine.evaluation.scoring import ScoredBatch
+from perennial.engine.metrics.arrays import evenly_spaced, parts_of
 from perennial.engine.metrics.classification import CLASSES, Codes, answers_of
-from perennial.engine.metrics.metric import Floats, Kind
+from perennial.engine.metrics.metric import EXACT_ROWS, Floats, Kind
 from perennial.reports.charts import line_chart
 from perennial.reports.heat_map import heat_map
 from perennial.reports.page import Page
@@ -40,11 +44,18 @@ def add_plots(page: Page, scored: Mapping[str, ScoredBatch], kind: Kind) -> None
             _add_residuals(page, name, each)
 
 
-def roc_points(scores: Floats, labels: Floats) -> list[tuple[float, float, float]]:
+def drawn_rows(scored: ScoredBatch) -> ScoredBatch:
+    """Return the rows from which curves are drawn."""
+    return scored.at(evenly_spaced(len(scored.labels), EXACT_ROWS))
+
+
+def roc_points(scored: ScoredBatch) -> list[tuple[float, float, float]]:
     """Return points of the ROC curve: false and true positive rate, threshold; or none.
 
     They lie at evenly spaced false positive rates; without both classes there is no curve.
     """
+    drawn = drawn_rows(scored)
+    scores, labels = drawn.predictions, drawn.labels
     if len(np.unique(labels)) < 2:
         return []
     false, true, thresholds = roc_curve(labels, scores)
@@ -57,22 +68,29 @@ def roc_points(scores: Floats, labels: Floats) -> list[tuple[float, float, float
 
 def confusion_counts(predictions: Floats, labels: Floats) -> tuple[Codes, Codes]:
     """Return the classes shown, and rows by true class (down) and predicted class (across)."""
-    truth, answers = labels.astype(np.int64), answers_of(predictions)
-    classes, counts = np.unique(np.concatenate([truth, answers]), return_counts=True)
+
+    def pairs() -> Iterator[tuple[Codes, Codes]]:
+        for part in parts_of(predictions):
+            yield labels[part].astype(np.int64), answers_of(predictions[part])
+
+    highest = max(int(each.max(initial=0)) for pair in pairs() for each in pair)
+    totals = np.zeros(highest + 1, dtype=np.int64)
+    for pair in pairs():
+        totals += np.bincount(np.concatenate(pair), minlength=len(totals))
+    classes = np.flatnonzero(totals)
     # Stable, so that classes of equally many rows are chosen alike in every run.
-    frequent = np.sort(classes[np.argsort(-counts, kind="stable")[:SHOWN_CLASSES]])
-    inside = np.isin(truth, frequent) & np.isin(answers, frequent)
-    if not inside.any():
-        return frequent, np.zeros((len(frequent), len(frequent)), dtype=np.int64)
-    counted = confusion_matrix(truth[inside], answers[inside], labels=frequent)
-    return frequent, np.asarray(counted, dtype=np.int64)
+    order = np.argsort(-totals[classes], kind="stable")
+    frequent = np.sort(classes[order[:SHOWN_CLASSES]])
+    counts = np.zeros((len(frequent), len(frequent)), dtype=np.int64)
+    for truth, answers in pairs():
+        inside = np.isin(truth, frequent) & np.isin(answers, frequent)
+        down, across = (np.searchsorted(frequent, each[inside]) for each in (truth, answers))
+        np.add.at(counts, (down, across), 1)
+    return frequent, counts
 
 
 def _add_roc(page: Page, scored: Mapping[str, ScoredBatch]) -> None:
-    curves = {
-        name: [(x, y) for x, y, _ in roc_points(each.predictions, each.labels)]
-        for name, each in scored.items()
-    }
+    curves = {name: [(x, y) for x, y, _ in roc_points(each)] for name, each in scored.items()}
     drawn = {name: points for name, points in curves.items() if points}
     if not drawn:
         page.text("No ROC curve: the test rows have one class.")
@@ -115,6 +133,7 @@ def _list_confusion(page: Page, name: str, classes: Codes, counts: Codes) -> Non
 
 
 def _add_residuals(page: Page, name: str, each: ScoredBatch) -> None:
+    each = drawn_rows(each)
     residuals = each.predictions - each.labels
     # Bins of equally many rows: of equal width, most would be empty where predictions are skewed.
     order = np.argsort(each.predictions, kind="stable")

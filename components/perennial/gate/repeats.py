@@ -19,6 +19,7 @@ from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
 from perennial.contracts.gate import Repeats
 from perennial.contracts.section import Section
+from perennial.engine.metrics.arrays import NUMBERS_AT_ONCE, slices_of
 
 STEEPNESS, POWER = 1.3, 2.5
 KEPT_TESTS = 1000
@@ -125,7 +126,9 @@ def days_of(rows: pl.DataFrame, time: str | None) -> Days:
     """Return the days of the test rows; empty without a time column."""
     if not time:
         return ()
-    return runs_of(set(rows[time].dt.date().drop_nulls().unique().to_list()))
+    parts = slices_of(rows.height, NUMBERS_AT_ONCE)
+    days = (rows[part][time].dt.date().drop_nulls().unique().to_list() for part in parts)
+    return runs_of({day for part in days for day in part})
 
 
 def runs_of(days: set[date]) -> Days:

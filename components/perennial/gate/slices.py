@@ -5,9 +5,9 @@ two columns. It only proposes: the rows that it searched must not judge its prop
 and Imbens (2016) call honest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,14 @@ from numpy.typing import NDArray
 
 from perennial.contracts.gate import SliceComparison
 from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.metrics.arrays import (
+    NUMBERS_AT_ONCE,
+    array_of,
+    evenly_spaced,
+    parts_of,
+    slices_of,
+)
+from perennial.engine.metrics.metric import EXACT_ROWS
 from perennial.engine.metrics.probabilities import log_losses
 from perennial.gate.comparison import (
     Contender,
@@ -47,11 +55,22 @@ class Slice:
         column: The column that selects them; empty for a slice found by search.
         value: The column's value, or the condition found by search, such as `distance > 900`.
         rows: Whether each row belongs to it, shape [N].
+        conditions: Of a slice found by search: columns, each with its value or range.
     """
 
     column: str
     value: str
     rows: Rows
+    conditions: tuple[tuple["Column", int], ...] = ()
+
+    def among(self, frame: pl.DataFrame) -> Rows:
+        """Return which rows of a frame meet the conditions, shape [N]."""
+        return array_of(
+            np.logical_and.reduce(
+                [column.cut(frame[part][column.name]) == at for column, at in self.conditions]
+            )
+            for part in slices_of(frame.height, NUMBERS_AT_ONCE)
+        )
 
 
 @dataclass(frozen=True)
@@ -59,16 +78,20 @@ class Column:
     """A column, cut into values or ranges.
 
     Attributes:
+        name: The column's.
         names: Name of each value or range, shape [K].
-        codes: Position of each row's value or range, in [0, K); -1 for none, shape [N].
+        cut: Values [N] → position of each one's value or range, in [0, K); -1 for none, shape [N].
+        codes: Positions of the rows that are searched.
     """
 
+    name: str
     names: tuple[str, ...]
+    cut: Callable[[pl.Series], Codes]
     codes: Codes
 
     def slice(self, number: int) -> Slice:
         """Return the rows of one value or range."""
-        return Slice("", self.names[number], self.codes == number)
+        return Slice("", self.names[number], self.codes == number, ((self, number),))
 
 
 @dataclass(frozen=True)
@@ -113,17 +136,16 @@ def propose(
 ) -> list[Slice]:
     """Propose groups on which the challenger most exceeds the allowed regression, worst first."""
     cut = [column for name in columns if (column := cut_column(frame[name], searched)) is not None]
-    single = sorted(_conditions(cut, excesses, searched), key=lambda found: -found[0])[:REFINED]
-    found = list(single)
+    best = sorted(_conditions(cut, excesses, searched), key=lambda found: -found[0])[:REFINED]
+    single = [(score, column.slice(at)) for score, column, at in best]
+    found: list[tuple[float, Slice, tuple[Column, int] | None]] = [(*each, None) for each in single]
     for score, condition in single:
-        for better, second in _conditions(cut, excesses, searched & condition.rows):
+        for better, column, at in _conditions(cut, excesses, searched & condition.rows):
             if better > score:
-                both = Slice(
-                    "", f"{condition.value} and {second.value}", condition.rows & second.rows
-                )
-                found.append((better, both))
+                found.append((better, condition, (column, at)))
     chosen: list[Slice] = []
-    for score, condition in sorted(found, key=lambda found: -found[0]):
+    for score, first, second in sorted(found, key=lambda found: -found[0]):
+        condition = first if second is None else _both(first, second[0].slice(second[1]))
         alike = any(_overlap(condition.rows, other.rows) > ALIKE for other in chosen)
         if score > 0 and not alike:
             chosen.append(condition)
@@ -132,38 +154,56 @@ def propose(
     return chosen
 
 
+def _both(first: Slice, second: Slice) -> Slice:
+    value, rows = f"{first.value} and {second.value}", first.rows & second.rows
+    return Slice("", value, rows, (*first.conditions, *second.conditions))
+
+
 def cut_column(column: pl.Series, searched: Rows) -> Column | None:
     """Cut a column into values, or quarters of the searched rows; None if all values are equal."""
     name = column.name
     if column.dtype.is_numeric() and column.filter(pl.Series(searched)).n_unique() > FEW_VALUES:
-        return _quarters(name, column.cast(pl.Float64).to_numpy(), searched)
-    texts = column.cast(pl.String).fill_null("(missing)")
-    frequent = texts.value_counts(sort=True)[name].head(MOST_VALUES).to_list()
+        return _quarters(column, searched)
+    frequent = _texts(column).value_counts(sort=True)[name].head(MOST_VALUES).to_list()
     if len(frequent) < 2:
         return None
     numbers = {value: number for number, value in enumerate(frequent)}
-    codes = texts.replace_strict(numbers, default=-1, return_dtype=pl.Int64).to_numpy()
-    return Column(tuple(f"{name} = {value}" for value in frequent), codes)
+
+    def cut(values: pl.Series) -> Codes:
+        texts = _texts(values)
+        return texts.replace_strict(numbers, default=-1, return_dtype=pl.Int64).to_numpy()
+
+    return Column(name, tuple(f"{name} = {value}" for value in frequent), cut, cut(column))
 
 
-def _quarters(name: str, values: Floats, searched: Rows) -> Column | None:
-    finite = np.isfinite(values)
-    if not (finite & searched).any():
+def _texts(values: pl.Series) -> pl.Series:
+    return values.cast(pl.String).fill_null("(missing)")
+
+
+def _quarters(column: pl.Series, searched: Rows) -> Column | None:
+    name, values = column.name, column.cast(pl.Float64).to_numpy()
+    known = np.isfinite(values) & searched
+    if not known.any():
         return None
-    edges = np.unique(np.quantile(values[finite & searched], QUARTERS))
-    codes = np.searchsorted(edges, values, side="left")
+    edges = np.unique(np.quantile(values[known], QUARTERS))
     inner = [f"{low:.4g} < {name} ≤ {high:.4g}" for low, high in pairwise(edges)]
     names = (f"{name} ≤ {edges[0]:.4g}", *inner, f"{name} > {edges[-1]:.4g}", f"{name} missing")
-    return Column(names, np.where(finite, codes, len(names) - 1).astype(np.int64))
+
+    def cut(values: pl.Series) -> Codes:
+        numbers = values.cast(pl.Float64).to_numpy()
+        codes = np.searchsorted(edges, numbers, side="left")
+        return np.where(np.isfinite(numbers), codes, len(names) - 1).astype(np.int64)
+
+    return Column(name, names, cut, cut(column))
 
 
 def _conditions(
     columns: Sequence[Column], excesses: Excess, rows: Rows
-) -> Iterator[tuple[float, Slice]]:
+) -> Iterator[tuple[float, Column, int]]:
     for column in columns:
         scores = excesses.scores(column.codes, len(column.names), rows)
         for number in np.flatnonzero(np.isfinite(scores)):
-            yield float(scores[number]), column.slice(int(number))
+            yield float(scores[number]), column, int(number)
 
 
 def _overlap(one: Rows, other: Rows) -> float:
@@ -182,8 +222,7 @@ def compare_slices(
     """
     if match.champion is None or explain_incomparable(match.challenger, match.champion, metric):
         return ()
-    slices = [*_declared(match.challenger.scored.rows, gate), *_found(match, gate, searchable)]
-    slices = [each for each in slices if not find_undefined(match.at(each.rows), [metric])]
+    slices = chain(_declared(match.challenger.scored.rows, gate), _found(match, gate, searchable))
     judged = [found for each in slices if (found := _judge_slice(match, metric, each, gate))]
     regressed = holm([probability for _, probability in judged], 1.0 - match.confidence)
     return tuple(
@@ -194,20 +233,21 @@ def compare_slices(
 
 def undefined_slices(match: Match, metric: str, gate: GateSection) -> tuple[str, ...]:
     """Name the declared slices that are not judged, with the reason."""
-    declared = list(_declared(match.challenger.scored.rows, gate))
-    found = [
-        f"no slice of {column} is judged: none of its values has {gate.slice_min_rows:,} test rows"
-        for column in gate.slices
-        if column not in {each.column for each in declared}
-    ]
-    for each in declared:
+    judged, found = set(), []
+    for each in _declared(match.challenger.scored.rows, gate):
+        judged.add(each.column)
         part = match.at(each.rows)
         reasons = list(find_undefined(part, [metric]).values())
         if part.blocks.count < 2:
             reasons.append(f"its rows are in a single {part.blocks.unit}")
         title = f"the slice {each.column} = {each.value}"
         found += [f"{title} is not judged: {reason}" for reason in reasons]
-    return tuple(found)
+    small = [
+        f"no slice of {column} is judged: none of its values has {gate.slice_min_rows:,} test rows"
+        for column in gate.slices
+        if column not in judged
+    ]
+    return (*small, *found)
 
 
 def holm(probabilities: Sequence[float], level: float) -> list[bool]:
@@ -223,35 +263,46 @@ def holm(probabilities: Sequence[float], level: float) -> list[bool]:
 
 def _declared(rows: pl.DataFrame, gate: GateSection) -> Iterator[Slice]:
     for column in gate.slices:
-        values = rows[column].cast(pl.String).fill_null("(missing)")
-        counts = values.value_counts(sort=True)
+        parts = [rows[part][column] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
+        counts = pl.concat([_texts(part).value_counts() for part in parts])
+        counts = counts.group_by(column).agg(pl.col("count").sum())
         for value in counts.filter(pl.col("count") >= gate.slice_min_rows)[column].sort():
-            yield Slice(column, value, (values == value).to_numpy())
+            yield Slice(column, value, array_of((_texts(p) == value).to_numpy() for p in parts))
 
 
 def _found(match: Match, gate: GateSection, searchable: Sequence[str]) -> Iterator[Slice]:
-    """Yield the proposals of a search on half of the days, with their rows in the other half."""
+    """Yield the proposals of a search on half of the days, with their rows in the other half.
+
+    Of more than `EXACT_ROWS`, evenly spaced ones are searched.
+    """
     blocks, champion = match.blocks, match.champion
     # Adjacent days that are drawn together stay in one half.
-    searched = (blocks.index // blocks.run) % 2 == 0
-    enough = blocks.at(~searched).count >= gate.min_test_blocks if not searched.all() else False
+    is_searched = (np.arange(blocks.count) // blocks.run) % 2 == 0
+    others = array_of(~is_searched[blocks.index[part]] for part in parts_of(blocks.index))
+    enough = np.count_nonzero(blocks.sizes(others)) >= gate.min_test_blocks
     if gate.hidden_slices == "off" or champion is None or not enough or not searchable:
         return
-    theirs, weights = row_losses(champion), champion.scored.weights
-    excess = row_losses(match.challenger) - theirs - gate.hidden_slice_tolerance * theirs
-    excesses = Excess(weights * excess, weights, blocks, gate.slice_min_rows)
-    for condition in propose(match.challenger.scored.rows, searchable, excesses, searched):
-        rows = condition.rows & ~searched
-        if rows.sum() >= gate.slice_min_rows and (blocks.at(rows).count >= gate.min_test_blocks):
+    frame = match.challenger.scored.rows
+    drawn = evenly_spaced(frame.height, EXACT_ROWS)
+    theirs, weights = row_losses(champion, drawn), champion.scored.weights[drawn]
+    excess = row_losses(match.challenger, drawn) - theirs - gate.hidden_slice_tolerance * theirs
+    thinned = Blocks(blocks.index[drawn], blocks.count, blocks.unit)
+    excesses = Excess(weights * excess, weights, thinned, -(-gate.slice_min_rows // drawn.step))
+    searched = frame.select(searchable).gather_every(drawn.step)
+    for condition in propose(searched, searchable, excesses, ~others[drawn]):
+        own = condition.among(frame)
+        rows = array_of(own[part] & others[part] for part in parts_of(own))
+        sizes = blocks.sizes(rows)
+        if sizes.sum() >= gate.slice_min_rows and np.count_nonzero(sizes) >= gate.min_test_blocks:
             yield Slice("", condition.value, rows)
 
 
-def row_losses(contender: Contender) -> Floats:
-    """Return a loss per row that is comparable between two trainings.
+def row_losses(contender: Contender, rows: slice = slice(None)) -> Floats:
+    """Return a loss of each of these rows that is comparable between two trainings.
 
     The task's own may not: that of a regression is scaled by the training rows.
     """
-    scored, kind = contender.scored, contender.task.kind
+    scored, kind = contender.scored.at(rows), contender.task.kind
     if kind in {"binary", "multiclass"}:
         return log_losses(scored.predictions, scored.labels)
     if kind == "regression":
@@ -262,9 +313,9 @@ def row_losses(contender: Contender) -> Floats:
 def _judge_slice(
     match: Match, metric: str, each: Slice, gate: GateSection
 ) -> tuple[SliceComparison, float] | None:
-    """Return the comparison and the p-value of no regression beyond the limit."""
+    """Return the comparison and the p-value of no regression beyond the limit, if defined."""
     part = match.at(each.rows)
-    if part.champion is None or part.blocks.count < 2:
+    if part.champion is None or find_undefined(part, [metric]) or part.blocks.count < 2:
         return None
     ours, theirs = (
         measure_metrics(model, [metric])[metric] for model in (part.challenger, part.champion)

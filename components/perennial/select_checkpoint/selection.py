@@ -26,7 +26,7 @@ from perennial.engine.evaluation.resampling import (
     standard_error,
 )
 from perennial.engine.evaluation.scoring import ScoredBatch
-from perennial.engine.metrics.metric import all_finite
+from perennial.engine.metrics.arrays import all_finite
 from perennial.engine.task import Task
 
 # Bootstrap draws: they give a standard error to within 2.5% (1 / sqrt(2 x 800)).

@@ -30,6 +30,7 @@ from perennial.engine.evaluation.resampling import (
     sign_of,
 )
 from perennial.engine.evaluation.scoring import Scored, score_split, scoring_device
+from perennial.engine.metrics.arrays import all_finite
 from perennial.engine.task import Task
 from perennial.gate.comparison import conditions_of
 from perennial.gate.config import GateSection
@@ -308,7 +309,7 @@ def _score(
     model.to(scoring_device())
     keep = block_columns(dataset.snapshot.data)
     scored = score_split(task, model, dataset, Split.TEST, keep=keep)
-    if not (np.isfinite(scored.losses).all() and np.isfinite(scored.predictions).all()):
+    if not (all_finite(scored.losses) and all_finite(scored.predictions)):
         raise BadTaskError(
             f"the training {training.fingerprint[:16]} of a confirmation predicts values that are "
             "not finite on test rows",

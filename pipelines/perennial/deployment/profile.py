@@ -258,7 +258,8 @@ class StepResources(Section):
     """Resource of a GPU, such as `nvidia.com/gpu`, for a step that scores a model; it needs the
     trainer's image with CUDA. Empty computes on CPUs."""
     accelerators: Annotated[int, Field(ge=1, le=64)] = 1
-    """select_checkpoint scores with one process on each; the other steps use one."""
+    """select_checkpoint, evaluate_model and register_model score with one process on each; the
+    other steps use one."""
     node_selector: dict[LabelKey, LabelValue] | None = None
     """Labels of the nodes for this step, instead of those of all pods."""
     tolerations: tuple[Toleration, ...] | None = None

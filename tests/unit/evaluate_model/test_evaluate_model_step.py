@@ -13,7 +13,10 @@ from perennial.contracts.data import ModelSection, Split, SplitSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.data.dataset import Dataset
+from perennial.engine.evaluation import resampling
+from perennial.engine.metrics import arrays
 from perennial.evaluate_model.step import evaluate_model_step
+from perennial.gate import comparison, repeats, slices
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.registry.model_registry import open_registry
 from small_models import (
@@ -106,6 +109,31 @@ def test_the_first_model_is_promoted_if_it_beats_the_baselines(judged, environme
     run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
     assert run.data.metrics == result.metrics
     assert run.info.status == "RUNNING"  # register_model goes on with it
+
+
+def test_the_verdict_is_the_same_where_the_rows_lie_in_files_and_are_read_in_parts(
+    judged, crown, monkeypatch
+):
+    crown(NOISY)
+    gate = GateSection(resamples=300, slices=("label",), slice_min_rows=20)
+    _, whole = judged(GOOD, gate=gate)
+    monkeypatch.setattr(arrays, "IN_MEMORY_BYTES", 0)
+    for module in (arrays, comparison, repeats, resampling, slices):
+        monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 100)
+    _, parts = judged(GOOD, gate=gate)
+    (expected, found) = (each.model_dump(exclude={"serving"}) for each in (whole, parts))
+    assert flat(found) == pytest.approx(flat(expected), rel=1e-9)
+
+
+def flat(document, place=""):
+    """The numbers of a document by place; texts, which show rounded ones, are left out."""
+    if isinstance(document, dict):
+        document = list(document.items())
+    elif isinstance(document, (list, tuple)):
+        document = list(enumerate(document))
+    else:
+        return {place: float(document)} if isinstance(document, (int, float)) else {}
+    return {key: n for name, each in document for key, n in flat(each, f"{place}.{name}").items()}
 
 
 def test_the_first_model_that_learned_nothing_is_rejected(judged, environment):

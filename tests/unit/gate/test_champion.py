@@ -9,7 +9,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
-from perennial.gate import champion as champions
+from perennial.gate import scoring
 from perennial.gate.champion import read_champion
 from perennial.gate.comparison import Contender
 from perennial.registry.version_files import ModelVersion
@@ -50,7 +50,7 @@ def test_a_champion_that_serves_by_other_code_than_it_is_scored_by_is_said(read,
 
 def test_a_machine_without_memory_is_an_error_not_a_free_pass(read, monkeypatch):
     """PyTorch raises an error of the kind that a champion's own code may raise, too."""
-    monkeypatch.setattr(champions, "load_model", lambda *_: torch.empty(1 << 50))
+    monkeypatch.setattr(scoring, "load_model", lambda *_: torch.empty(1 << 50))
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         read()
 
@@ -60,7 +60,7 @@ def test_a_champion_whose_code_raises_cannot_be_scored(read, monkeypatch, error)
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(champions, "load_model", fail)
+    monkeypatch.setattr(scoring, "load_model", fail)
     found = read()
     assert found.contender is None
     assert found.failure.startswith(type(error).__name__)

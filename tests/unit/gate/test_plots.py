@@ -41,7 +41,7 @@ def html(kind, **models):
 
 def test_roc_curve_has_the_area_of_all_rows_at_a_hundred_points():
     each = binary()
-    x, y, _ = np.array(roc_points(each.predictions, each.labels)).T
+    x, y, _ = np.array(roc_points(each)).T
     assert len(x) <= 102
     assert np.trapezoid(y, x) == pytest.approx(
         roc_auc_score(each.labels, each.predictions), abs=2e-3

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from perennial.gate import slices as slicing
 from perennial.gate.comparison import Contender, compare
 from perennial.gate.config import GateSection
 from perennial.gate.slices import (
@@ -227,3 +228,14 @@ def test_a_slice_of_a_single_class_is_skipped_with_a_note(task):
     (note,) = undefined_slices(match, "roc_auc", DECLARED)
     assert note.startswith("the slice group = b is not judged: roc_auc is undefined on these")
     assert undefined_slices(match, "log_loss", DECLARED) == ()
+
+
+def test_of_many_rows_evenly_spaced_ones_are_searched_and_all_are_judged(task, monkeypatch):
+    """6,000 rows, of which 3,000 are searched."""
+    kinds = {"errors": (0.1, 1.0), "harmed": long_flights_of_c}
+    monkeypatch.setattr(slicing, "EXACT_ROWS", 3_000)
+    found, match = found_by(task, np.random.default_rng(3), **kinds)
+    worst = next(entry for entry in found if entry.regressed)
+    assert "carrier = c" in worst.value
+    frame = match.champion.scored.rows
+    assert worst.rows == pytest.approx(long_flights_of_c(frame).sum() / 2, rel=0.5)

@@ -3,12 +3,8 @@
 import pytest
 
 from perennial.contracts.errors import PerennialError
-from perennial.select_checkpoint.rescoring import (
-    Machine,
-    Request,
-    choose_num_processes,
-    score_in_processes,
-)
+from perennial.engine.evaluation.processes import Machine, score_in_processes
+from perennial.select_checkpoint.rescoring import MODULE, Request, choose_num_processes
 
 LONG = 3600.0
 MACHINES = {
@@ -37,5 +33,5 @@ def test_this_machine_has_a_core():
 def test_a_process_that_fails_is_named_with_what_it_said(tmp_path):
     request = Request(training=str(tmp_path / "nothing"), snapshot="", work=((1,),), processes=2)
     with pytest.raises(PerennialError, match=r"process [01] of 2 failed while it scored") as caught:
-        list(score_in_processes(request, tmp_path / "scratch"))
+        list(score_in_processes(MODULE, request, 1, tmp_path / "scratch"))
     assert "nothing" in caught.value.evidence

@@ -14,7 +14,14 @@ from perennial.contracts.errors import BadDataError
 from perennial.contracts.training import ScoredCandidate
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import block_columns, blocks_of
-from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_split
+from perennial.engine.evaluation.scoring import (
+    ARRAYS,
+    ScoredBatch,
+    concatenated,
+    read_together,
+    score_split,
+    write_scores,
+)
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.task import load_task
 from perennial.select_checkpoint.averaging import (
@@ -24,7 +31,7 @@ from perennial.select_checkpoint.averaging import (
 )
 from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
 from perennial.select_checkpoint.config import SelectionSection
-from perennial.select_checkpoint.rescoring import ARRAYS, Rescoring, read_together, write_figures
+from perennial.select_checkpoint.rescoring import Rescoring
 from perennial.snapshot_data.manifest import take_snapshot
 
 TASK = "perennial.tasks.image_classification:ImageClassification"
@@ -150,7 +157,7 @@ def test_writing_figures_takes_the_memory_of_one_batch_however_many_there_are(tm
     list(batches(1))
 
     def written(number):
-        return write_figures(batches(number), tmp_path / str(number), averaged=False)
+        return write_scores(batches(number), tmp_path / str(number))
 
     few, many = held_by_numpy(lambda: written(3)), held_by_numpy(lambda: written(300))
     assert many[0].rows == 300_000
@@ -160,7 +167,7 @@ def test_writing_figures_takes_the_memory_of_one_batch_however_many_there_are(tm
 def test_the_figures_of_processes_are_joined_in_their_order(tmp_path):
     made = list(batches(5, rows=7))
     parts = [
-        write_figures(made[part], tmp_path / f"{rank}", averaged=False)
+        write_scores(made[part], tmp_path / f"{rank}")
         for rank, part in enumerate((slice(0, 2), slice(2, 2), slice(2, 5)))
     ]
     assert [part.rows for part in parts] == [14, 0, 21]

@@ -13,7 +13,9 @@ from scipy.stats import binomtest, rankdata
 
 from perennial.contracts.gate import ReferenceTest
 from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.metrics.arrays import array_of, parts_of
 from perennial.engine.metrics.classification import answers_of
+from perennial.engine.metrics.metric import EXACT_ROWS
 from perennial.engine.task import Task
 
 ALIKE = 1e-9  # relative to a standard error of 1: two rankings that never differ
@@ -24,6 +26,8 @@ def reference_test(
 ) -> ReferenceTest | None:
     """Run McNemar's test for accuracy or DeLong's for a two-class ROC area; None otherwise.
 
+    DeLong's sorts all rows, so it is left out for more than `EXACT_ROWS`.
+
     Args:
         task: The challenger's.
         metric: The metric to compare.
@@ -32,14 +36,16 @@ def reference_test(
         confidence: Confidence of the one-sided test.
     """
     labels = challenger.labels
-    if metric == "roc_auc" and task.kind == "binary":
+    if metric == "roc_auc" and task.kind == "binary" and len(labels) <= EXACT_ROWS:
         test: Literal["DeLong", "McNemar"] = "DeLong"
         probability = delong(challenger.predictions, champion.predictions, labels == 1)
     elif metric == "accuracy" and task.kind in {"binary", "multiclass"}:
         test = "McNemar"
-        probability = mcnemar(
-            answers_of(challenger.predictions) == labels, answers_of(champion.predictions) == labels
+        ours, theirs = (
+            array_of(answers_of(each.predictions[p]) == labels[p] for p in parts_of(labels))
+            for each in (challenger, champion)
         )
+        probability = mcnemar(ours, theirs)
     else:
         return None
     return ReferenceTest(

@@ -7,9 +7,10 @@ errors of a checkpoint's selection are those of pairs of adjacent days.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, TypeAlias, cast
 
 import numpy as np
@@ -20,6 +21,13 @@ from perennial.contracts.data import DataSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import Direction
 from perennial.engine.evaluation.scoring import ScoredBatch
+from perennial.engine.metrics.arrays import (
+    NUMBERS_AT_ONCE,
+    array_of,
+    parts_of,
+    slices_of,
+    sums_by_group,
+)
 from perennial.engine.metrics.catalogue import find_metric
 from perennial.engine.metrics.metric import Metric, UndefinedMetricError, ratio
 from perennial.engine.task import Task
@@ -98,9 +106,16 @@ class Blocks:
 
     def at(self, selected: NDArray[np.bool_]) -> "Blocks":
         """Return the blocks of some of the rows, renumbered without gaps."""
-        kept, index = np.unique(self.index[selected], return_inverse=True)
+        kept = np.flatnonzero(self.sizes(selected))
+        index = _renumbered(self.index, kept, selected)
         days = self.days[kept] if self.days is not None else kept
-        return Blocks(index.astype(np.int64), len(kept), self.unit, days)
+        return Blocks(index, len(kept), self.unit, days)
+
+    def sizes(self, selected: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the number of selected rows in each block, shape [B]."""
+        parts = parts_of(self.index)
+        counts = (np.bincount(self.index[p][selected[p]], minlength=self.count) for p in parts)
+        return reduce(np.add, counts)
 
 
 def block_columns(data: DataSection) -> tuple[str, ...]:
@@ -110,27 +125,51 @@ def block_columns(data: DataSection) -> tuple[str, ...]:
 
 def blocks_of(rows: pl.DataFrame, data: DataSection) -> Blocks:
     """Days where rows have a time, else groups, else the rows themselves."""
+    parts = [rows[part] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
     if data.time:
-        dates = rows[data.time].dt.date().to_physical()
+        time = data.time
+
+        def dates() -> Iterator[pl.Series]:
+            return (part[time].dt.date().to_physical() for part in parts)
+
         # Rows without a time share one block, a day before all others.
-        earliest = cast("int | None", dates.min())
-        days = dates.fill_null(0 if earliest is None else earliest - 1).to_numpy().astype(np.int64)
-        span = int(days.max() - days.min()) + 1 if len(days) else 1
-        labels = (days - days.min()) // math.ceil(span / MAX_BLOCKS)
+        bounds = [bound for part in dates() for bound in (part.min(), part.max())]
+        known = [cast("int", bound) for bound in bounds if bound is not None]
+        missing = min(known, default=1) - 1
+        first = missing + (not any(part.null_count() for part in dates()))
+        length = math.ceil(max(max(known, default=missing) - first + 1, 1) / MAX_BLOCKS)
+        labels = array_of(
+            (part.fill_null(missing).to_numpy().astype(np.int64) - first) // length
+            for part in dates()
+        )
         unit: Literal["day", "group", "row"] = "day"
     elif data.group:
-        groups = rows[data.group].cast(pl.String).fill_null("")
-        labels, unit = groups.rank("dense").to_numpy().astype(np.int64), "group"
+        groups = [part[data.group].cast(pl.String).fill_null("") for part in parts]
+        names = pl.Enum(pl.concat([part.unique() for part in groups]).unique().sort())
+        codes = (part.cast(names).to_physical().to_numpy() for part in groups)
+        labels, unit = array_of(part.astype(np.int64) for part in codes), "group"
     else:
         labels, unit = np.arange(rows.height), "row"
     # Counted, not sorted: `np.unique` takes more than twice the memory.
     kept = np.flatnonzero(np.bincount(labels))
-    index = np.searchsorted(kept, labels)
+    index = _renumbered(labels, kept)
     if len(kept) > MAX_BLOCKS:
         # Independent units may be pooled at random without changing the variance.
         pool = np.random.default_rng(SEED).permutation(len(kept)) % MAX_BLOCKS
         return Blocks(pool[index].astype(np.int64), MAX_BLOCKS, unit)
-    return Blocks(index.astype(np.int64, copy=False), len(kept), unit, kept)
+    return Blocks(index, len(kept), unit, kept)
+
+
+def _renumbered(
+    labels: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    selected: NDArray[np.bool_] | None = None,
+) -> NDArray[np.int64]:
+    """Return the place of each row's label, or each selected row's, among the kept ones."""
+    return array_of(
+        np.searchsorted(kept, labels[part] if selected is None else labels[part][selected[part]])
+        for part in parts_of(labels)
+    )
 
 
 def sign_of(direction: Direction) -> float:
@@ -289,10 +328,14 @@ def _of_catalogue(
     metric: Metric, predictions: Floats, labels: Floats, blocks: Blocks
 ) -> Recompute | None:
     """Compute a metric from the sums of each block; the ROC area from pairs of blocks."""
+    metric = metric.over(predictions, labels)
     figure = metric.figure
     if metric.sums is not None and figure is not None:
         sums = metric.summed(predictions, labels, (blocks.index, blocks.count))
-        return lambda counts: figure(counts @ sums)
+        at_once = max(NUMBERS_AT_ONCE // sums.shape[1], 1)
+        return lambda counts: np.concatenate(
+            [figure(counts[part] @ sums) for part in slices_of(len(counts), at_once)]
+        )
     if metric.name != "roc_auc":
         return None
     by_class = predictions if predictions.ndim == 2 else predictions[:, None]
@@ -311,13 +354,11 @@ def _mean_of_defined(areas: Floats) -> Floats:
     return ratio(np.where(known, areas, 0.0).sum(axis=0), known.sum(axis=0))
 
 
-def _sums(values: Floats, blocks: Blocks) -> Floats:
-    return np.bincount(blocks.index, weights=values, minlength=blocks.count).astype(np.float64)
-
-
 def _mean(values: Floats, blocks: Blocks, weights: Floats | None = None) -> Recompute:
-    weights = np.ones_like(values) if weights is None else weights
-    sums, sizes = _sums(weights * values, blocks), _sums(weights, blocks)
+    weights = np.broadcast_to(1.0, len(values)) if weights is None else weights
+    index, parts = blocks.index, list(parts_of(values))
+    sums = sums_by_group(((index[p], weights[p] * values[p]) for p in parts), blocks.count)
+    sizes = sums_by_group(((index[p], weights[p]) for p in parts), blocks.count)
     return lambda counts: ratio(counts @ sums, counts @ sizes)
 
 

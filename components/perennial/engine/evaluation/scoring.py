@@ -1,27 +1,40 @@
 """Scoring: computes a model's losses and predictions on a split, streamed, in file order.
 
 Several processes give the same result as one, bit for bit: each scores its share of the rows.
+What is computed goes to files batch by batch, so memory does not grow with the rows.
 """
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
+from perennial.contracts.section import Section
+from perennial.engine.metrics.arrays import array_of, parts_of
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of, to_device
 
 if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
     from perennial.data.dataset import Dataset
 
 Floats: TypeAlias = NDArray[np.float64]
+ARRAYS = ("losses", "predictions", "labels", "weights")
+ROWS_FILE = "rows.arrow"
+ROWS_AT_ONCE = 2**16
+"""Kept rows are written so many at a time: each read has a fixed cost."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +73,16 @@ class ScoredBatch:
         return task.measure(name, self.predictions, self.labels)
 
     def at(self, rows: "slice | NDArray[np.bool_]") -> "ScoredBatch":
-        """Return the scores of a subset of the examples."""
+        """Return the scores of a subset of the examples: of a slice, views of them."""
+        if isinstance(rows, slice):
+            return ScoredBatch(
+                self.losses[rows], self.predictions[rows], self.labels[rows], self.weights[rows]
+            )
         return ScoredBatch(
-            self.losses[rows], self.predictions[rows], self.labels[rows], self.weights[rows]
+            chosen_of(self.losses, rows),
+            chosen_of(self.predictions, rows),
+            chosen_of(self.labels, rows),
+            chosen_of(self.weights, rows),
         )
 
 
@@ -96,6 +116,11 @@ class Share:
             min(rows, n * batches // self.size * batch) for n in (self.rank, self.rank + 1)
         )
         return slice(start, stop)
+
+
+def chosen_of(values: Floats, rows: NDArray[np.bool_]) -> Floats:
+    """Return the values of some rows."""
+    return array_of(values[part][rows[part]] for part in parts_of(values))
 
 
 # Failures of this machine, unrelated to the model.
@@ -136,7 +161,9 @@ def score_split(
     Raises:
         BadDataError: the split has no rows.
     """
-    return joined(list(_scored_batches(task, model, dataset, split, keep=keep)))
+    with TemporaryDirectory(prefix="perennial-scores-") as folder:
+        batches = _scored_batches(task, model, dataset, split, keep=keep)
+        return read_together([write_scores(batches, Path(folder) / "0")])
 
 
 def share_batches(
@@ -157,21 +184,109 @@ def share_batches(
     return _scored_batches(task, model, dataset, split, keep=keep, part=part)
 
 
-def joined(shares: Sequence[Scored | None]) -> Scored:
-    """Concatenate the scores of all processes, in their order.
+class ScoreFiles(Section):
+    """Scores on some rows: a file of float64 for each array, and one of the kept columns."""
+
+    folder: str
+    rows: int
+    shapes: dict[str, tuple[int, ...]]
+    """Shape of one row of each array; empty if there are no rows."""
+
+
+def write_scores(batches: Iterable[ScoredBatch], folder: Path) -> ScoreFiles:
+    """Append each batch to the files of a new folder; memory holds few batches."""
+    folder.mkdir(parents=True)
+    rows, shapes = 0, {}
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in ARRAYS}
+        kept = stack.enter_context(_RowWriter(folder / ROWS_FILE))
+        for batch in batches:
+            for name, file in files.items():
+                array = np.ascontiguousarray(getattr(batch, name), dtype=np.float64)
+                array.tofile(file)
+                shapes[name] = array.shape[1:]
+            if isinstance(batch, Scored):
+                kept.append(batch.rows)
+            rows += len(batch.losses)
+    return ScoreFiles(folder=str(folder), rows=rows, shapes=shapes)
+
+
+class _RowWriter:
+    """A file of Arrow's that frames are appended to, uncompressed so that it can be mapped."""
+
+    def __init__(self, file: Path) -> None:
+        self._path = file
+        self._frames: list[pl.DataFrame] = []
+        self._writer: pa.RecordBatchFileWriter | None = None
+
+    def __enter__(self) -> "_RowWriter":
+        return self
+
+    def append(self, frame: pl.DataFrame) -> None:
+        if frame.width:
+            # Categories may be others in each frame, which a file of Arrow's refuses.
+            self._frames.append(frame.cast({cs.categorical() | cs.enum(): pl.String}))
+        if sum(each.height for each in self._frames) >= ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        table = pl.concat(self._frames, rechunk=True).to_arrow(compat_level=pl.CompatLevel.newest())
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(self._path, table.schema)
+        self._writer.write_table(table)
+        self._frames = []
+
+    def __exit__(self, *_: object) -> None:
+        if self._frames:
+            self._flush()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def read_together(parts: Sequence[ScoreFiles]) -> Scored:
+    """Return the scores of all processes, in order: views of files, which may be deleted then.
 
     Raises:
-        BadDataError: none of them had any rows.
+        BadDataError: there are no rows.
     """
-    parts = [share for share in shares if share is not None]
-    if not parts:
+    rows = sum(part.rows for part in parts)
+    if not rows:
         raise BadDataError(
             "the split has no rows, so nothing can be scored",
             action="look at the snapshot's split_rows and the split section of the contract",
         )
-    whole = concatenated(parts)
-    rows = pl.concat([part.rows for part in parts])
-    return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, rows)
+    first = Path(parts[0].folder)
+    frames = [_read_rows(Path(part.folder) / ROWS_FILE) for part in parts]
+    for part in parts[1:]:
+        for name in ARRAYS:
+            with (first / name).open("ab") as whole, (Path(part.folder) / name).open("rb") as rest:
+                shutil.copyfileobj(rest, whole)
+        shutil.rmtree(part.folder)
+    shapes = next(part.shapes for part in parts if part.rows)
+    # Plain views: reading through the memmap subclass costs several times as much.
+    losses, predictions, labels, weights = (
+        np.asarray(np.memmap(first / name, np.float64, "r", shape=(rows, *shapes[name])))
+        for name in ARRAYS
+    )
+    kept = pl.concat([frame for frame in frames if frame.width] or frames[:1], rechunk=False)
+    return Scored(losses, predictions, labels, weights, kept)
+
+
+def rows_in_file(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return all rows as one frame that is mapped from a file, not held in memory."""
+    with TemporaryDirectory(prefix="perennial-rows-") as folder:
+        file = Path(folder) / ROWS_FILE
+        with _RowWriter(file) as writer:
+            for frame in frames:
+                writer.append(frame)
+        return _read_rows(file)
+
+
+def _read_rows(file: Path) -> pl.DataFrame:
+    if not file.exists():
+        return pl.DataFrame()
+    with pa.memory_map(str(file)) as mapped:
+        return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_file(mapped).read_all()))
 
 
 def batch_rows(task: Task, dataset: "Dataset") -> int:

@@ -5,7 +5,7 @@ follow from the sums of any parts of the rows.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, TypeAlias
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import Direction
+from perennial.engine.metrics.arrays import all_finite, parts_of
 
 Floats: TypeAlias = NDArray[np.float64]
-# 2 MiB: what a part of the rows takes beside the rows themselves, a few times over.
-NUMBERS_AT_ONCE = 2**18
+EXACT_ROWS = 2**20
+"""Of more rows, metrics of an order are binned (`binned`), and pictures show evenly spaced rows."""
 Kind = Literal["binary", "multiclass", "regression", "statistic"]
 Groups: TypeAlias = tuple[NDArray[np.int64], int]
 """In which of so many groups each row is, to sum the groups apart."""
@@ -28,6 +29,8 @@ Figure: TypeAlias = Callable[[Floats], Floats]
 """Sums [..., K] → the metric [...]; NaN where they do not define it."""
 Whole: TypeAlias = Callable[[Floats, Floats], float]
 """Predictions, labels → the metric; NaN where they do not define it."""
+Binned: TypeAlias = Callable[[Floats, Floats], tuple[Sums, Figure]]
+"""Predictions, labels → sums over bins of them, and the metric of these sums."""
 
 
 class UndefinedMetricError(PerennialError):
@@ -47,6 +50,7 @@ class Metric:
         sums: Of groups of rows; None where the figure needs all rows at once.
         figure: From the sums.
         whole: From all rows, where there are no sums.
+        binned: In place of `whole`, for more than `EXACT_ROWS` rows.
         adds_up: Whether the sums of parts of the rows, each made alone, add up to those of all.
         statistics: For kind `statistic`: the names of the columns that it reads.
         optional: Of those that it reads besides, where a task names them.
@@ -60,6 +64,7 @@ class Metric:
     sums: Sums | None = None
     figure: Figure | None = None
     whole: Whole | None = None
+    binned: Binned | None = None
     adds_up: bool = True
     statistics: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -76,6 +81,8 @@ class Metric:
         """
         if not (all_finite(predictions) and all_finite(labels)):
             return math.nan
+        if self.binned is not None and len(labels) > EXACT_ROWS:
+            return self.over(predictions, labels).measure(predictions, labels)
         value = math.nan
         if len(labels) and self.whole is not None:
             value = self.whole(predictions, labels)
@@ -88,6 +95,13 @@ class Metric:
                 action="measure it on more rows, or choose another metric",
             )
         return value
+
+    def over(self, predictions: Floats, labels: Floats) -> "Metric":
+        """Return the metric of so many rows: in bins, where there are too many to sort at once."""
+        if self.binned is None or len(labels) <= EXACT_ROWS:
+            return self
+        sums, figure = self.binned(predictions, labels)
+        return replace(self, sums=sums, figure=figure, whole=None, binned=None, adds_up=True)
 
     def summed(self, predictions: Floats, labels: Floats, groups: Groups) -> Floats:
         """Add up each group, shape [G, K], in memory that does not grow with the rows.
@@ -129,20 +143,9 @@ class Metric:
         )
 
 
-def parts_of(values: Floats) -> Iterator[slice]:
-    """Return all rows, so many at a time that a part holds `NUMBERS_AT_ONCE`; one part at least."""
-    rows = max(1, NUMBERS_AT_ONCE * len(values) // max(values.size, 1))
-    return (slice(start, start + rows) for start in range(0, max(len(values), 1), rows))
-
-
-def all_finite(values: Floats) -> bool:
-    """Whether every one is a finite number."""
-    return all(bool(np.isfinite(values[part]).all()) for part in parts_of(values))
-
-
 def one_group(labels: Floats) -> Groups:
     """Put all rows into one group."""
-    return np.zeros(len(labels), dtype=np.int64), 1
+    return np.broadcast_to(np.int64(0), len(labels)), 1
 
 
 def added(values: Floats, groups: Groups) -> Floats:

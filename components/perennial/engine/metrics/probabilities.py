@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from perennial.engine.metrics.binned import binned_calibration
 from perennial.engine.metrics.classification import CLASSES, answers_of
 from perennial.engine.metrics.metric import Figure, Floats, Groups, Metric, Sums, added, mean_of
 
@@ -47,7 +48,8 @@ def probability_metrics() -> tuple[Metric, ...]:
             "calibration_error_equal_mass", "minimize", CLASSES,
             f"Expected calibration error in {CALIBRATION_BINS} bins between quantiles (Nguyen and "
             "O'Connor, 2015); equal probabilities share a bin.", "a row",
-            whole=_equal_mass, adds_up=False,
+            whole=_equal_mass, binned=binned_calibration(sureness, CALIBRATION_BINS),
+            adds_up=False,
         ),
     )  # fmt: skip
 

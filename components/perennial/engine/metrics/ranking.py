@@ -6,6 +6,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from perennial.engine.metrics.binned import (
+    area_under_precision,
+    area_under_roc,
+    binned_ranking,
+    scores_by_class,
+)
 from perennial.engine.metrics.classification import CLASSES
 from perennial.engine.metrics.metric import Floats, Metric
 
@@ -46,13 +52,15 @@ def ranking_metrics() -> tuple[Metric, ...]:
             "roc_auc", "maximize", CLASSES,
             "Probability that a row of the class outranks another row, a tie counting half; with "
             "more than two classes, the mean over those that occur.",
-            "rows of two classes", whole=_mean_roc_auc, adds_up=False,
+            "rows of two classes", whole=_mean_roc_auc, binned=binned_ranking(area_under_roc),
+            adds_up=False,
         ),
         Metric(
             "average_precision", "maximize", CLASSES,
             "Mean precision at each row of the class in the order of scores, without "
             "interpolation; with more than two classes, the mean over those that occur.",
-            "rows of two classes", whole=_mean_average_precision, adds_up=False,
+            "rows of two classes", whole=_mean_average_precision,
+            binned=binned_ranking(area_under_precision), adds_up=False,
         ),
     )  # fmt: skip
 
@@ -69,10 +77,9 @@ def _mean_over_classes(
     area: Callable[[Floats, NDArray[np.bool_]], float], predictions: Floats, labels: Floats
 ) -> float:
     """Average over the classes that some rows have and others lack; NaN where there are none."""
-    first, columns = (1, predictions[:, None]) if predictions.ndim == 1 else (0, predictions)
     areas = [
         area(scores, labels == code)
-        for code, scores in enumerate(columns.T, start=first)
+        for code, scores in scores_by_class(predictions)
         if 0 < np.count_nonzero(labels == code) < len(labels)
     ]
     return float(np.mean(areas)) if areas else math.nan

@@ -1,7 +1,11 @@
 """Regression metrics: errors of predicted numbers."""
 
+from functools import reduce
+
 import numpy as np
 
+from perennial.engine.metrics.arrays import parts_of
+from perennial.engine.metrics.binned import binned_median
 from perennial.engine.metrics.metric import (
     Figure,
     Floats,
@@ -34,7 +38,8 @@ def regression_metrics() -> tuple[Metric, ...]:
         Metric(
             "median_absolute_error", "minimize", NUMBERS,
             "Median absolute error: half of the rows are closer.", "a row",
-            whole=lambda p, y: float(np.median(_absolute(p, y))), adds_up=False,
+            whole=lambda p, y: float(np.median(_absolute(p, y))), binned=binned_median(_absolute),
+            adds_up=False,
         ),
         Metric(
             "r2", "maximize", NUMBERS,
@@ -85,9 +90,20 @@ def _symmetric(predictions: Floats, labels: Floats) -> Floats:
 
 def _centred_sums(predictions: Floats, labels: Floats, groups: Groups) -> Floats:
     # Centred first: the variance of a label far from zero would cancel.
-    centred = labels - labels.mean()
-    columns = np.square(predictions - labels), centred, np.square(centred), np.ones(len(labels))
-    return np.stack([added(column, groups) for column in columns], axis=-1)
+    mean, (index, count) = labels.mean(), groups
+
+    def sums_of(part: slice) -> Floats:
+        truth = labels[part]
+        centred = truth - mean
+        columns = (
+            np.square(predictions[part] - truth),
+            centred,
+            np.square(centred),
+            np.ones_like(truth),
+        )
+        return np.stack([added(column, (index[part], count)) for column in columns], axis=-1)
+
+    return reduce(np.add, map(sums_of, parts_of(labels)))
 
 
 def _explained(sums: Floats) -> Floats:

@@ -151,6 +151,29 @@ def test_without_a_time_groups_are_blocks_and_without_groups_rows():
     assert blocks_of(frame, DataSection(uri="u", label="label")).count == 5
 
 
+@pytest.mark.parametrize("columns", [{"time": "time"}, {"group": "user"}], ids=str)
+def test_blocks_are_the_same_in_parts(monkeypatch, columns):
+    days = [datetime(2025, 1, 1) + timedelta(days=int(d)) for d in np.arange(500) * 7 % 90]
+    frame = pl.DataFrame(
+        {
+            "label": np.zeros(500),
+            "time": [None if number % 50 == 3 else day for number, day in enumerate(days)],
+            "user": [None if number % 9 == 0 else f"u{number % 31}" for number in range(500)],
+        }
+    )
+    data = DataSection(uri="u", label="label", **columns)
+    whole = blocks_of(frame, data)
+    monkeypatch.setattr(resampling, "NUMBERS_AT_ONCE", 64)
+    parts = blocks_of(frame, data)
+    assert (parts.count, parts.unit) == (whole.count, whole.unit) == (len(whole.days), whole.unit)
+    np.testing.assert_array_equal(parts.index, whole.index)
+    np.testing.assert_array_equal(parts.days, whole.days)
+    selected = np.arange(500) % 3 == 0
+    kept, index = np.unique(whole.index[selected], return_inverse=True)
+    np.testing.assert_array_equal(parts.at(selected).index, index)
+    np.testing.assert_array_equal(parts.sizes(selected)[kept], np.bincount(index))
+
+
 def test_a_long_history_is_cut_into_blocks_of_adjacent_days():
     days = [date(2020, 1, 1) + timedelta(days=day) for day in range(1000)]
     frame = pl.DataFrame({"time": days, "label": 0})

@@ -11,8 +11,7 @@ from sklearn.calibration import calibration_curve
 
 from metric_ranks import add_up_together, made, reading, shard_of
 from perennial.contracts.errors import BadTaskError
-from perennial.engine.metrics import catalogue
-from perennial.engine.metrics import metric as of_metrics
+from perennial.engine.metrics import arrays, catalogue
 from perennial.engine.metrics.catalogue import (
     FAMILIES,
     directions_of,
@@ -160,8 +159,8 @@ def test_it_is_the_same_in_parts_that_fit_memory(name, monkeypatch):
     metric, kind = reading(name), sorted(find_metric(name).kinds)[-1]
     predictions, labels = made(name, kind, 500, tied=True)
     at_once = metric.measure(predictions, labels)
-    monkeypatch.setattr(of_metrics, "NUMBERS_AT_ONCE", 64)
-    parts = list(of_metrics.parts_of(predictions))
+    monkeypatch.setattr(arrays, "NUMBERS_AT_ONCE", 64)
+    parts = list(arrays.parts_of(predictions))
     assert len(parts) > 5
     assert sum(len(labels[part]) for part in parts) == 500
     assert metric.measure(predictions, labels) == pytest.approx(at_once, rel=1e-12)

@@ -1,0 +1,260 @@
+"""Run `python -m benchmarks.scoring_memory`: does the memory of selection and gate grow with rows?
+
+The steps select_checkpoint and evaluate_model run on a table of 90 days, each in a process of its
+own for each number of scored rows: two checkpoints are compared by ROC area, and a challenger with
+a champion, with a declared slice and the search for hidden ones. Memory is what the process has
+beside files (`RssAnon`), looked at every millisecond: pages of files are the kernel's cache, which
+it drops where a pod comes near its limit. `RssFile`, the most of files in memory, is given beside
+it. Linux only.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+import torch
+from pydantic import JsonValue
+from torch import nn
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from benchmarks.record import keep_page
+from perennial.clients.tracking import open_tracking
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.environment import Environment
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger, CheckpointRecord, TrainingResult
+from perennial.data.dataset import Dataset
+from perennial.engine.checkpoints.folder import (
+    CheckpointManifest,
+    Progress,
+    commit,
+    partial_path,
+)
+from perennial.engine.export import write_weights
+from perennial.engine.serving.servable import make_servable
+from perennial.engine.task import load_task
+from perennial.evaluate_model.step import evaluate_model_step
+from perennial.registry.model_registry import open_registry
+from perennial.select_checkpoint.step import select_checkpoint_step
+from perennial.snapshot_data.manifest import take_snapshot
+
+MODEL, TASK = "rows", "perennial.tasks.tabular:TabularClassification"
+OPTIONS: dict[str, JsonValue] = {"hidden": []}
+CONTRACT = {
+    "model": {"name": MODEL, "task": TASK, "options": OPTIONS},
+    "selection": {"metric": "roc_auc", "processes": 1},
+    "gate": {"metric": "roc_auc", "slices": ["carrier"]},
+}
+DAYS, ROWS_PER_FILE, SCORED, REST = 90, 400_000, 0.79, 0.1
+STEPS = {"select_checkpoint": Split.VALIDATION, "evaluate_model": Split.TEST}
+SIZES = (1_000_000, 20_000_000)
+WANTED = 1.3
+
+
+class Peak:
+    """The most memory of this process while it is watched, by kind, in bytes."""
+
+    def __enter__(self) -> "Peak":
+        self.bytes = {"RssAnon": 0, "RssFile": 0}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.001):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                kind, _, value = line.partition(":")
+                if kind in self.bytes:
+                    self.bytes[kind] = max(self.bytes[kind], 1024 * int(value.split()[0]))
+
+
+def write_table(folder: Path, rows: int) -> None:
+    """Write 90 days of rows in order of time; `x` predicts the label, `distance` does not."""
+    folder.mkdir()
+    for number, start in enumerate(range(0, rows, ROWS_PER_FILE)):
+        random, count = np.random.default_rng(number), min(ROWS_PER_FILE, rows - start)
+        x = random.normal(size=count)
+        microseconds = (start + np.arange(count)) * (DAYS * 86_400_000_000 // rows)
+        pl.DataFrame(
+            {
+                "time": np.datetime64("2025-01-01", "us") + microseconds.astype("timedelta64[us]"),
+                "x": x.astype(np.float32),
+                "distance": random.gamma(2.0, 400.0, count),
+                "carrier": random.choice(list("abcdefgh"), count),
+                "label": (random.random(count) < 1 / (1 + np.exp(-x))).astype(np.int64),
+            }
+        ).write_parquet(folder / f"part-{number:04}.parquet")
+
+
+def prepare(folder: Path, scored: int) -> None:
+    """Leave what both steps read: snapshots, two checkpoints, a challenger and a champion."""
+    write_table(folder / "data", round(scored / SCORED))
+    data = DataSection(
+        uri=str(folder / "data"), label="label", time="time", features=("x", "carrier"),
+        meta=("distance",),
+    )  # fmt: skip
+    for scoring_step, split in STEPS.items():
+        is_test = split == Split.TEST
+        rule = SplitSection(
+            validation_fraction=REST if is_test else SCORED,
+            test_fraction=SCORED if is_test else REST,
+        )
+        snapshot = take_snapshot(data, rule)
+        snapshot.write(folder / scoring_step)
+    task = load_task(TASK, OPTIONS, snapshot.task_columns)
+    task.fit(Dataset(snapshot).scan(Split.TRAIN).head(10_000))
+    records = []
+    for step, name in enumerate(("challenger", "champion"), start=1):
+        torch.manual_seed(step)
+        model = task.build_model()
+        records.append(leave_checkpoint(folder / "checkpoints", step, model))
+        Challenger(
+            task=TASK, options=OPTIONS, task_state=task.state(),
+            columns=task.columns, training_fingerprint="f", metric="roc_auc", direction="maximize",
+            chosen_step=step, candidates=(), reason="made for the benchmark", diagnosis=(),
+            weights_sha256=write_weights(model, folder / name),
+        ).write(folder / name)  # fmt: skip
+        make_servable(folder / name, Dataset(snapshot))
+    TrainingResult(
+        fingerprint="f", task=TASK, options=OPTIONS, columns=task.columns,
+        task_state=task.state(), steps=len(records), world_size=1, strategy="single",
+        num_parameters=1, history=(), evaluations=(), seconds=1.0, checkpoints=tuple(records),
+        num_resumes=0,
+    ).write(folder / "training")  # fmt: skip
+    SkeletonReport(results=(), baselines={"constant": {"roc_auc": 0.5}}).write(folder / "skeleton")
+    snapshot.write(folder / "champion")
+    crown(folder / "champion")
+
+
+def leave_checkpoint(folder: Path, step: int, model: nn.Module) -> CheckpointRecord:
+    """Write a checkpoint of a model as the training does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weights = {"model": model.state_dict()}
+        save(weights, checkpoint_id=partial_path(folder, step), no_dist=True)
+    manifest = CheckpointManifest(
+        fingerprint="f", step=step, metrics={}, files={}, progress=Progress(step=step)
+    )
+    uri = str(commit(folder, manifest))
+    return CheckpointRecord(step=step, uri=uri, metrics={}, kept_as=("best",))
+
+
+def crown(folder: Path) -> None:
+    """Register an exported model, and make it champion."""
+    environment, name = Environment.read(), MODEL
+    tracking, registry = open_tracking(environment, name), open_registry(environment)
+    tracking.log_artifacts(folder, "champion")
+    registry.describe_model(name, "", {})
+    version = registry.register(
+        name, source=tracking.artifact_uri("champion"), run_id=tracking.run_id, fingerprint="f",
+        tags={}, description="",
+    )  # fmt: skip
+    registry.promote(name, version.version, "")
+
+
+def measure(folder: Path, step: str) -> dict[str, int]:
+    """Run a step; return the most memory that it took, in bytes."""
+    contract, out = json.dumps(CONTRACT), folder / f"{step}-outputs"
+    out.mkdir()
+    with Peak() as peak:
+        if step == "select_checkpoint":
+            select_checkpoint_step(
+                contract=contract, snapshot=str(folder / step), training=str(folder / "training"),
+                challenger=str(out / "challenger"), selection=str(out / "selection"),
+                report=str(out / "report.html"),
+            )  # fmt: skip
+        else:
+            evaluate_model_step(
+                contract=contract, snapshot=str(folder / step),
+                challenger=str(folder / "challenger"), skeleton=str(folder / "skeleton"),
+                verdict=str(out / "verdict"), report=str(out / "report.html"),
+                metrics=str(out / "metrics"),
+            )  # fmt: skip
+    return peak.bytes
+
+
+def in_a_process(folder: Path, *arguments: str) -> str:
+    """Run a part of this benchmark in a process of its own; return its last line."""
+    environment = {
+        **os.environ,
+        "PERENNIAL_STORE_URI": str(folder / "store"),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
+        "PERENNIAL_DATA_CACHE": str(folder / "cache"),
+    }
+    command = [sys.executable, "-m", "benchmarks.scoring_memory", "--folder", str(folder)]
+    done = subprocess.run(
+        [*command, *arguments], stdout=subprocess.PIPE, text=True, check=True, env=environment
+    )
+    return (done.stdout.strip().splitlines() or [""])[-1]
+
+
+def compare(sizes: tuple[int, ...]) -> str:
+    """Measure every step at every size; return the page."""
+    lines = ["| step | rows | memory | times the least rows | files in memory | time |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    least: dict[str, int] = {}
+    for rows in sizes:
+        with TemporaryDirectory(prefix="perennial-memory-") as name:
+            folder = Path(name)
+            in_a_process(folder, "--prepare", str(rows))
+            for step, split in STEPS.items():
+                began = time.perf_counter()
+                found = json.loads(in_a_process(folder, "--measure", step))
+                seconds = time.perf_counter() - began
+                own = found["RssAnon"]
+                ratio = own / least.setdefault(step, own)
+                count = Snapshot.read(folder / step).split_rows[split]
+                lines.append(
+                    f"| {step} | {count:,} | {own / 1e6:.0f} MB | {ratio:.2f} | "
+                    f"{found['RssFile'] / 1e6:.0f} MB | {seconds:.0f} s |"
+                )
+                print(lines[-1], flush=True)
+    return f"""# Memory of selection and gate
+
+`python -m benchmarks.scoring_memory`: {" ".join((__doc__ or "").split(chr(10) * 2)[1].split())}
+
+{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},
+torch {torch.__version__}, polars {pl.__version__}. Wanted: {WANTED} times at most.
+
+{chr(10).join(lines)}
+"""
+
+
+def main() -> None:
+    """Compare the sizes, or do one part in this process."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--write", action="store_true", help="keep the page among the results")
+    for hidden in ("--folder", "--prepare", "--measure"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    folder = Path(arguments.folder or ".")
+    if arguments.prepare:
+        prepare(folder, int(arguments.prepare))
+    elif arguments.measure:
+        print(json.dumps(measure(folder, arguments.measure)))
+    else:
+        page = compare(tuple(arguments.rows))
+        if arguments.write:
+            keep_page("scoring_memory.md", page)
+
+
+if __name__ == "__main__":
+    main()
