@@ -18,10 +18,12 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -36,20 +38,18 @@ from perennial.contracts.data import TaskColumns
 from perennial.contracts.memory import MemoryEstimate
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
-from perennial.engine.memory.plan import Activations, device_name
+from perennial.engine.memory.footprint import Candidate
+from perennial.engine.memory.plan import Activations, circumstances, device_name
 from perennial.engine.metrics.metric import Kind
-from perennial.engine.objective import forward
+from perennial.engine.objective import forward, weighted_losses
 from perennial.engine.optimization.optimizer import build_optimizer
-from perennial.engine.parallelism.parallelize import (
-    parallelize,
-    set_gradient_sync,
-    warm_up_buckets,
-)
-from perennial.engine.reproducibility import seeded_model
-from perennial.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
+from perennial.engine.parallelism.context import own_sequences
+from perennial.engine.parallelism.parallelize import set_gradient_sync
+from perennial.engine.parallelism.pipeline import Pipeline
+from perennial.engine.task import LABEL, Batch, NoOptions, ParallelPlan, Task
+from perennial.engine.worker import initial_model
 from perennial.engine.world.distributed import World
-from perennial.tasks.decoder import Decoder, DecoderOptions
+from perennial.tasks.decoder import Decoder, DecoderOptions, decoder_plan
 from perennial.tasks.resnet import RESNETS, ResNet
 
 STEPS = 3
@@ -97,6 +97,16 @@ class Language(Measured):
             output.flatten(0, 1), batch[LABEL].flatten(), reduction="none"
         )
         return losses.view(batch[LABEL].shape).mean(1)
+
+    def parallel_plan(self) -> ParallelPlan:
+        """The reference decoder's."""
+        return decoder_plan(self.options_)
+
+
+class ExpertLanguage(Language):
+    """A decoder of four experts per layer."""
+
+    options_ = Language.options_.model_copy(update={"experts": 4, "balance": 0.0})
 
 
 class TiedLanguage(Language):
@@ -157,38 +167,69 @@ class Chain(nn.Module):
         return result
 
 
+class Layout(NamedTuple):
+    """One measurement: a layout, and the passes of each update."""
+
+    processes: int
+    strategy: str
+    zero_stage: int
+    checkpointing: str
+    passes: int
+    dimensions: Mapping[str, int | str] = MappingProxyType({})
+
+
 TASKS = {
     "decoder": (Language, 4),
+    "decoder of experts": (ExpertLanguage, 4),
     "tied decoder": (TiedLanguage, 4),
     "resnet": (Pictures, 16),
     "mlp": (Perceptron, 1024),
 }
-# Processes, strategy, ZeRO stage, checkpointing, passes per step.
 LAYOUTS = (
-    (1, "single", 0, "none", 1),
-    (1, "single", 0, "none", 2),
-    (1, "single", 0, "selective", 1),
-    (1, "single", 0, "full", 1),
-    (2, "ddp", 0, "none", 1),
-    (2, "fsdp", 2, "none", 1),
-    (2, "fsdp", 3, "none", 1),
-    (2, "fsdp", 3, "none", 2),
-    (2, "fsdp", 3, "full", 1),
+    Layout(1, "single", 0, "none", 1),
+    Layout(1, "single", 0, "none", 2),
+    Layout(1, "single", 0, "selective", 1),
+    Layout(1, "single", 0, "full", 1),
+    Layout(2, "ddp", 0, "none", 1),
+    Layout(2, "fsdp", 2, "none", 1),
+    Layout(2, "fsdp", 3, "none", 1),
+    Layout(2, "fsdp", 3, "none", 2),
+    Layout(2, "fsdp", 3, "full", 1),
+    Layout(2, "fsdp", 3, "none", 1, {"tensor": 2}),
+    Layout(2, "fsdp", 3, "none", 1, {"tensor": 2, "sequence_parallel": True}),
+    Layout(2, "fsdp", 3, "none", 1, {"context": 2}),
+    Layout(2, "fsdp", 3, "none", 4, {"pipeline": 2}),
+    Layout(2, "fsdp", 3, "none", 4, {"pipeline": 2, "pipeline_schedule": "gpipe"}),
+    Layout(2, "fsdp", 3, "none", 4, {"pipeline": 2, "pipeline_schedule": "interleaved_1f1b"}),
+    Layout(2, "fsdp", 3, "full", 4, {"pipeline": 2}),
+    Layout(4, "fsdp", 3, "none", 2, {"pipeline": 2}),
+    Layout(4, "fsdp", 3, "none", 4, {"pipeline": 2, "tensor": 2}),
+    Layout(4, "hsdp", 3, "none", 1, {"replicas": 2}),
+    Layout(2, "fsdp", 3, "none", 1, {"expert": 2}),
+    Layout(4, "fsdp", 3, "none", 2, {"pipeline": 2, "expert": 2}),
 )
 
 
-def section_for(layout: tuple[int, str, int, str, int], rows: int) -> TrainingSection:
+def section_for(layout: Layout, rows: int) -> TrainingSection:
     """The settings of one measurement."""
-    processes, strategy, stage, checkpointing, passes = layout
-    values: dict[str, Any] = {
-        "strategy": strategy, "micro_batch_size": rows,
-        "global_batch_size": rows * passes * processes,
-        "memory": {"activation_checkpointing": checkpointing},
-        "checkpoints": {"asynchronous": False},
-    }  # fmt: skip
-    if stage:
-        values["parallelism"] = {"zero_stage": stage}
-    return TrainingSection(**values)
+    dimensions = dict(layout.dimensions)
+    if layout.zero_stage:
+        dimensions["zero_stage"] = layout.zero_stage
+    section = TrainingSection(
+        strategy=layout.strategy, micro_batch_size=rows, parallelism=dimensions,
+        memory={"activation_checkpointing": layout.checkpointing},
+        checkpoints={"asynchronous": False},
+    )  # fmt: skip
+    parts = section.parallelism.data_size(layout.processes)
+    return section.model_copy(update={"global_batch_size": rows * layout.passes * parts})
+
+
+def fits_task(layout: Layout, name: str) -> bool:
+    """Whether a task can run it: dimensions are for the decoder, and that of experts for theirs."""
+    if name == "decoder of experts":
+        return "expert" in layout.dimensions
+    is_plain = set(layout.dimensions) <= {"replicas"}
+    return is_plain or (name == "decoder" and "expert" not in layout.dimensions)
 
 
 def main() -> None:
@@ -202,9 +243,10 @@ def main() -> None:
         run_process(process[0], LAYOUTS[int(process[1])], Path(process[2]))
         return
     lines = []
+    most = torch.cuda.device_count() or 4
     for name in [arguments.only] if arguments.only else TASKS:
         for number, layout in enumerate(LAYOUTS):
-            if layout[0] <= max(torch.cuda.device_count(), 1 if torch.cuda.is_available() else 2):
+            if layout.processes <= most and fits_task(layout, name):
                 lines.append(measured_line(name, number))
                 print(lines[-1], flush=True)
     if not arguments.only:
@@ -213,7 +255,8 @@ def main() -> None:
 
 def measured_line(name: str, number: int) -> str:
     """One layout in fresh processes: a row of the table."""
-    processes = LAYOUTS[number][0]
+    layout = LAYOUTS[number]
+    processes = layout.processes
     port = get_free_port()
     with tempfile.TemporaryDirectory(prefix="perennial-bench-") as folder:
         results = [Path(folder) / f"{rank}.json" for rank in range(processes)]
@@ -233,37 +276,35 @@ def measured_line(name: str, number: int) -> str:
             for rank, result in enumerate(results)
         ]  # fmt: skip
         if any(process.wait() for process in running):
-            raise SystemExit(f"{name} {LAYOUTS[number]} failed")
+            raise SystemExit(f"{name} {layout} failed")
         found = [json.loads(result.read_text()) for result in results]
     planned = MemoryEstimate.model_validate(found[0]["estimate"])
     measured = max(one["measured"] for one in found)
     error = planned.peak / measured - 1.0
-    passes = LAYOUTS[number][-1]
+    dimensions = "".join(f" {key} {value}" for key, value in layout.dimensions.items())
     parts = (
         planned.weights, planned.gradients, planned.optimizer_state, planned.activations,
         planned.gathered, planned.communication, planned.update,
     )  # fmt: skip
     cells = [
-        name, f"{planned.name} x {processes}", str(passes),
+        name, f"{planned.name} x {processes}{dimensions}", str(layout.passes),
         *(f"{part / 1e6:.1f}" for part in (*parts, planned.peak, measured)),
         f"{error:+.1%}", "yes" if abs(error) <= GOAL else "no",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
 
-def run_process(name: str, layout: tuple[int, str, int, str, int], result: Path) -> None:
+def run_process(name: str, layout: Layout, result: Path) -> None:
     """Plan, then train a few steps; leave both figures."""
     kind, rows = TASKS[name]
     task = kind(NoOptions(), TaskColumns(label="label", features={}))
     section = section_for(layout, rows)
     world = World.join().arrange(section)
-    around = Circumstances(section, world.size, world.device.type)
+    around = circumstances(section, world)
     # The task stands in for the encoded split as well: it has rows of its own.
     activations = Activations(around, world, task, task, available=2**62)  # type: ignore[arg-type]
-    candidate = Candidate(*layout[1:4])
-    planned = estimate(
-        candidate, activations.model, activations.under(candidate.checkpointing).at(rows), around
-    )
+    candidate = Candidate(layout.strategy, layout.zero_stage, layout.checkpointing)
+    planned = activations.estimate(candidate, around)
     gc.collect()
     baseline = reset_peak(world.device)
     train(task, section, world)
@@ -277,17 +318,19 @@ def run_process(name: str, layout: tuple[int, str, int, str, int], result: Path)
 
 def train(task: Measured, section: TrainingSection, world: World) -> None:
     """What the engine's loop does with memory, without its bookkeeping."""
-    model = parallelize(seeded_model(task, section.seed), task, section, world)
-    plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.size)
-    batch = on_device(task.gather(np.arange(section.micro_batch_size)), world.device)
-    warm_up_buckets(model, inputs_of(batch), section, world.device)
+    model = initial_model(task, task, section, world)  # type: ignore[arg-type]
+    plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.data_size)
+    batch = task.gather(np.arange(section.micro_batch_size))
+    batches = own_sequences([batch] * plan.accumulation_steps, task, world.layout)
     optimizer = build_optimizer(model, section)
     for _ in range(STEPS):
-        for index in range(plan.accumulation_steps):
-            is_last = index == plan.accumulation_steps - 1
-            set_gradient_sync(model, enabled=is_last)
-            _, objective = forward(task, model, batch, section)
-            torch.autograd.backward(objective)
+        if isinstance(model, Pipeline):
+            model.add_gradients(batches, partial(weighted_losses, task), 1.0)
+        else:
+            for number, each in enumerate(batches, start=1):
+                set_gradient_sync(model, enabled=number == len(batches))
+                _, objective = forward(task, model, on_device(each, world.device), section)
+                torch.autograd.backward(objective)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

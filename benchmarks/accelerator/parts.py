@@ -23,8 +23,8 @@ from benchmarks.throughput.race import run
 from perennial.contracts.memory import MemoryEstimate
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.loop.train import save
-from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
-from perennial.engine.memory.plan import Activations
+from perennial.engine.memory.footprint import Candidate
+from perennial.engine.memory.plan import Activations, circumstances
 from perennial.engine.profiling.flops import flops_per_example, peak_flops
 from perennial.engine.task import LABEL
 from perennial.engine.world.distributed import World
@@ -127,15 +127,14 @@ def planned_memory(
     """What the engine expects, by passes over real rows."""
     section = section_of(cell, subject, place.size)
     world = World(place.rank, place.rank, place.size, place.device).arrange(section)
-    around = Circumstances(section, place.size, place.device.type)
+    around = circumstances(section, world)
     task = cell_task(subject, channels_last=False)
     with tempfile.TemporaryDirectory(prefix="accelerator-") as folder:
         np.save(Path(folder, f"{subject.input_name}.npy"), subject.inputs.numpy())
         np.save(Path(folder, f"{LABEL}.npy"), subject.labels.numpy())
         data = EncodedSplit(Path(folder))
         activations = Activations(around, world, task, data, available=2**62)
-        measured = activations.under(candidate.checkpointing).at(around.rows)
-    return estimate(candidate, activations.model, measured, around)
+        return activations.estimate(candidate, around)
 
 
 def stall(sizes: Sizes, place: Place) -> dict[str, Any]:

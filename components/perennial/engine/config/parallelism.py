@@ -90,7 +90,7 @@ def check_parallelism(strategy: Strategy, parallelism: Parallelism) -> None:
 
 
 def _check_pipeline(strategy: Strategy, parallelism: Parallelism) -> None:
-    if strategy not in ("fsdp", "hsdp"):
+    if strategy not in ("fsdp", "hsdp", "auto"):
         raise ValueError(
             f"parallelism.pipeline needs strategy = 'fsdp' or 'hsdp', not {strategy!r}: stages are "
             "sharded over the processes that hold the same one, even where that is only one"
@@ -113,7 +113,7 @@ class Memory(Section):
 
 
 def check_memory(memory: Memory, strategy: Strategy, parallelism: Parallelism) -> None:
-    """Refuse memory options, or `strategy = "auto"`, where they cannot work.
+    """Refuse memory options where they cannot work.
 
     Raises:
         ValueError: it cannot.
@@ -127,10 +127,4 @@ def check_memory(memory: Memory, strategy: Strategy, parallelism: Parallelism) -
         raise ValueError(
             "memory.activation_offload cannot be combined with parallelism.tensor > 1, whose "
             "activations are divided tensors; set activation_checkpointing = 'full' instead"
-        )
-    chosen = parallelism.changed(*Parallelism.model_fields)
-    if strategy == "auto" and chosen:
-        raise ValueError(
-            f"strategy = 'auto' decides between single, ddp and fsdp by memory; with "
-            f"parallelism.{chosen[0]} you choose the layout: set strategy = 'fsdp' or 'hsdp'"
         )

@@ -265,8 +265,8 @@ class TrainingSection(Section):
     strategy: Layout[Strategy] = "fsdp"
     """`fsdp` shards weights, gradients and optimizer state over the processes; `ddp` replicates
     them: faster for models that fit everywhere; `hsdp` shards within and replicates between groups
-    of processes; `single` is one process; `auto` takes the simplest that fits in memory and reports
-    why."""
+    of processes; `single` is one process; `auto` takes the simplest that fits in memory, with the
+    dimensions of `parallelism`, and reports why."""
     parallelism: Layout[Parallelism] = Parallelism()
     """Further dimensions of the device mesh, for models too large for sharding alone."""
     memory: Layout[Memory] = Memory()

@@ -1,16 +1,21 @@
 """Footprint: peak bytes of one process under a layout."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
+import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from perennial.contracts.memory import MemoryEstimate
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.memory.live import PassMemory
 from perennial.engine.memory.update import UpdateMemory
+from perennial.engine.optimization.optimizer import parameter_groups
+from perennial.engine.optimization.parameters import local
+from perennial.engine.parallelism.pipeline import passes_in_flight
 from perennial.engine.precision import COMPUTE_DTYPES
 from perennial.engine.task import Task
 
@@ -18,43 +23,117 @@ CHECKPOINTING = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
-class ModelMemory:
-    """The bytes of a whole model.
+class Weight:
+    """A parameter as a process has it before it is sharded.
 
     Attributes:
-        weights: All parameters.
-        buffers: Running statistics and constants.
-        trainable: The parameters that get gradients.
-        blocks: Each of the task's blocks.
-        update: What the optimizer keeps and needs.
+        value: Its shape and type, on the meta device.
+        expert: The processes that divide the experts of a layer, over which it is not sharded.
     """
 
-    weights: int
+    value: Tensor
+    expert: int = 1
+
+    def shard(self, shards: int) -> Tensor:
+        """Return a process's part: FSDP divides the first dimension and rounds up."""
+        if self.value.ndim == 0:
+            return self.value
+        return self.value[: share(len(self.value), max(1, shards // self.expert))]
+
+
+@dataclass(frozen=True)
+class ModelMemory:
+    """The bytes of what a process holds of a model before it is sharded.
+
+    Attributes:
+        whole: All parameters of the whole model.
+        buffers: Running statistics and constants.
+        groups: The parameters that get gradients, grouped as the optimizer has them: `params` are
+            of the class `Weight`.
+        frozen: The others.
+        blocks: Each of the task's blocks.
+        section: Optimizer.
+        is_on_gpu: Whether it trains there.
+    """
+
+    whole: int
     buffers: int
-    trainable: int
+    groups: tuple[dict[str, Any], ...]
+    frozen: tuple[Weight, ...]
     blocks: tuple[int, ...]
-    update: UpdateMemory
+    section: TrainingSection
+    is_on_gpu: bool
+
+    @classmethod
+    def of(
+        cls,
+        parts: Sequence[nn.Module],
+        task: Task,
+        section: TrainingSection,
+        *,
+        whole: dict[str, int],
+        experts: Collection[nn.Module] = (),
+        is_on_gpu: bool,
+    ) -> Self:
+        """Measure a model, or the stages of it that a process has.
+
+        Args:
+            parts: Divided by the plan of the task, not sharded.
+            task: Knows their blocks.
+            section: Optimizer and dimensions.
+            whole: Bytes of each parameter of the whole model.
+            experts: Modules whose experts are divided.
+            is_on_gpu: Whether it trains there.
+        """
+        divided = {id(weight) for module in experts for weight in module.parameters(recurse=False)}
+
+        def weight(parameter: nn.Parameter) -> Weight:
+            own, expert = local(parameter), section.parallelism.expert
+            value = torch.empty(own.shape, dtype=own.dtype, device="meta")
+            return Weight(value, expert if id(parameter) in divided else 1)
+
+        held = nn.ModuleList(parts)
+        parameters = list(held.parameters())
+        return cls(
+            whole=sum(whole.values()),
+            buffers=sum(buffer.nbytes for buffer in held.buffers()),
+            groups=tuple(
+                {**group, "params": list(map(weight, group["params"]))}
+                for part in parts
+                for group in parameter_groups(part, section.optimizer, whole)
+            ),
+            frozen=tuple(weight(each) for each in parameters if not each.requires_grad),
+            blocks=tuple(
+                sum(local(parameter).nbytes for parameter in block.parameters())
+                for part in parts
+                for block in task.blocks(part)
+            ),
+            section=section,
+            is_on_gpu=is_on_gpu,
+        )
+
+    def trainable(self, shards: int = 1) -> int:
+        """Return a process's bytes of the parameters that get gradients."""
+        weights = (weight for group in self.groups for weight in group["params"])
+        return sum(weight.shard(shards).nbytes for weight in weights)
+
+    def weights(self, shards: int = 1) -> int:
+        """Return a process's bytes of all parameters."""
+        frozen = sum(weight.shard(shards).nbytes for weight in self.frozen)
+        return frozen + self.trainable(shards)
+
+    def update(self, shards: int) -> UpdateMemory:
+        """Return what the optimizer keeps and needs for a process's part."""
+        groups = [
+            {**group, "params": [weight.shard(shards) for weight in group["params"]]}
+            for group in self.groups
+        ]
+        return UpdateMemory.of(groups, self.section.optimizer, is_on_gpu=self.is_on_gpu)
 
     @property
     def outside(self) -> int:
         """Weights that belong to no block."""
-        return self.weights - sum(self.blocks)
-
-    @classmethod
-    def of(cls, model: nn.Module, task: Task, section: TrainingSection, *, is_on_gpu: bool) -> Self:
-        """Return the bytes of a model before it is parallelized."""
-        return cls(
-            weights=sum(parameter.nbytes for parameter in model.parameters()),
-            buffers=sum(buffer.nbytes for buffer in model.buffers()),
-            trainable=sum(
-                parameter.nbytes for parameter in model.parameters() if parameter.requires_grad
-            ),
-            blocks=tuple(
-                sum(parameter.nbytes for parameter in block.parameters())
-                for block in task.blocks(model)
-            ),
-            update=UpdateMemory.of(model, section.optimizer, is_on_gpu=is_on_gpu),
-        )
+        return self.weights() - sum(self.blocks)
 
 
 @dataclass(frozen=True)
@@ -68,7 +147,7 @@ class Candidate:
     @property
     def is_sharded(self) -> bool:
         """Whether processes share one copy of the state."""
-        return self.strategy == "fsdp"
+        return self.strategy in ("fsdp", "hsdp")
 
     def applied(self, section: TrainingSection) -> TrainingSection:
         """Return the training section with this layout.
@@ -86,62 +165,110 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Inputs of an estimate besides model and layout."""
+    """Inputs of an estimate besides model and layout.
+
+    Attributes:
+        section: Batch, precision and dimensions.
+        processes: Of the training.
+        device_type: Where they compute.
+        stage: The process's place in a pipeline.
+    """
 
     section: TrainingSection
     processes: int
     device_type: str
+    stage: int = 0
+
+    @property
+    def shards(self) -> int:
+        """Return over how many processes weights are sharded."""
+        degrees = self.section.parallelism
+        return self.processes // (degrees.pipeline * degrees.tensor * degrees.replicas)
 
     @property
     def batches(self) -> BatchPlan:
         """Return how a global batch is divided."""
         section = self.section
-        return BatchPlan(section.global_batch_size, section.micro_batch_size, self.processes)
+        parts = section.parallelism.data_size(self.processes)
+        return BatchPlan(section.global_batch_size, section.micro_batch_size, parts)
 
     @property
     def rows(self) -> int:
         """Return the rows of the largest forward pass."""
-        largest_share = -(-self.batches.global_size // self.processes)
-        return -(-largest_share // self.batches.accumulation_steps)
+        largest_share = share(self.batches.global_size, self.batches.data_size)
+        return share(largest_share, self.batches.accumulation_steps)
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether processes hold different blocks."""
+        return self.section.parallelism.pipeline > 1
 
     @property
     def is_accumulating(self) -> bool:
-        """Whether gradients of earlier passes are there while activations are."""
-        return self.batches.accumulation_steps > 1
+        """Whether gradients of earlier passes are there while activations are.
+
+        A pipeline reduces them at the end of an update only.
+        """
+        return self.is_pipeline or self.batches.accumulation_steps > 1
 
 
 def estimate(
-    candidate: Candidate, model: ModelMemory, measured: PassMemory, around: Circumstances
+    candidate: Candidate,
+    model: ModelMemory,
+    measured: Sequence[PassMemory],
+    around: Circumstances,
 ) -> MemoryEstimate:
-    """Estimate one process's memory under a layout."""
-    section, shards = around.section, around.processes if candidate.is_sharded else 1
+    """Estimate one process's memory under a layout.
+
+    Args:
+        candidate: The layout.
+        model: What the process holds of it before sharding.
+        measured: A pass through the model; in a pipeline, through each stage that is here.
+        around: The rest.
+    """
+    section, shards = around.section, around.shards if candidate.is_sharded else 1
+    trainable = model.trainable()
     gathered = buckets = block_gradients = 0
     # While gradients accumulate they are not reduced, and so not sharded either.
-    gradients = model.trainable if around.is_accumulating else share(model.trainable, shards)
-    activations = measured.activations
-    if not around.is_accumulating:
-        # They come as activations go. The worst moment with a part of the gradients is no worse
-        # than on the line between that without and that with all: a maximum of linear functions.
-        growth = share(measured.with_gradients - measured.activations, shards)
-        least = measured.with_outside if candidate.is_sharded else measured.activations
-        activations = max(least + growth - gradients, 0)
+    gradients = trainable if around.is_accumulating else model.trainable(shards)
+    if around.is_pipeline:
+        activations = activations_in_flight(measured, around)
+    else:
+        (measured_pass,) = measured
+        activations = measured_pass.activations
+        if not around.is_accumulating:
+            # They come as activations go. The worst moment with a part of the gradients is no worse
+            # than on the line between that without and that with all: a maximum of linear
+            # functions.
+            growth = share(measured_pass.with_gradients - measured_pass.activations, shards)
+            least = measured_pass.with_outside if candidate.is_sharded else activations
+            activations = max(least + growth - gradients, 0)
     if candidate.is_sharded:
         gathered = gathered_weights(candidate, model, section)
+        if around.is_pipeline:
+            # Between the backward passes of an update blocks stay gathered.
+            kept_gathered = gathered_weights(Candidate("fsdp", 2, "none"), model, section)
+            gathered = max(gathered, kept_gathered - min(each.kept for each in measured))
         block_gradients = unreduced_gradients(model, section, around.is_accumulating)
     else:
-        activations += measured.weight_casts
-        buckets = model.trainable if candidate.strategy == "ddp" else 0
-    weights = share(model.weights, shards)
-    optimizer = share(model.update.state, shards)
-    averaged = share(model.trainable, shards) if section.averaging else 0
+        activations += measured[0].weight_casts
+        buckets = trainable if candidate.strategy == "ddp" else 0
+    weights = model.weights(shards)
+    update = model.update(shards)
+    optimizer = update.state
+    averaged = model.trainable(shards) if section.averaging else 0
     staging = 0
     if section.checkpoints.asynchronous and around.device_type == "cpu":
         staging = weights + optimizer + averaged
     if section.memory.parameter_offload and around.device_type != "cpu":
         weights = gradients = optimizer = averaged = 0
-    update = share(model.update.temporary, shards)
+    if around.is_pipeline:
+        # Its first update tries a micro-batch out, which stays; there is no optimizer state yet.
+        activations += max(0, max(each.kept for each in measured) - optimizer)
+    exchanged = around.batches.accumulation_steps * sum(each.exchanged for each in measured)
     loading = loading_peak(candidate, model, weights, around)
     kept = model.buffers + weights + gradients + optimizer + averaged + buckets + staging
+    kept += exchanged
     return MemoryEstimate(
         strategy=candidate.strategy,
         zero_stage=candidate.zero_stage,
@@ -152,13 +279,27 @@ def estimate(
         averaged_weights=averaged,
         activations=activations,
         gathered=gathered,
-        communication=buckets + block_gradients,
-        update=update,
+        communication=buckets + block_gradients + exchanged,
+        update=update.temporary,
         staging=staging,
         loading=loading,
-        peak=max(kept + max(activations + gathered + block_gradients, update), loading),
+        peak=max(kept + max(activations + gathered + block_gradients, update.temporary), loading),
         refused=refusal(candidate, section),
     )
+
+
+def activations_in_flight(measured: Sequence[PassMemory], around: Circumstances) -> int:
+    """Return the most that the micro-batches of a pipeline take, when one of them turns back.
+
+    All rows of an update are on the device, and the model's inputs once more, in one tensor.
+    """
+    passes = around.batches.accumulation_steps
+    most = 0
+    for counts, turning in passes_in_flight(around.section.parallelism, around.stage, passes):
+        kept = sum(count * each.kept for count, each in zip(counts, measured, strict=True))
+        turn = measured[turning]
+        most = max(most, kept - turn.kept + turn.activations - turn.batch)
+    return most + passes * (measured[0].batch + measured[0].inputs)
 
 
 def share(size: int, shards: int) -> int:
@@ -176,15 +317,17 @@ def loading_peak(
 
     Args:
         candidate: The layout.
-        model: Whole.
+        model: Not sharded.
         weights: What this process keeps of them on its device.
         around: The device.
     """
     if not candidate.is_sharded:
-        return model.buffers + model.weights
+        return model.buffers + model.weights()
     largest = max(model.outside, *model.blocks, 0)
     if around.device_type == "cpu":
-        return model.buffers + model.weights + share(largest, around.processes)
+        return model.buffers + model.whole + share(largest, around.shards)
+    if around.section.parallelism.tensor > 1 or around.section.parallelism.expert > 1:
+        return model.buffers + model.weights() + weights  # all are divided before any is sharded
     return model.buffers + weights + largest
 
 
@@ -216,11 +359,18 @@ def refusal(candidate: Candidate, section: TrainingSection) -> str:
 
 def candidates(section: TrainingSection, processes: int, *, has_blocks: bool) -> list[Candidate]:
     """Return the layouts from the fastest to the smallest; the section's settings are kept."""
-    least = section.memory.activation_checkpointing
+    least, degrees = section.memory.activation_checkpointing, section.parallelism
     levels = CHECKPOINTING[CHECKPOINTING.index(least) :] if has_blocks else (least,)
-    if processes == 1 and not section.memory.parameter_offload:
+    # What only shards can: weights that differ between processes, offloading, a stage of ZeRO.
+    needs_shards = section.memory.parameter_offload or bool(
+        degrees.changed("replicas", "tensor", "pipeline", "expert", "zero_stage")
+    )
+    if processes == 1 and not needs_shards:
         return [Candidate("single", 0, level) for level in levels]
-    sharded = [Candidate("fsdp", 2, least), *(Candidate("fsdp", 3, level) for level in levels)]
-    if section.memory.parameter_offload:  # which only sharding can
-        return sharded[1:]
-    return [Candidate("ddp", 0, least), *sharded]
+    strategy = "hsdp" if degrees.replicas > 1 else "fsdp"
+    last = degrees.zero_stage or 3
+    sharded = [Candidate(strategy, last, level) for level in levels]
+    if section.memory.parameter_offload or degrees.zero_stage:
+        return sharded
+    sharded = [Candidate(strategy, 2, least), *sharded]
+    return sharded if needs_shards else [Candidate("ddp", 0, least), *sharded]

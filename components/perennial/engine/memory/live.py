@@ -6,17 +6,35 @@ and needs no allocator's statistics. What kernels allocate inside themselves is 
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.objective import forward
-from perennial.engine.task import Batch, Task
+from perennial.engine.optimization.parameters import local
+from perennial.engine.parallelism.stages import first_input
+from perennial.engine.precision import COMPUTE_DTYPES, computation
+from perennial.engine.task import Batch, Task, inputs_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a process computes at a time: the model, or a stage of a pipeline.
+
+    Attributes:
+        module: Divided by the plan of its task, not sharded.
+        received: What comes from the stage before, for some examples; None for the model's inputs.
+        has_loss: Whether the model's output appears here.
+    """
+
+    module: nn.Module
+    received: Tensor | None = None
+    has_loss: bool = True
 
 
 @dataclass(frozen=True)
@@ -30,6 +48,10 @@ class PassMemory:
         with_outside: With those of parameters outside the blocks alone, which sharding reduces at
             the very end.
         weight_casts: Copies of weights in a shorter type, made by autocast; in neither of these.
+        batch: The rows themselves, which are in all of these.
+        inputs: Those of them that the model takes.
+        kept: From the forward to the backward pass, without the rows.
+        exchanged: What comes from the stage before and, as gradients, from the one behind.
     """
 
     rows: int
@@ -37,6 +59,10 @@ class PassMemory:
     with_gradients: int
     with_outside: int
     weight_casts: int
+    batch: int = 0
+    inputs: int = 0
+    kept: int = 0
+    exchanged: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,13 +78,12 @@ class PassLine:
         if more.rows in (rows, fewer.rows):
             return more
         factor = (rows - more.rows) / (more.rows - fewer.rows)
-        return PassMemory(
-            rows,
-            more.activations + int(factor * (more.activations - fewer.activations)),
-            more.with_gradients + int(factor * (more.with_gradients - fewer.with_gradients)),
-            more.with_outside + int(factor * (more.with_outside - fewer.with_outside)),
-            more.weight_casts,
-        )
+
+        def extended(name: str) -> int:
+            last: int = getattr(more, name)
+            return last + int(factor * (last - getattr(fewer, name)))
+
+        return PassMemory(**{field.name: extended(field.name) for field in fields(PassMemory)})
 
 
 class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
@@ -83,9 +108,9 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
         self._gradients = 0
         self._outside = 0
         # Held, so that no new storage gets the identity of one of these.
-        self._existing = [tensor.untyped_storage() for tensor in existing]
+        self._existing = [local(tensor).untyped_storage() for tensor in existing]
         self._known = {storage._cdata for storage in self._existing}
-        self._weights = {tensor.untyped_storage()._cdata for tensor in weights}
+        self._weights = {local(tensor).untyped_storage()._cdata for tensor in weights}
 
     def __torch_dispatch__(
         self,
@@ -94,6 +119,9 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
         args: tuple[Tensor, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        if any(map(is_traceable_wrapper_subclass_type, types)):
+            # A DTensor: it runs operations on its local part, which come here one by one.
+            return NotImplemented
         result = func(*args, **(kwargs or {}))
         is_cast = func is torch.ops.aten._to_copy.default and self._is_weight(args[0])
         for leaf in tree_leaves(result):
@@ -104,8 +132,9 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
     def keep_gradient(self, parameter: Tensor, *, is_outside: bool) -> None:
         """Count a parameter's gradient as kept and free it; for a hook after its accumulation."""
         if parameter.grad is not None:
-            self._gradients += parameter.grad.nbytes
-            self._outside += parameter.grad.nbytes if is_outside else 0
+            size = local(parameter.grad).nbytes
+            self._gradients += size
+            self._outside += size if is_outside else 0
             parameter.grad = None
 
     def _is_weight(self, tensor: Tensor) -> bool:
@@ -131,19 +160,25 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
         self.live -= size
 
 
-def measure_pass(
-    model: nn.Module, task: Task, batch: Batch, section: TrainingSection
-) -> PassMemory:
-    """Run one forward and backward pass, as the training would in a single process.
+def measure_pass(part: Part, task: Task, batch: Batch, section: TrainingSection) -> PassMemory:
+    """Run one forward and backward pass, as the training would before weights are sharded.
 
     Args:
-        model: Not parallelized, with its memory options applied; it is left without gradients.
+        part: With its memory options applied; it is left without gradients.
         task: Its loss is computed.
-        batch: On the model's device.
+        batch: On the part's device.
         section: Its precision. Compiled blocks are measured uncompiled, which holds no less.
     """
-    model.train()
-    device = next(model.parameters()).device
+    model = part.module.train()
+    device = next(iter(batch.values())).device
+    size, rows = sum(tensor.nbytes for tensor in batch.values()), len(next(iter(batch.values())))
+    model_inputs = sum(tensor.nbytes for tensor in inputs_of(batch).values())
+    sent = COMPUTE_DTYPES[section.precision].itemsize
+    exchanged = 0
+    if part.received is not None:
+        received = part.received[torch.arange(rows, device=device) % len(part.received)]
+        batch = {**batch, first_input(model): received.requires_grad_()}
+        exchanged += received.numel() * sent
     existing = [*model.parameters(), *model.buffers(), *batch.values()]
     memory = LiveMemory(device, existing, list(model.parameters()))
     inside = {id(weight) for block in task.blocks(model) for weight in block.parameters()}
@@ -154,16 +189,34 @@ def measure_pass(
         for parameter in model.parameters()
         if parameter.requires_grad
     ]
+    gradient = None
     with memory:
-        _, objective = forward(task, model, batch, section)
-        torch.autograd.backward(objective)
+        end = _end_of_forward(part, task, batch, section)
+    kept = memory.live
+    if not part.has_loss:
+        gradient = torch.zeros_like(end)
+        exchanged += end.numel() * sent
+    with memory:
+        torch.autograd.backward(end, gradient)
     for hook in hooks:
         hook.remove()
-    inputs = sum(tensor.nbytes for tensor in batch.values())
     return PassMemory(
-        rows=len(next(iter(batch.values()))),
-        activations=memory.peak + inputs,
-        with_gradients=memory.peak_with_gradients + inputs,
-        with_outside=memory.peak_with_outside + inputs,
+        rows=rows,
+        activations=memory.peak + size,
+        with_gradients=memory.peak_with_gradients + size,
+        with_outside=memory.peak_with_outside + size,
         weight_casts=memory.weight_casts,
+        batch=size,
+        inputs=model_inputs,
+        kept=kept,
+        exchanged=exchanged,
     )
+
+
+def _end_of_forward(part: Part, task: Task, batch: Batch, section: TrainingSection) -> Tensor:
+    """Return what the backward pass starts from: the loss, or the activation that is sent on."""
+    if part.has_loss:
+        return forward(task, part.module, batch, section)[1]
+    with computation(section, next(iter(batch.values())).device):
+        output: Tensor = part.module(**inputs_of(batch))
+    return output

@@ -2,12 +2,14 @@
 
 Weights, gradients, optimizer state and what sharding gathers follow from the parameters; what a
 forward and backward pass holds is measured on real rows. Layouts are tried from the fastest to the
-most frugal, and the first that fits is taken.
+most frugal, and the first that fits is taken. Tensor, pipeline, context and expert dimensions are
+the contract's: the model is divided by them before it is measured, and the process that needs most
+decides.
 """
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -29,11 +31,17 @@ from perennial.engine.memory.footprint import (
     candidates,
     estimate,
 )
-from perennial.engine.memory.live import PassLine, PassMemory, measure_pass
+from perennial.engine.memory.live import Part, PassLine, PassMemory, measure_pass
 from perennial.engine.parallelism.activations import save_memory
+from perennial.engine.parallelism.context import own_inputs, own_sequences
+from perennial.engine.parallelism.parallelize import share_model
+from perennial.engine.parallelism.pipeline import check_passes, stages_of
+from perennial.engine.parallelism.stages import cut, first_input
+from perennial.engine.precision import computation
 from perennial.engine.reproducibility import seeded_model
-from perennial.engine.task import Task, to_device
+from perennial.engine.task import Task, inputs_of, to_device
 from perennial.engine.world.distributed import World
+from perennial.engine.world.layout import Layout
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +51,7 @@ MARGIN = 0.15
 # First measurements with an eighth and a quarter of the rows tell whether all of them may be tried;
 # at least two, because batch normalisation refuses one.
 FIRST_SHARE, FIRST_ROWS = 8, 2
+RECEIVED_ROWS = 8  # whose activations come from earlier stages: tokens differ for their experts
 DOUBLINGS = 10  # of the processes that advice may speak of
 
 
@@ -86,13 +95,12 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedR
         PerennialError: none fits; the error lists what would.
     """
     available = world.from_first(available_memory(world.device))
-    around = Circumstances(section, world.size, world.device.type)
+    around = circumstances(section, world)
     activations = Activations(around, world, task, data, available)
-    model = activations.model
+    has_blocks = bool(activations.model.blocks)
     estimates: list[MemoryEstimate] = []
-    for candidate in candidates(section, world.size, has_blocks=bool(model.blocks)):
-        measured = activations.under(candidate.checkpointing)
-        estimates.append(estimate(candidate, model, measured.at(around.rows), around))
+    for candidate in candidates(section, world.size, has_blocks=has_blocks):
+        estimates.append(activations.estimate(candidate, around))
         plan = MemoryPlan(
             device=device_name(world.device),
             available=available,
@@ -104,18 +112,31 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedR
         )
         if not plan.chosen.refused and plan.chosen.peak <= plan.limit:
             return plan
-    raise does_not_fit(plan, candidate, model, measured, around)
+    raise does_not_fit(plan, candidate, activations, around)
+
+
+def circumstances(section: TrainingSection, world: World) -> Circumstances:
+    """Return this process's circumstances.
+
+    Raises:
+        PerennialError: the batch does not go with the schedule of a pipeline.
+    """
+    stage = 0
+    if section.parallelism.pipeline > 1:
+        check_passes(section, world.data_size)
+        stage = world.layout.place["pipeline"]
+    return Circumstances(section, world.size, world.device.type, stage)
 
 
 class Activations:
     """Peak bytes of forward and backward passes, measured on first use.
 
-    Every rank measures at the same time, in its own part of the memory: a task's loss may use
-    collectives. The first rank's figures are taken.
+    Every rank measures at the same time, in its own part of the memory: a task's loss, tensor,
+    context and expert dimensions use collectives.
 
     Args:
         around: How many rows a pass has.
-        world: All ranks.
+        world: All ranks; arranged, where there are such dimensions.
         task: Its model and loss.
         data: Rows to measure with.
         available: Bytes that one process may use.
@@ -130,43 +151,102 @@ class Activations:
         self._available = available
         self._section = around.section
         self._rows = min(around.rows, data.rows)
-        self._found: dict[str, PassLine] = {}
+        self._found: dict[str, tuple[PassLine, ...]] = {}
         self.measured_rows = self._rows
         model = seeded_model(task, self._section.seed)
-        is_on_gpu = world.device.type == "cuda"
-        self.model = ModelMemory.of(model, task, self._section, is_on_gpu=is_on_gpu)
-
-    def under(self, checkpointing: str) -> PassLine:
-        """Passes with few rows and with all, or with more where all would not fit."""
-        if checkpointing not in self._found:
-            self._found[checkpointing] = self._world.from_first(self._measure(checkpointing))
-        return self._found[checkpointing]
-
-    def _measure(self, checkpointing: str) -> PassLine:
+        whole = {name: value.nbytes for name, value in model.named_parameters()}
         # Twice the weights leave room for casts; else the host has the model anyway.
-        is_roomy = 2 * self.model.weights <= self._available
-        device = self._world.device if is_roomy else torch.device("cpu")
-        section = self._measured_section(checkpointing, device)
-        model = seeded_model(self._task, section.seed).to(device)
-        save_memory(model, self._task, section, device)
+        is_roomy = world.from_first(2 * sum(whole.values()) <= available)
+        self._device = world.device if is_roomy else torch.device("cpu")
+        self._layout = self._find_layout()
+        parts, experts = self._divide(model)
+        self.model = ModelMemory.of(
+            [part.module for part in parts],
+            task,
+            self._section,
+            whole=whole,
+            experts=experts,
+            is_on_gpu=world.device.type == "cuda",
+        )
+
+    def estimate(self, candidate: Candidate, around: Circumstances) -> MemoryEstimate:
+        """Return the estimate of the process that needs most."""
+        measured = self.under(candidate.checkpointing, around.rows)
+        own = estimate(candidate, self.model, measured, around)
+        found = self._world.to_first(own)
+        worst = max(found, key=lambda each: each.peak) if found else None
+        return self._world.from_first(worst)
+
+    def under(self, checkpointing: str, rows: int) -> tuple[PassMemory, ...]:
+        """Return what a pass of so many rows takes, through each part of the model that is here."""
+        if checkpointing not in self._found:
+            self._found[checkpointing] = self._measure(checkpointing)
+        return tuple(line.at(rows) for line in self._found[checkpointing])
+
+    def _measure(self, checkpointing: str) -> tuple[PassLine, ...]:
+        """Measure passes with few rows and with all, or with more where all would not fit."""
+        section = self._measured_section(checkpointing)
+        parts, _ = self._divide(seeded_model(self._task, section.seed))
+        for part in parts:
+            save_memory(part.module, self._task, section, self._device)
         count = min(max(self._rows // FIRST_SHARE, FIRST_ROWS), max(self._data.rows // 2, 1))
-        line = PassLine(*(self._pass(model, section, rows) for rows in (count, 2 * count)))
-        expected = line.at(self._rows).activations + self.model.weights
-        # Every rank goes the same way, for the task's collectives.
+        few, more = (
+            [self._pass(part, section, rows) for part in parts] for rows in (count, 2 * count)
+        )
+        lines = list(map(PassLine, few, more))
+        expected = max(line.at(self._rows).activations for line in lines) + self.model.weights()
+        # Every rank goes the same way, for collectives.
         if self._world.from_first(expected <= self._available) and self._rows > count:
-            line = PassLine(line.fewer, self._pass(model, section, self._rows))
-        self.measured_rows = line.more.rows
-        return line
+            lines = [
+                PassLine(line.fewer, self._pass(part, section, self._rows))
+                for line, part in zip(lines, parts, strict=True)
+            ]
+        self.measured_rows = lines[0].more.rows
+        return tuple(lines)
 
-    def _pass(self, model: nn.Module, section: TrainingSection, rows: int) -> PassMemory:
-        device = next(model.parameters()).device
+    def _pass(self, part: Part, section: TrainingSection, rows: int) -> PassMemory:
         batch = self._data.gather(np.arange(rows))
-        return measure_pass(model, self._task, to_device(batch, device), section)
+        if self._layout is not None:
+            (batch,) = own_sequences([batch], self._task, self._layout)
+        return measure_pass(part, self._task, to_device(batch, self._device), section)
 
-    def _measured_section(self, checkpointing: str, device: torch.device) -> TrainingSection:
+    def _find_layout(self) -> Layout | None:
+        degrees = self._section.parallelism
+        if not degrees.changed("tensor", "pipeline", "context", "expert"):
+            return None
+        if self._device == self._world.device:
+            return self._world.layout
+        return Layout.of(self._section, self._world.size, self._device)
+
+    def _divide(self, model: nn.Module) -> tuple[list[Part], Sequence[nn.Module]]:
+        """Return what this process computes, on the device, and the modules of divided experts."""
+        if self._layout is None:
+            return [Part(model.to(self._device))], ()
+        task, degrees = self._task, self._section.parallelism
+        stages = stages_of(model, task, degrees) if degrees.pipeline > 1 else {}
+        experts = share_model(model, task, self._section, self._layout)
+        model.to(self._device)
+        if not stages:
+            return [Part(model)], experts
+        here = range(self._layout.place["pipeline"], max(stages.values()) + 1, degrees.pipeline)
+        some = np.arange(min(self._rows, RECEIVED_ROWS))
+        inputs = own_inputs(inputs_of(self._data.gather(some)), task, self._layout)
+        inputs, first = to_device(inputs, self._device), first_input(model)
+        parts = []
+        with torch.no_grad():
+            for stage in range(max(here) + 1):
+                module = cut(model, stages, (stage,))
+                if stage in here:
+                    received = inputs[first] if stage else None
+                    parts.append(Part(module, received, has_loss=stage == max(stages.values())))
+                with computation(self._measured_section("none"), self._device):
+                    inputs = {**inputs, first: module(**inputs)}
+        return parts, experts
+
+    def _measured_section(self, checkpointing: str) -> TrainingSection:
         """Alone, so that short types come by autocast; offloading is what GPUs do."""
         memory = self._section.memory
-        offloads = memory.activation_offload and device.type == self._world.device.type
+        offloads = memory.activation_offload and self._device.type == self._world.device.type
         changes = {"activation_checkpointing": checkpointing, "activation_offload": offloads}
         return self._section.model_copy(
             update={"strategy": "single", "memory": memory.model_copy(update=changes)}
@@ -193,16 +273,12 @@ def reason_for(estimates: list[MemoryEstimate], available: int) -> str:
 
 
 def does_not_fit(
-    plan: MemoryPlan,
-    last: Candidate,
-    model: ModelMemory,
-    measured: PassLine,
-    around: Circumstances,
+    plan: MemoryPlan, last: Candidate, activations: Activations, around: Circumstances
 ) -> PerennialError:
-    """Return the error with the memory options that would fit."""
+    """Return the error with the memory options that would fit; every rank calls it together."""
 
     def fits(other: Circumstances) -> bool:
-        return estimate(last, model, measured.at(other.rows), other).peak <= plan.limit
+        return activations.estimate(last, other).peak <= plan.limit
 
     section, advice = around.section, []
     doublings = DOUBLINGS if last.is_sharded else 0

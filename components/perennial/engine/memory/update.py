@@ -1,5 +1,6 @@
 """Update memory: an optimizer's state, and its temporary memory during a step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from perennial.engine.config.optimization import Adam, AdamW, AdamW8bit, Optimizer, Sgd
 from perennial.engine.memory.live import LiveMemory
-from perennial.engine.optimization.optimizer import algorithm, parameter_groups
+from perennial.engine.optimization.optimizer import algorithm
 
 # torchao keeps one float32 scale for each block of so many 8-bit values; smaller tensors, and those
 # that blocks do not fill, stay in float32.
@@ -18,7 +19,7 @@ SMALLEST_QUANTISED = 4096
 
 @dataclass(frozen=True)
 class UpdateMemory:
-    """The bytes of an update of a whole model.
+    """The bytes of an update.
 
     Attributes:
         state: Kept from step to step.
@@ -29,16 +30,22 @@ class UpdateMemory:
     temporary: int
 
     @classmethod
-    def of(cls, model: nn.Module, settings: Optimizer, *, is_on_gpu: bool) -> Self:
-        """Measure two steps on tensors that have shapes and no values: nothing is computed."""
+    def of(cls, groups: Sequence[dict[str, Any]], settings: Optimizer, *, is_on_gpu: bool) -> Self:
+        """Measure two steps on tensors that have shapes and no values: nothing is computed.
+
+        Args:
+            groups: Parameter groups of the optimizer; `params` may be any tensors.
+            settings: The optimizer.
+            is_on_gpu: Whether it updates there.
+        """
         if isinstance(settings, AdamW8bit):
-            return cls(*_of_8_bit(model))
+            return cls(*_of_8_bit([value for group in groups for value in group["params"]]))
         is_fused = _is_fused(settings, is_on_gpu=is_on_gpu)
         if is_fused:  # kernels that exist for real devices only; they keep the same state
             settings = settings.model_copy(update={"implementation": "foreach"})
         kind, arguments = algorithm(settings, is_on_gpu=False)
-        groups = [_without_values(group) for group in parameter_groups(model, settings)]
-        optimizer = kind(groups, **{"lr": settings.learning_rate, **arguments})
+        values = [_without_values(group) for group in groups]
+        optimizer = kind(values, **{"lr": settings.learning_rate, **arguments})
         optimizer.step()
         state = _state_bytes(optimizer)
         with LiveMemory(torch.device("meta"), []) as memory:
@@ -71,12 +78,10 @@ def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
     )
 
 
-def _of_8_bit(model: nn.Module) -> tuple[int, int]:
+def _of_8_bit(parameters: Sequence[Tensor]) -> tuple[int, int]:
     """Its kernel is compiled, which needs values; one tensor's moments at a time are float32."""
     state = largest = 0
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
-            continue
+    for parameter in parameters:
         count = parameter.numel()
         largest = max(largest, count)
         is_quantised = count >= SMALLEST_QUANTISED and count % BLOCK_SIZE == 0

@@ -4,7 +4,7 @@ Every process of a pipeline loads the same rows: the first stage needs the input
 labels, and the micro-batches of an update are what keeps all of them busy.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from perennial.contracts.errors import PerennialError
+from perennial.engine.config.parallelism import Parallelism
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.parallelism.plan import checked_plan, matching
@@ -209,7 +210,19 @@ def build_pipeline(
         PerennialError: the contract, the model or the batch does not go with pipelines.
         BadTaskError: the task has no plan, or its model is not the chain that the plan declares.
     """
-    parallelism = training.parallelism
+    stages = stages_of(model, task, training.parallelism)
+    require_chain(model, stages, inputs)
+    _require_one_loss(model, task, inputs)
+    return Pipeline(model, stages, training, world, shard)
+
+
+def stages_of(model: nn.Module, task: Task, parallelism: Parallelism) -> dict[str, int]:
+    """Return the stage of each part of a whole model, by the part's name.
+
+    Raises:
+        PerennialError: the model cannot be cut into so many stages.
+        BadTaskError: the task has no plan, or its plan names what the model does not have.
+    """
     owner = type(task).__name__
     plan = checked_plan(task.parallel_plan(), owner, parallelism)
     if plan is None:
@@ -218,11 +231,43 @@ def build_pipeline(
     inner = (*plan.tensor, plan.attention, plan.sequence_means, plan.experts)
     for name in (*plan.before, plan.blocks, *plan.after, *filter(None, inner)):
         next(matching(model, name, owner))
-    per_process = 2 if parallelism.pipeline_schedule == "interleaved_1f1b" else 1
-    stages = assign_parts(model, plan, parallelism.pipeline * per_process)
-    require_chain(model, stages, inputs)
-    _require_one_loss(model, task, inputs)
-    return Pipeline(model, stages, training, world, shard)
+    return assign_parts(model, plan, parallelism.pipeline * stages_per_process(parallelism))
+
+
+def stages_per_process(parallelism: Parallelism) -> int:
+    """Return how many stages of a pipeline each process holds."""
+    return 2 if parallelism.pipeline_schedule == "interleaved_1f1b" else 1
+
+
+def passes_in_flight(
+    parallelism: Parallelism, place: int, passes: int
+) -> Iterator[tuple[list[int], int]]:
+    """Yield what a process keeps before each backward pass of an update, in the schedule's order.
+
+    Args:
+        parallelism: Processes and schedule.
+        place: The process's place in the pipeline.
+        passes: Micro-batches of an update.
+
+    Yields:
+        The number of micro-batches that are between forward and backward pass, for each stage of
+        the process, and the stage whose backward pass is next.
+    """
+    processes, stages = parallelism.pipeline, stages_per_process(parallelism)
+    behind, total = processes - 1 - place, stages * passes
+    # The schedules of torch.distributed.pipelining; interleaved stages take turns in rounds.
+    in_round = passes // max(1, passes // processes)
+    ahead = {"gpipe": total, "1f1b": behind}.get(
+        parallelism.pipeline_schedule, (stages - 1) * in_round + 2 * behind
+    )
+    counts, forwards = [0] * stages, 0
+    for backward in range(total):
+        while forwards < min(ahead + backward + 1, total):
+            counts[forwards // in_round % stages] += 1
+            forwards += 1
+        stage = stages - 1 - backward // in_round % stages
+        yield list(counts), stage
+        counts[stage] -= 1
 
 
 def check_passes(training: TrainingSection, data_size: int) -> int:

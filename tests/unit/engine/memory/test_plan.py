@@ -1,5 +1,4 @@
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from perennial.engine.config.optimization import AdamW8bit, Optimizer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.memory import plan as memory_plan
 from perennial.engine.memory.footprint import Candidate, Circumstances, candidates, estimate
-from perennial.engine.memory.live import LiveMemory, PassMemory, measure_pass
+from perennial.engine.memory.live import LiveMemory, Part, PassMemory, measure_pass
 from perennial.engine.memory.plan import (
     MARGIN,
     PlannedMemory,
@@ -22,7 +21,7 @@ from perennial.engine.memory.plan import (
     stored_plan,
 )
 from perennial.engine.memory.update import UpdateMemory
-from perennial.engine.optimization.optimizer import build_optimizer
+from perennial.engine.optimization.optimizer import build_optimizer, parameter_groups
 from perennial.engine.task import LABEL
 from perennial.engine.world.distributed import World
 from perennial.train_model.report import training_page
@@ -83,6 +82,9 @@ class Together(World):
     def from_first(self, value):
         return value
 
+    def to_first(self, value):
+        return [value]
+
 
 def world(size):
     return Together(rank=0, local_rank=0, size=size, device=CPU)
@@ -108,10 +110,7 @@ def tables():
         around = Circumstances(section(), size, "cpu")
         activations = memory_plan.Activations(around, world(size), Wide(), Rows(), 10**9)
         for candidate in candidates(section(), size, has_blocks=True):
-            found_ = estimate(
-                candidate, activations.model,
-                activations.under(candidate.checkpointing).at(around.rows), around,
-            )  # fmt: skip
+            found_ = activations.estimate(candidate, around)
             found[found_.name] = found_.peak
         return found
 
@@ -198,11 +197,25 @@ def test_without_blocks_checkpointing_is_no_way_out(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "parallelism", [{"tensor": 2}, {"pipeline": 2}, {"zero_stage": 2}, {"replicas": 2}]
+    ("parallelism", "layouts"),
+    [
+        ({"context": 2}, ["ddp", "fsdp (ZeRO 2)", "fsdp (ZeRO 3)"]),
+        ({"tensor": 2}, ["fsdp (ZeRO 2)", "fsdp (ZeRO 3)"]),
+        ({"pipeline": 2}, ["fsdp (ZeRO 2)", "fsdp (ZeRO 3)"]),
+        ({"replicas": 2, "expert": 2}, ["hsdp (ZeRO 2)", "hsdp (ZeRO 3)"]),
+        ({"zero_stage": 2}, ["fsdp (ZeRO 2)"]),
+    ],
+    ids=str,
 )
-def test_auto_decides_all_or_nothing(parallelism):
-    with pytest.raises(ValidationError, match=r"parallelism\."):
-        section(parallelism=parallelism)
+def test_auto_keeps_to_the_dimensions_of_the_contract(parallelism, layouts):
+    training = section(parallelism=parallelism)
+    found = candidates(training, 4, has_blocks=False)
+    assert [
+        f"{each.strategy} (ZeRO {each.zero_stage})".removesuffix(" (ZeRO 0)") for each in found
+    ] == layouts
+    for each in found:
+        chosen = each.applied(training).parallelism
+        assert {name: getattr(chosen, name) for name in parallelism} == parallelism
 
 
 @pytest.mark.parametrize("strategy", ["single", "ddp"])
@@ -215,12 +228,27 @@ def test_a_pass_that_would_not_fit_is_measured_in_part(monkeypatch):
     full = planned(monkeypatch, 10**9, 1)
     around = Circumstances(section(), 1, "cpu")
     partial = memory_plan.Activations(around, world(1), Wide(), Rows(), 2_100_000)
-    measured = partial.under("none").at(512)
+    (measured,) = partial.under("none", 512)
     assert partial.measured_rows == 128
     assert measured.rows == full.micro_batch_rows == 512
-    exact = memory_plan.Activations(around, world(1), Wide(), Rows(), 10**9).under("none").at(512)
+    everything = memory_plan.Activations(around, world(1), Wide(), Rows(), 10**9)
+    (exact,) = everything.under("none", 512)
     assert measured.activations == pytest.approx(exact.activations, rel=0.1)
     assert measured.with_gradients == pytest.approx(exact.with_gradients, rel=0.2)
+
+
+class Bytes:
+    """A model of 100 bytes, twice of which the optimizer keeps."""
+
+    whole, buffers, blocks, outside = 100, 0, (40, 40), 20
+
+    def weights(self, shards=1):
+        return 100 // shards
+
+    trainable = weights
+
+    def update(self, shards):
+        return UpdateMemory(state=200 // shards, temporary=100 // shards)
 
 
 # What sharding and accumulating do to each part of the table, with a model of 100 bytes.
@@ -242,16 +270,13 @@ def test_a_pass_that_would_not_fit_is_measured_in_part(monkeypatch):
     ],
 )  # fmt: skip
 def test_the_parts_of_an_estimate(candidate, micro, processes, changes, expected):
-    model = SimpleNamespace(
-        weights=100, buffers=0, trainable=100, blocks=(40, 40), outside=20,
-        update=UpdateMemory(state=200, temporary=100),
-    )  # fmt: skip
+    model = Bytes()
     measured = PassMemory(
         rows=8, activations=50, with_gradients=130, with_outside=60, weight_casts=0
     )
     settings = section(global_batch_size=8, micro_batch_size=micro, **changes)
     around = Circumstances(settings, processes, "cpu")
-    found = estimate(Candidate(*candidate, "none"), model, measured, around)
+    found = estimate(Candidate(*candidate, "none"), model, [measured], around)
     assert {name: getattr(found, name) for name in expected} == expected
 
 
@@ -266,13 +291,10 @@ def test_the_parts_of_an_estimate(candidate, micro, processes, changes, expected
 )
 def test_a_model_is_never_whole_on_a_gpu_that_has_a_shard(strategy, device, settings, loading):
     """Ten processes, where what is kept of the model is less than the largest module."""
-    model = SimpleNamespace(
-        weights=100, buffers=0, trainable=100, blocks=(40, 40), outside=20,
-        update=UpdateMemory(state=0, temporary=0),
-    )  # fmt: skip
+    model = Bytes()
     measured = PassMemory(rows=1, activations=0, with_gradients=0, with_outside=0, weight_casts=0)
     around = Circumstances(section(global_batch_size=10, **settings), 10, device)
-    found = estimate(Candidate(strategy, 3, "none"), model, measured, around)
+    found = estimate(Candidate(strategy, 3, "none"), model, [measured], around)
     assert found.loading == loading
     assert found.peak >= loading
 
@@ -294,7 +316,8 @@ def test_every_optimizer_is_checked_here():
 def test_an_optimizers_memory_is_what_it_takes(settings):
     training = TrainingSection(optimizer=settings)
     model = nn.Sequential(nn.Linear(300, 200), nn.Linear(200, 300))
-    planned = UpdateMemory.of(model, training.optimizer, is_on_gpu=False)
+    groups = parameter_groups(model, training.optimizer)
+    planned = UpdateMemory.of(groups, training.optimizer, is_on_gpu=False)
     optimizer = build_optimizer(model, training)
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter)
@@ -313,13 +336,15 @@ def test_an_optimizers_memory_is_what_it_takes(settings):
 
 def test_the_fused_kernel_of_a_gpu_needs_no_room():
     model, settings = nn.Linear(100, 100), TrainingSection().optimizer
-    assert UpdateMemory.of(model, settings, is_on_gpu=False).temporary > 0
-    assert UpdateMemory.of(model, settings, is_on_gpu=True).temporary == 0
+    groups = parameter_groups(model, settings)
+    assert UpdateMemory.of(groups, settings, is_on_gpu=False).temporary > 0
+    assert UpdateMemory.of(groups, settings, is_on_gpu=True).temporary == 0
 
 
 def test_moments_of_eight_bits_take_a_quarter():
-    model = nn.Linear(512, 512)
-    found = UpdateMemory.of(model, AdamW8bit(name="adamw8bit"), is_on_gpu=False)
+    settings = AdamW8bit(name="adamw8bit")
+    groups = parameter_groups(nn.Linear(512, 512), settings)
+    found = UpdateMemory.of(groups, settings, is_on_gpu=False)
     matrix = 2 * (512 * 512 + 512 * 2 * 4)
     assert found.state == matrix + 2 * 4 * 512, "the small bias keeps float32"
 
@@ -346,7 +371,7 @@ def test_a_pass_is_measured_against_arithmetic():
     task = Wide(width=512, depth=1)
     model, rows = task.build_model(), 256
     batch = Rows(512).gather(range(rows))
-    found = measure_pass(model, task, batch, section())
+    found = measure_pass(Part(model), task, batch, section())
     stream = rows * 512 * 4
     inputs = sum(tensor.nbytes for tensor in batch.values())
     # Three activations are alive when the backward pass starts, the first of which is followed by
@@ -362,7 +387,7 @@ def test_casts_of_weights_are_counted_apart():
     task = Wide()
     model = task.build_model()
     batch = Rows().gather(range(64))
-    found = measure_pass(model, task, batch, section(strategy="single", precision="bf16"))
+    found = measure_pass(Part(model), task, batch, section(strategy="single", precision="bf16"))
     matrices = sum(p.numel() for p in model.parameters())
     assert found.weight_casts == pytest.approx(2 * matrices, rel=0.01)
 
