@@ -23,7 +23,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -215,11 +215,12 @@ def section_for(layout: Layout, rows: int) -> TrainingSection:
     dimensions = dict(layout.dimensions)
     if layout.zero_stage:
         dimensions["zero_stage"] = layout.zero_stage
-    section = TrainingSection(
-        strategy=layout.strategy, micro_batch_size=rows, parallelism=dimensions,
-        memory={"activation_checkpointing": layout.checkpointing},
-        checkpoints={"asynchronous": False},
-    )  # fmt: skip
+    values: dict[str, Any] = {
+        "strategy": layout.strategy, "micro_batch_size": rows, "parallelism": dimensions,
+        "memory": {"activation_checkpointing": layout.checkpointing},
+        "checkpoints": {"asynchronous": False},
+    }  # fmt: skip
+    section = TrainingSection.model_validate(values)
     parts = section.parallelism.data_size(layout.processes)
     return section.model_copy(update={"global_batch_size": rows * layout.passes * parts})
 
