@@ -227,44 +227,29 @@ def estimate(
         around: The rest.
     """
     section, shards = around.section, around.shards if candidate.is_sharded else 1
-    trainable = model.trainable()
     gathered = buckets = block_gradients = 0
     # While gradients accumulate they are not reduced, and so not sharded either.
-    gradients = trainable if around.is_accumulating else model.trainable(shards)
-    if around.is_pipeline:
-        activations = activations_in_flight(measured, around)
-    else:
-        (measured_pass,) = measured
-        activations = measured_pass.activations
-        if not around.is_accumulating:
-            # They come as activations go. The worst moment with a part of the gradients is no worse
-            # than on the line between that without and that with all: a maximum of linear
-            # functions.
-            growth = share(measured_pass.with_gradients - measured_pass.activations, shards)
-            least = measured_pass.with_outside if candidate.is_sharded else activations
-            activations = max(least + growth - gradients, 0)
+    gradients = model.trainable(1 if around.is_accumulating else shards)
     if candidate.is_sharded:
-        gathered = gathered_weights(candidate, model, section)
-        if around.is_pipeline:
-            # Between the backward passes of an update blocks stay gathered.
-            kept_gathered = gathered_weights(Candidate("fsdp", 2, "none"), model, section)
-            gathered = max(gathered, kept_gathered - min(each.kept for each in measured))
+        gathered = gathered_weights(candidate, model, measured, around)
         block_gradients = unreduced_gradients(model, section, around.is_accumulating)
-    else:
-        activations += measured[0].weight_casts
-        buckets = trainable if candidate.strategy == "ddp" else 0
+    elif candidate.strategy == "ddp":
+        buckets = model.trainable()
     weights = model.weights(shards)
     update = model.update(shards)
     optimizer = update.state
+    if around.is_pipeline:
+        activations = activations_in_flight(measured, around)
+        # Its first update tries a micro-batch out, which stays; there is no optimizer state yet.
+        activations += max(0, max(each.kept for each in measured) - optimizer)
+    else:
+        activations = activations_of_pass(candidate, measured[0], around, gradients)
     averaged = model.trainable(shards) if section.averaging else 0
     staging = 0
     if section.checkpoints.asynchronous and around.device_type == "cpu":
         staging = weights + optimizer + averaged
     if section.memory.parameter_offload and around.device_type != "cpu":
         weights = gradients = optimizer = averaged = 0
-    if around.is_pipeline:
-        # Its first update tries a micro-batch out, which stays; there is no optimizer state yet.
-        activations += max(0, max(each.kept for each in measured) - optimizer)
     exchanged = around.batches.accumulation_steps * sum(each.exchanged for each in measured)
     loading = loading_peak(candidate, model, weights, around)
     kept = model.buffers + weights + gradients + optimizer + averaged + buckets + staging
@@ -286,6 +271,21 @@ def estimate(
         peak=max(kept + max(activations + gathered + block_gradients, update.temporary), loading),
         refused=refusal(candidate, section),
     )
+
+
+def activations_of_pass(
+    candidate: Candidate, measured: PassMemory, around: Circumstances, gradients: int
+) -> int:
+    """Return the most that one pass takes beside weights and so many bytes of gradients."""
+    found = measured.activations
+    if not around.is_accumulating:
+        # Gradients come as activations go. The worst moment with a part of them is no worse than on
+        # the line between that without and that with all: a maximum of linear functions.
+        shards = around.shards if candidate.is_sharded else 1
+        growth = share(measured.with_gradients - measured.activations, shards)
+        least = measured.with_outside if candidate.is_sharded else measured.activations
+        found = max(least + growth - gradients, 0)
+    return found if candidate.is_sharded else found + measured.weight_casts
 
 
 def activations_in_flight(measured: Sequence[PassMemory], around: Circumstances) -> int:
@@ -331,13 +331,25 @@ def loading_peak(
     return model.buffers + weights + largest
 
 
-def gathered_weights(candidate: Candidate, model: ModelMemory, section: TrainingSection) -> int:
+def gathered_weights(
+    candidate: Candidate,
+    model: ModelMemory,
+    measured: Sequence[PassMemory],
+    around: Circumstances,
+) -> int:
     """Weights outside the blocks stay from the forward to the end of the backward pass.
 
-    Of the blocks there are two under ZeRO 3: the one that computes, and the next, on its way.
+    Of the blocks there are two under ZeRO 3: the one that computes, and the next, on its way. In a
+    pipeline all stay between the backward passes of an update, when a micro-batch is gone.
     """
-    blocks = sum(model.blocks) if candidate.zero_stage == 2 else sum(sorted(model.blocks)[-2:])
-    return int((model.outside + blocks) * COMPUTE_DTYPES[section.precision].itemsize / 4)
+    scale = COMPUTE_DTYPES[around.section.precision].itemsize / 4
+    everything = int((model.outside + sum(model.blocks)) * scale)
+    if candidate.zero_stage == 2:
+        return everything
+    two = int((model.outside + sum(sorted(model.blocks)[-2:])) * scale)
+    if not around.is_pipeline:
+        return two
+    return max(two, everything - min(each.kept for each in measured))
 
 
 def unreduced_gradients(model: ModelMemory, section: TrainingSection, accumulating: bool) -> int:
