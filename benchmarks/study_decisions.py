@@ -399,14 +399,14 @@ def record(contract: Path, study: Path) -> None:
 
 def _spread_of(candidates: list[Measured]) -> Spread:
     """Estimate the standard deviations of real confirmations."""
-    blocks = candidates[0].pulls.shape[1]
+    blocks = candidates[0].influences.shape[1]
     within, seeds, shared = [], [], []
     for each in candidates:
-        own = each.pulls - each.pulls.mean(axis=0)
+        own = each.influences - each.influences.mean(axis=0)
         within.append(float((own**2).sum()) / ((each.seeds - 1) * (blocks - 1)))
         seeds.append(float(each.values.var(ddof=1)) - within[-1] / blocks)
     for each in candidates[1:]:
-        apart = each.pulls.mean(axis=0) - candidates[0].pulls.mean(axis=0)
+        apart = each.influences.mean(axis=0) - candidates[0].influences.mean(axis=0)
         shared.append((float(apart.var(ddof=1)) - 2.0 * within[0] / each.seeds) / 2.0)
     roots = (math.sqrt(max(float(np.mean(found)), 0.0)) for found in (seeds, shared, within))
     return Spread(*roots)

@@ -12,7 +12,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.engine.config.training import TrainingSection
 from perennial.studies.config import Dimension, StudySection
 from perennial.studies.pruning import evaluation_interval, rungs
-from perennial.studies.records import FOLLOWING, StudyPlan
+from perennial.studies.records import ADAPTIVE, StudyPlan
 from perennial.studies.sampling import propose, space_of
 from perennial.studies.space import Space, canonical
 
@@ -292,11 +292,11 @@ def planned_points(plan: StudyPlan) -> Iterator[dict[str, JsonValue]]:
     That is the corners of the space, and a sample of it.
     """
     study, space = plan.study, space_of(plan)
-    if study.sampler not in FOLLOWING:
+    if study.sampler not in ADAPTIVE:
         last = len(space.grid()) if study.sampler == "grid" else study.trials
         for number in range(1, min(last, MOST_POINTS) + 1):
             yield propose(plan, number, [])
-    if study.sampler in FOLLOWING or study.exploit is not None:
+    if study.sampler in ADAPTIVE or study.exploit is not None:
         corners = product((0.0, 1.0), repeat=len(space.axes))
         yield from (space.decode(corner) for corner in islice(corners, MOST_POINTS // 2))
         sample = np.random.default_rng(0).random((MOST_POINTS // 2, len(space.axes)))

@@ -98,7 +98,7 @@ class Driver:
                 self._finish(self._runner.run(work))
             except BaseException as error:  # it ends the study, in the main thread
                 self._end(error)
-                self._store.give_up(work.number)
+                self._store.release(work.number)
             finally:
                 with self._changed:
                     self._running.discard(work.number)
@@ -116,7 +116,7 @@ class Driver:
         last = self._store.end_of(trial.stage)
         if last is not None and trial.number > last:
             logger.info("trial=%d ended after its stage, and does not count", trial.number)
-            self._store.give_up(trial.number)
+            self._store.release(trial.number)
             return
         held = self._store.finish(trial)
         value = "" if held.value is None else f" {plan.metric}={held.value:.6g}"
@@ -169,7 +169,7 @@ class Driver:
             return False
         last = self._store.end_of(stage)
         if last is not None and number > last:
-            self._store.give_up(number)
+            self._store.release(number)
             return False
         return True
 

@@ -52,7 +52,7 @@ BASELINE = 0
 
 
 @dataclass(frozen=True)
-class Judged:
+class Measurements:
     """All confirmations, measured.
 
     Attributes:
@@ -110,7 +110,7 @@ def confirmations_of(plan: StudyPlan, trials: Sequence[Trial]) -> dict[int, list
 
 
 def decide_study(
-    plan: StudyPlan, trials: Sequence[Trial], judged: Judged, too_small: str = ""
+    plan: StudyPlan, trials: Sequence[Trial], judged: Measurements, too_small: str = ""
 ) -> StudyJudgement:
     """Return the verdict on measured confirmations, and the answers to scientific questions.
 
@@ -166,7 +166,7 @@ def decide_study(
     )
 
 
-def _too_small(gate: GateSection, judged: Judged) -> str:
+def _too_small(gate: GateSection, judged: Measurements) -> str:
     """Return why the test rows are too few for any verdict; the limits are the gate's."""
     if judged.count < gate.min_test_rows:
         return f"{judged.count} test rows are fewer than gate.min_test_rows = {gate.min_test_rows}"
@@ -200,7 +200,9 @@ def _estimate(found: Confirmed) -> float:
     return found.improvement.estimate if found.improvement is not None else -math.inf
 
 
-def _answers(search: Search, judged: Judged, confidence: float) -> tuple[ScientificAnswer, ...]:
+def _answers(
+    search: Search, judged: Measurements, confidence: float
+) -> tuple[ScientificAnswer, ...]:
     """Return one sentence for each scientific question, with the comparisons that it rests on."""
     answers, chosen = [], best_by_value(search)
     least = search.plan.study.min_improvement
@@ -252,7 +254,7 @@ def measure_confirmations(
     dataset: Dataset,
     store: ObjectStore,
     resamples: int,
-) -> Judged:
+) -> Measurements:
     """Score every confirmation on the test rows, one model in memory at a time."""
     data = dataset.snapshot.data
     rows: HeldOutRows | None = None
@@ -281,12 +283,12 @@ def measure_confirmations(
             number,
             np.array([value for value, _, _ in measured]),
             np.stack([draws for _, draws, _ in measured]),
-            np.stack([pulls for _, _, pulls in measured]),
+            np.stack([found for _, _, found in measured]),
             diverged=sum(trial.state == "infeasible" for trial in group),
         )
     if rows is None or repeats is None:
         raise PerennialError("no confirmation was scored")
-    return Judged(candidates, rows, repeats, len(labels))
+    return Measurements(candidates, rows, repeats, len(labels))
 
 
 def _score(

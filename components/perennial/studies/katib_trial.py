@@ -57,7 +57,7 @@ def main(prefix: str, *assigned: str) -> int:
             with stopping_on_signals(runner.stop), own.renewing():
                 trial = runner.run(Work(number, values, seeds))
         except BaseException:
-            own.give_up(number)
+            own.release(number)
             raise
         trial = own.finish(trial.model_copy(update={"source": SOURCE}))
     if trial.value is None:

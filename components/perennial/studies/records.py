@@ -17,7 +17,7 @@ from perennial.contracts.training import Direction, EvaluationPoint
 from perennial.studies.config import StudySection
 
 Stage = Literal["explore", "exploit", "confirm"]
-FOLLOWING = ("tpe", "gp")
+ADAPTIVE = ("tpe", "gp")
 """Samplers whose trials depend on the results of earlier ones."""
 State = Literal["complete", "pruned", "infeasible", "failed"]
 """How a trial ended. `infeasible`: its hyperparameters made the loss diverge or memory run out,
@@ -88,7 +88,7 @@ class StudyPlan(Artifact):
         sampler = (
             study.sampler if stage == "explore" or not study.exploit else study.exploit.sampler
         )
-        if sampler in FOLLOWING or study.pruning != "off":
+        if sampler in ADAPTIVE or study.pruning != "off":
             return range(max(number - study.parallel + 1, self.first_of(stage) or min(number, 1)))
         return range(self.first_of(stage) or min(number, 1))
 

@@ -18,7 +18,7 @@ from scipy.stats import qmc
 
 from perennial.contracts.errors import PerennialError
 from perennial.studies.config import Dimension
-from perennial.studies.records import FOLLOWING, StudyPlan, Trial
+from perennial.studies.records import ADAPTIVE, StudyPlan, Trial
 from perennial.studies.space import Axis, Space, canonical
 
 BEST_SHARE, BEST_AT_LEAST = 0.25, 3
@@ -78,7 +78,7 @@ def _propose(
     if sampler == "quasi_random":
         return space.decode(_sobol_point(len(space.axes), place, _seed(plan, first)))
     strata = scientific_strata(plan, space)
-    return _follow(plan, space, sampler, strata[place % len(strata)], earlier, seed=seed)
+    return _ask_optuna(plan, space, sampler, strata[place % len(strata)], earlier, seed=seed)
 
 
 def _seed(plan: StudyPlan, number: int) -> int:
@@ -102,9 +102,9 @@ def require_sampler(*samplers: str) -> None:
     Raises:
         PerennialError: Optuna is missing.
     """
-    if set(samplers) & set(FOLLOWING) and importlib.util.find_spec("optuna") is None:
+    if set(samplers) & set(ADAPTIVE) and importlib.util.find_spec("optuna") is None:
         raise PerennialError(
-            f"the sampler {next(each for each in samplers if each in FOLLOWING)!r} needs Optuna, "
+            f"the sampler {next(each for each in samplers if each in ADAPTIVE)!r} needs Optuna, "
             "which is not installed",
             action="pip install 'perennial[studies]', or build the trainer image with "
             'EXTRAS="studies"; quasi_random, random and grid need nothing',
@@ -181,7 +181,7 @@ def _around(axis: Axis, best: Sequence[Mapping[str, JsonValue]]) -> Dimension:
     return dimension.with_bounds(*ends)
 
 
-def _follow(
+def _ask_optuna(
     plan: StudyPlan,
     space: Space,
     sampler: str,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from perennial.clients.object_store import ConflictError, ObjectStore
+from perennial.clients.object_store import ConflictError, ObjectStore, StoredRecord
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
@@ -84,7 +84,7 @@ class StudyStore:
         return [found for number in numbers if (found := self.trial(number)) is not None]
 
     def finish(self, trial: Trial) -> Trial:
-        """Store a trial's record, give up the claim, and return the record that holds."""
+        """Store a trial's record, release the claim, and return the record that holds."""
         key = self._key("trials", trial.number)
         try:
             self._store.replace(key, trial.to_json().encode(), previous=None)
@@ -92,7 +92,7 @@ class StudyStore:
             logger.warning(
                 "trial=%d was ended by another worker too; its record holds", trial.number
             )
-        self.give_up(trial.number)
+        self.release(trial.number)
         return self.trial(trial.number) or trial
 
     def claim(self, number: int) -> bool:
@@ -112,7 +112,7 @@ class StudyStore:
             self._claims[number] = claim
         # It may have ended between the two looks.
         if self.trial(number) is not None:
-            self.give_up(number)
+            self.release(number)
             return False
         return True
 
@@ -127,8 +127,8 @@ class StudyStore:
             return False
         return now - since > STALE_SECONDS
 
-    def give_up(self, number: int) -> None:
-        """Give up a claim; another worker may take the trial at once."""
+    def release(self, number: int) -> None:
+        """Release a claim; another worker may take the trial at once."""
         with self._lock:
             claim = self._claims.pop(number, None)
             key = self._key("claims", number)
@@ -172,24 +172,29 @@ class StudyStore:
 
     def end_of(self, stage: Stage) -> int | None:
         """Return the last trial of a stage that the budget cut short; None if it did not."""
-        content = self._store.read(self._end_key(stage))
-        return None if content is None else StageEnd.from_json(content).last
+        found = self._end(stage).read()
+        return None if found is None else found.last
 
     def cut(self, stage: Stage, last: int) -> int:
         """Cut a stage short behind a trial; return the trial behind which it is cut."""
 
-        def change(content: bytes | None) -> tuple[bytes | None, int]:
-            if content is not None:
-                return None, StageEnd.from_json(content).last
-            return StageEnd(last=last).to_json().encode(), last
+        def change(found: StageEnd | None) -> tuple[StageEnd, int]:
+            end = found or StageEnd(last=last)
+            return end, end.last
 
-        return self._store.update(self._end_key(stage), change)
+        return self._end(stage).update(change)
 
-    def _end_key(self, stage: Stage) -> str:
-        return f"{self.plan.prefix}/{stage}.end.json"
+    def _end(self, stage: Stage) -> StoredRecord[StageEnd]:
+        return stored_record(StageEnd, self._store, f"{self.plan.prefix}/{stage}.end.json")
 
     def _key(self, kind: str, number: int) -> str:
         return f"{self.plan.prefix}/{kind}/{number:04d}.json"
+
+
+def stored_record(kind: type[Record], store: ObjectStore, key: str) -> StoredRecord[Record]:
+    """Return the place of a study's record."""
+    action = "delete it and run the study again: finished trainings are used again"
+    return StoredRecord(store, key, kind, f"the study's record {key}", action)
 
 
 def read_record(kind: type[Record], store: ObjectStore, key: str) -> Record | None:
@@ -198,12 +203,4 @@ def read_record(kind: type[Record], store: ObjectStore, key: str) -> Record | No
     Raises:
         PerennialError: it cannot be read.
     """
-    content = store.read(key)
-    try:
-        return None if content is None else kind.from_json(content)
-    except ValueError as error:
-        raise PerennialError(
-            f"{key} cannot be read: it is damaged or of another version",
-            evidence=str(error),
-            action="delete it and run the study again: finished trainings are used again",
-        ) from error
+    return stored_record(kind, store, key).read()

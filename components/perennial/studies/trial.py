@@ -152,47 +152,41 @@ class TrialRunner:
             if is_finished(job):
                 remove_encoded_data(job)
             elif (pruned := self._run(work, settings, job, tries=TRIES)) is not None:
-                return pruned, self._record_pruned(job, seed, pruned)
+                return pruned, self._record(job, seed, pruned)
             result = TrainingResult.read(job.root)
-        points = {point.step: point for point in result.evaluations}
-        pruned = self._prune(work, settings, points)
-        found = self._record(job, seed, points, result.history, pruned)
-        return pruned, found.model_copy(
-            update={
-                "seconds": result.seconds,
-                "device_seconds": result.seconds * result.world_size,
-                "limit": result.bottleneck.verdict if result.bottleneck else "",
-            }
-        )
-
-    def _record_pruned(self, job: TrainingJob, seed: int, pruned: Pruned) -> TrialTraining:
-        """Return the record of a training that was stopped, which has no result."""
-        points, history = read_curves(job.logs / CURVES)
-        rates = [point.examples_per_second for point in history.values()]
-        rows = pruned.step * job.training.global_batch_size
-        seconds = rows / fmean(rates) if rates else 0.0
-        losses = [history[step] for step in sorted(history)]
-        return self._record(job, seed, points, losses, pruned).model_copy(
-            update={"seconds": seconds, "device_seconds": seconds * job.num_processes}
-        )
+        pruned = self._prune(work, settings, result.evaluations)
+        return pruned, self._record(job, seed, pruned, result)
 
     def _record(
         self,
         job: TrainingJob,
         seed: int,
-        points: Mapping[int, EvaluationPoint],
-        history: Sequence[StepPoint],
         pruned: Pruned | None,
+        result: TrainingResult | None = None,
     ) -> TrialTraining:
-        """Return a training's record, cut at its rung if it was pruned: no timing enters it."""
-        last = pruned.step if pruned else max(points, default=0)
-        cut = tuple(points[step] for step in sorted(points) if step <= last)
+        """Return a training's record, cut at its rung if it was pruned: no timing enters it.
+
+        A training that was stopped has no result: its points are in its file of curves.
+        """
+        last = pruned.step if pruned else job.training.steps
+        if result is not None:
+            points, history, limit = result.evaluations, result.history, result.bottleneck
+            seconds, processes = result.seconds, result.world_size
+        else:
+            points, history = read_curves(job.logs / CURVES)
+            rates = [point.examples_per_second for point in history]
+            seconds = last * job.training.global_batch_size / fmean(rates) if rates else 0.0
+            processes, limit = job.num_processes, None
+        cut = tuple(point for point in points if point.step <= last)
         return TrialTraining(
             seed=seed,
             fingerprint=job.fingerprint,
             value=best_until(cut, last, self._plan.metric, self._plan.direction),
             evaluations=cut,
-            losses=tuple((p.step, p.loss) for p in history if not pruned or p.step <= last),
+            losses=tuple((point.step, point.loss) for point in history if point.step <= last),
+            seconds=seconds,
+            device_seconds=seconds * processes,
+            limit=limit.verdict if limit else "",
         )
 
     @contextmanager
@@ -254,13 +248,14 @@ class TrialRunner:
                 return
 
     def _prune(
-        self, work: Work, settings: TrainModelConfig, points: Mapping[int, EvaluationPoint]
+        self, work: Work, settings: TrainModelConfig, points: Sequence[EvaluationPoint]
     ) -> Pruned | None:
         if settings.training.seed != work.seeds[0]:
             return None
         steps, every = settings.training.steps, evaluation_interval(self._plan)
         places = rungs(steps, every, self._plan.study.reduction)
-        return prune(self._plan, places, work.number, points, work.earlier)
+        known = {point.step: point for point in points}
+        return prune(self._plan, places, work.number, known, work.earlier)
 
 
 @dataclass(eq=False)
@@ -356,8 +351,8 @@ def classify(job: TrainingJob, error: TrainingFailedError) -> tuple[State, str]:
     return ("failed" if failure.type in OUTSIDE else "infeasible"), reason
 
 
-def read_curves(file: Path) -> tuple[dict[int, EvaluationPoint], dict[int, StepPoint]]:
-    """Return step → evaluation and step → logged point, of a training's file of JSON lines.
+def read_curves(file: Path) -> tuple[tuple[EvaluationPoint, ...], tuple[StepPoint, ...]]:
+    """Return the evaluations and logged points of a training's file of JSON lines, by their steps.
 
     The file may still grow; a point that a resumed training measured again is the later one.
     """
@@ -370,9 +365,10 @@ def read_curves(file: Path) -> tuple[dict[int, EvaluationPoint], dict[int, StepP
         point = json.loads(line)
         match point.pop("kind"):
             case "evaluation":
-                found = EvaluationPoint.model_validate(point)
-                evaluations[found.step] = found
+                evaluations[point["step"]] = EvaluationPoint.model_validate(point)
             case "step":
-                logged = StepPoint.model_validate(point)
-                history[logged.step] = logged
-    return evaluations, history
+                history[point["step"]] = StepPoint.model_validate(point)
+    return (
+        tuple(evaluations[step] for step in sorted(evaluations)),
+        tuple(history[step] for step in sorted(history)),
+    )

@@ -12,7 +12,7 @@ from perennial.contract_file.toml_text import where_in
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.studies.config import StudySection
-from perennial.studies.records import FOLLOWING
+from perennial.studies.records import ADAPTIVE
 
 
 class StudyFile(Section):
@@ -115,7 +115,7 @@ def design_warnings(contract: Contract) -> list[str]:
             f"quasi-random points are most even for a power of two: trials = {power} or "
             f"{2 * power} (got {study.trials})"
         )
-    if study.sampler in FOLLOWING and study.scientific:
+    if study.sampler in ADAPTIVE and study.scientific:
         warnings.append(
             f"{study.sampler} tries what did well before: what the trials show about the "
             "hyperparameters is biased; use it for a second stage (study.exploit)"

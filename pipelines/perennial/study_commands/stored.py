@@ -55,7 +55,8 @@ class StoredStudy:
 
     def record(self) -> dict[str, JsonValue]:
         """Return how far it is, as JSON."""
-        plan, trials, best = self.plan, read_trials(self.store, self.plan), self._best()
+        plan, trials = self.plan, read_trials(self.store, self.plan)
+        best = self._best(trials)
         return {
             "study": plan.study_digest[:16],
             "model": plan.model,
@@ -69,11 +70,11 @@ class StoredStudy:
 
     def lines(self) -> Iterator[str]:
         """Yield how far it is, for people."""
-        plan, trials, best = self.plan, read_trials(self.store, self.plan), self._best()
+        plan, trials = self.plan, read_trials(self.store, self.plan)
         yield f"{plan.model} study {plan.study_digest[:16]}: {plan.study.goal}"
         yield f"  {summarize_trials(plan, trials)}"
         yield f"  {plan.last_search + 1} planned, {self._running()} running"
-        if best is not None:
+        if (best := self._best(trials)) is not None:
             values = ", ".join(f"{option} = {value}" for option, value in best.values.items())
             yield f"  best: {values}; by validation rows, the verdict comes from test rows"
 
@@ -81,8 +82,7 @@ class StoredStudy:
         """Return how many trials a worker has claimed; one that was killed may have left some."""
         return len(self.store.list(f"{self.plan.prefix}/claims/"))
 
-    def _best(self) -> Trial | None:
-        trials = read_trials(self.store, self.plan)
+    def _best(self, trials: list[Trial]) -> Trial | None:
         usable = [each for each in trials if each.stage != "confirm" and each.is_usable]
         return min(usable, key=self.plan.rank, default=None)
 

@@ -8,7 +8,7 @@ from benchmarks.study_decisions import Spread, made_candidates, made_rows
 from made_trials import RATE, made_plan, made_trials
 from perennial.contracts.gate import Repeats
 from perennial.studies.finalists import finalists
-from perennial.studies.judgement import Judged, decide_study
+from perennial.studies.judgement import Measurements, decide_study
 
 
 def answer_about_a_range(value):
@@ -21,7 +21,7 @@ def answer_about_a_range(value):
     spread = Spread(between_seeds=0.1)
     measured = made_candidates(true, rows, np.random.default_rng(0), spread=spread)
     candidates = {n: replace(each, trial=n) for n, each in zip(numbers, measured, strict=True)}
-    judged = Judged(candidates, rows, Repeats(earlier=0, worth=0.0, level=0.05), 4000)
+    judged = Measurements(candidates, rows, Repeats(earlier=0, worth=0.0, level=0.05), 4000)
     (answer,) = decide_study(plan, trials, judged).answers
     assert len(answer.comparisons) == 3
     return answer.text

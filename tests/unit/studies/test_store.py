@@ -28,7 +28,7 @@ def test_a_trial_is_claimed_by_one_worker(workers):
     assert one.claim(3)
     assert not two.claim(3)
     assert not one.claim(3)
-    one.give_up(3)
+    one.release(3)
     assert two.claim(3)
 
 
@@ -56,7 +56,7 @@ def test_a_claim_that_is_renewed_is_kept_and_a_stale_one_taken_over(workers, mon
     clock[0] = 122.0
     assert two.claim(3)
     one.renew()  # it lost it, and does not take it back
-    one.give_up(3)
+    one.release(3)
     assert not one.claim(3)
 
 

@@ -66,8 +66,8 @@ def test_an_encoding_that_no_trial_uses_is_removed_but_the_first(tmp_path):
 
 def test_curves_are_read_while_they_grow(tmp_path):
     file = tmp_path / "metrics.jsonl"
-    assert read_curves(file) == ({}, {})
+    assert read_curves(file) == ((), ())
     point = '{"kind":"evaluation","step":8,"train_loss":null,"metrics":{"loss":%s}}'
     file.write_text(f"{point % 0.5}\n{point % 0.25}\n{point % 0.1}"[:-9])
-    evaluations, _ = read_curves(file)
-    assert evaluations[8].metrics == {"loss": 0.25}
+    (evaluation,), _ = read_curves(file)
+    assert evaluation.metrics == {"loss": 0.25}

@@ -31,14 +31,14 @@ class Measured:
         trial: Its number; 0 is the baseline.
         values: The metric of each, shape [K].
         draws: The metric of each on the bootstrap draws, shape [K, R].
-        pulls: The influence of each block on it, shape [K, B].
+        influences: The influence of each block on it, shape [K, B].
         diverged: Further confirmations that did not complete because of the hyperparameters.
     """
 
     trial: int
     values: Floats
     draws: Floats
-    pulls: Floats
+    influences: Floats
     diverged: int = 0
 
     @property
@@ -59,10 +59,10 @@ class Measured:
         that, and would be another one on other rows (Jordan, 2023): the draws of the rows, which
         the blocks measure, contain it already.
         """
-        count: int = self.pulls.shape[1]
+        count: int = self.influences.shape[1]
         if self.seeds < 2 or count < 2:
             return 0.0
-        own: Floats = self.pulls - self.pulls.mean(axis=0)
+        own: Floats = self.influences - self.influences.mean(axis=0)
         own = own - own.mean(axis=1, keepdims=True)
         return float((own**2).sum()) / (count * (count - 1)) / (self.seeds * (self.seeds - 1))
 
@@ -163,8 +163,8 @@ def difference_of(ours: Measured, theirs: Measured, test: HeldOutRows, sign: flo
     value = sign * float(ours.values.mean() - theirs.values.mean())
     drawn = min(ours.draws.shape[1], theirs.draws.shape[1])
     draws = sign * (ours.draws[:, :drawn].mean(axis=0) - theirs.draws[:, :drawn].mean(axis=0))
-    pulls = sign * (ours.pulls.mean(axis=0) - theirs.pulls.mean(axis=0))
-    data = estimate_of(value, (draws, pulls), test.blocks, test.draws, test.conditions)
+    influences = sign * (ours.influences.mean(axis=0) - theirs.influences.mean(axis=0))
+    data = estimate_of(value, (draws, influences), test.blocks, test.draws, test.conditions)
     both = (ours, theirs)
     return Difference(
         data=data,
