@@ -151,3 +151,19 @@ def test_metrics_that_one_constant_maximises_pass(task_type, material, shape, wo
     subject = workshop.subject(task_type, material, **shape)
     result = results_of(subject, "metric_direction")["metric_direction"]
     assert result.outcome == "passed", (result.measured, result.hint)
+
+
+class LogError(TabularRegression):
+    """The logarithm of the error: there is none for predictions that equal the labels."""
+
+    metrics: ClassVar = {"log_rmse": "minimize"}
+
+    def score(self, predictions, labels):
+        with np.errstate(divide="ignore"):
+            return {"log_rmse": float(np.log(((predictions - labels) ** 2).mean()) / 2)}
+
+
+def test_a_metric_that_perfect_predictions_do_not_define_is_not_a_failure(workshop):
+    subject = workshop.subject(LogError, "regression")
+    result = results_of(subject, "metric_direction")["metric_direction"]
+    assert result.is_unmeasured, (result.outcome, result.measured)

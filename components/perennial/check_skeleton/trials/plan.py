@@ -49,8 +49,6 @@ class Trial:
     job: str  # trials of one job resume each other
     # Without anything random, so that any number of processes computes the same.
     is_exact: bool = False
-    # All its processes kill themselves as soon as their checkpoint is committed.
-    is_killed: bool = False
     is_needed: bool = False  # whether later trials are useless when this one fails
 
 
@@ -83,10 +81,10 @@ def plan_stages(
         stages += [(exactly(name, name, PROCESSES, PROCESSES),) for name in ("ddp", "fsdp")]
     section = make_contracted_training(subject.training, size)
     processes = 1 if section.strategy == "single" else PROCESSES
-    straight = Trial("straight", section, processes, "straight", is_needed=True)
-    killed = Trial("killed", section, processes, "resumed", is_killed=True, is_needed=True)
-    resumed = Trial("resumed", section, processes, "resumed")
-    return (*stages, (straight,), (killed,), (resumed,))
+    straight = Trial("straight", section, processes, "contracted", is_needed=True)
+    # From the checkpoint that the one before left on its way.
+    resumed = Trial("resumed", section, processes, "contracted")
+    return (*stages, (straight,), (resumed,))
 
 
 def make_exact_training(

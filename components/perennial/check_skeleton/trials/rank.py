@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import signal
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
@@ -188,8 +187,6 @@ def _train(
         if training.step == SAVED_AFTER and not trial.is_exact:
             save(training, is_evaluated=False)
             training.checkpointer.wait()
-            if trial.is_killed:
-                os.kill(os.getpid(), signal.SIGKILL)
 
 
 class RecordingLoader(Loader):

@@ -2,8 +2,8 @@
 
     python -m perennial.check_skeleton.trials.replay FOLDER
 
-Without a task in the folder, its module is imported alone. With one, the interpreter has another
-hash seed than its parent, a clock that can be moved, and records the files that are read.
+The interpreter has another hash seed than its parent. It first sees what the import of the task's
+module changes; then, with a clock that can be moved, it records the files that the task reads.
 """
 
 import datetime
@@ -52,7 +52,7 @@ class Answer:
     batches: dict[str, Batch] = field(default_factory=dict)  # batch by way of encoding
     files: tuple[str, ...] = ()  # files opened while the task was loaded, encoded and fitted
     # Global settings and generators that the import of the module changed.
-    changed: list[str] = field(default_factory=list)
+    changed: list[str] | None = None  # none where the import failed
     remembers: tuple[str, ...] = ()  # names in the task and its module that encoding changed
     problem: str = ""  # why there is no result
 
@@ -111,6 +111,7 @@ def main() -> int:
     try:
         # Written by the parent process, for this one alone.
         name, file = pickle.loads((folder / REQUEST).read_bytes())
+        answer.changed = _find_changes_by_import(name, file)
         if (folder / TASK).exists():
             rows = pl.read_ipc(folder / ROWS)
             _watch_files(opened)
@@ -118,8 +119,6 @@ def main() -> int:
             make_task, state = pickle.loads((folder / TASK).read_bytes())
             opened.clear()
             _replay(make_task, state, rows, answer)
-        else:
-            answer.changed = _find_changes_by_import(name, file)
     except Exception as error:  # user code may raise anything
         answer.problem = f"{type(error).__name__}: {error}"
     answer.files = tuple(dict.fromkeys(opened))

@@ -47,7 +47,7 @@ from perennial.engine.parallelism.normalization import BATCH_NORMS
 from perennial.engine.reproducibility import seeded_model
 from perennial.steps.processes import kill_process, running_processes
 
-# Twelve processes of a few updates each; a model of this size takes about a second per update.
+# Ten processes of a few updates each; a model of this size takes about a second per update.
 MOST_PARAMETERS = 30_000_000
 # Two processes take two to four times as long as one on two cores that others use too; a rank that
 # waits for another one never ends.
@@ -87,7 +87,7 @@ class Outcome:
         text = f"{self.failure.type}: {self.failure.message}" if self.failure else ""
         # A process that cannot even store its exception exits with 1.
         is_mute = self.failure is None and 1 in self.codes
-        is_ended = -signal.SIGKILL in self.codes and not (self.is_hung or self.trial.is_killed)
+        is_ended = -signal.SIGKILL in self.codes and not self.is_hung
         if is_mute or is_ended or re.search(STARVED, text):
             return f"the machine ran out of memory or disk ({self.problem})"
         return ""
@@ -100,9 +100,7 @@ class Outcome:
     @property
     def ends_all(self) -> bool:
         """Whether later trials would only repeat the failure of this one."""
-        killed = all(code == -signal.SIGKILL for code in self.codes)
-        is_done = killed if self.trial.is_killed else self.is_complete
-        return self.is_hung or self.is_slow or (self.trial.is_needed and not is_done)
+        return self.is_hung or self.is_slow or (self.trial.is_needed and not self.is_complete)
 
     @property
     def problem(self) -> str:
@@ -164,8 +162,9 @@ def make_trials(subject: Subject) -> Trials:
             (folder / ROWS).mkdir()
             for tensor_name, tensor in select_head(subject.train, rows).items():
                 np.save(folder / ROWS / f"{tensor_name}.npy", tensor.numpy())
-            _check_rendezvous(plan)
-            outcomes = {} if (folder / PROBLEM).exists() else _run_stages(plan, stages)
+            outcomes = _run_stages(plan, stages)
+            if not all(each.is_complete for each in outcomes.values() if each.codes):
+                _check_rendezvous(plan)  # it may be the machine's fault
             if (folder / PROBLEM).exists():
                 return Trials((folder / PROBLEM).read_text())
     except OSError as error:  # no folder, no room in it, no more processes

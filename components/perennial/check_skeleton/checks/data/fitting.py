@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +17,7 @@ from pydantic import JsonValue
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.models import evaluated, run_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, are_equal, find_differences
+from perennial.check_skeleton.subject import Subject, are_equal, find_differences, once
 from perennial.check_skeleton.trials.replay import ANSWER, REQUEST, ROWS, TASK, Answer
 from perennial.check_skeleton.trials.supervisor import make_environment
 from perennial.contracts.section import canonical_json
@@ -194,12 +193,8 @@ def _list_leaves(value: JsonValue, path: str = "") -> Mapping[str, JsonValue]:
 )
 def check_import_side_effects(subject: Subject, judge: Judge) -> CheckResult:
     """Check that importing the task does not read or set anything global."""
-    name = type(subject.task).__module__
-    file = find_file(name)
-    if not file:
-        return judge.skipped(f"the module {name} has no file to import")
-    answer = _import_module(name, file, tuple(sys.path))
-    if answer.problem:
+    name, answer = type(subject.task).__module__, _replay_task(subject)
+    if answer.changed is None:
         return judge.skipped(f"{name} cannot be imported alone: {answer.problem}")
     if changed := answer.changed:
         return judge.warned(
@@ -218,13 +213,6 @@ def find_file(name: str) -> str:
     return file if file and name != "__main__" and Path(file).is_file() else ""
 
 
-@cache
-def _import_module(name: str, file: str, path: tuple[str, ...]) -> Answer:
-    """Import a module in a fresh interpreter; once for each module and path of imports."""
-    with tempfile.TemporaryDirectory(prefix="perennial-import-") as folder:
-        return _run_replay(Path(folder), name, file, {})
-
-
 @check(
     "fresh_encoding",
     expects="from the saved state alone, in a fresh interpreter with another hash seed, the "
@@ -235,8 +223,7 @@ def _import_module(name: str, file: str, path: tuple[str, ...]) -> Answer:
 )
 def check_fresh_encoding(subject: Subject, judge: Judge) -> CheckResult:
     """Check that inputs do not depend on the process, the day or the order of the rows."""
-    rows = spread_rows(subject.train_rows)
-    answer = _replay_encoding(subject, rows)
+    rows, answer = spread_rows(subject.train_rows), _replay_task(subject)
     if answer.problem or not answer.batches:
         return judge.unmeasured(f"the task cannot be run in a fresh interpreter: {answer.problem}")
     expected = subject.task.encode(rows)
@@ -296,20 +283,23 @@ def _judge_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
     )
 
 
-def _replay_encoding(subject: Subject, rows: pl.DataFrame) -> Answer:
+@once
+def _replay_task(subject: Subject) -> Answer:
+    """Import the task's module and encode rows in one fresh interpreter, with another hash seed."""
     name = type(subject.task).__module__
     if not (file := find_file(name)):
         return Answer(problem=f"the module {name} has no file to import")
-    try:
-        task = pickle.dumps((subject.make_task, subject.task.state()))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        return Answer(problem=f"the task cannot be created in another process: {error}")
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     with tempfile.TemporaryDirectory(prefix="perennial-replay-") as temporary:
-        folder = Path(temporary)
-        (folder / TASK).write_bytes(task)
-        rows.write_ipc(folder / ROWS)
-        return _run_replay(folder, name, file, {"PYTHONHASHSEED": other})
+        folder, problem = Path(temporary), ""
+        try:
+            task = pickle.dumps((subject.make_task, subject.task.state()))
+            (folder / TASK).write_bytes(task)
+            spread_rows(subject.train_rows).write_ipc(folder / ROWS)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            problem = f"the task cannot be created in another process: {error}"
+        answer = _run_replay(folder, name, file, {"PYTHONHASHSEED": other})
+    return replace(answer, problem=answer.problem or problem)
 
 
 def _run_replay(folder: Path, name: str, file: str, variables: Mapping[str, str]) -> Answer:

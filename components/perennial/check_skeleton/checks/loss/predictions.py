@@ -163,7 +163,6 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
         return undeclared
     moved = task.score(perfect[order], labels[order])
     for name in scores:
-        direction = task.metrics[name]
         values = (scores[name], shuffled[name], moved[name])
         gain = measure_gain(task, name, values[0], values[1])
         if gain == 0:
@@ -173,11 +172,7 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
                 wrong = perfect + perfect.std()
             gain = measure_gain(task, name, values[0], task.score(wrong, labels)[name])
         if not np.isfinite(values).all() or gain <= 0:
-            return judge.failed(
-                f"{name} ({direction}) is {values[0]:.4g} for perfect and {values[1]:.4g} for "
-                "shuffled predictions",
-                hint="its direction is declared wrongly, or it does not use the labels",
-            )
+            return _judge_value(judge, subject, name, values)
         if not np.isclose(values[0], values[2]):
             return judge.failed(
                 f"{name} depends on the rows' order",
@@ -185,6 +180,25 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
             )
     flattered = find_flattered_metric(subject, labels, perfect, scores)
     return _judge_blindness(judge, subject) or _judge_ties(judge, flattered, scores)
+
+
+def _judge_value(
+    judge: Judge, subject: Subject, name: str, values: tuple[float, float, float]
+) -> CheckResult:
+    """Fail a metric that does not prefer the labels, unless it is defined for the model only."""
+    batch = probe(subject)
+    predicted = subject.task.predict(compute_output(subject, batch)).detach().double().numpy()
+    own = subject.task.score(predicted, batch[LABEL].double().numpy())[name]
+    if not np.isfinite(values).all() and np.isfinite(own):
+        return judge.unmeasured(
+            f"{name} is {values[0]:.4g} for predictions equal to the labels, which this check "
+            "makes up"
+        )
+    return judge.failed(
+        f"{name} ({subject.task.metrics[name]}) is {values[0]:.4g} for perfect and {values[1]:.4g} "
+        "for shuffled predictions",
+        hint="its direction is declared wrongly, or it does not use the labels",
+    )
 
 
 def _judge_blindness(judge: Judge, subject: Subject) -> CheckResult | None:

@@ -2,7 +2,6 @@
 
 import math
 import re
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -171,29 +170,27 @@ def check_rank_data(subject: Subject, judge: Judge) -> CheckResult:
 
 @check(
     "resume_trial",
-    expects=f"killed after the checkpoint of update {SAVED_AFTER} and resumed in new "
-    f"processes: the losses and weights of update {STEPS}, bit for bit",
+    expects=f"resumed in new processes from the checkpoint of update {SAVED_AFTER}: the losses "
+    f"and weights of update {STEPS}, bit for bit",
     source="guides: a resume that loses state silently trains something else; measured: "
     "the engine resumes bit for bit",
     tolerance="none",
 )
 def check_resume_trial(subject: Subject, judge: Judge) -> CheckResult:
-    """Check that a killed and resumed training equals one without interruption."""
+    """Check that a resumed training equals one without interruption."""
     trials = make_trials(subject)
     if trials.reason:
         return judge.unmeasured(trials.reason)
-    straight, killed, resumed = (trials[name] for name in ("straight", "killed", "resumed"))
+    straight, resumed = trials["straight"], trials["resumed"]
     if not straight.is_complete and subject.training.strategy != "single":
         return judge.unmeasured(f"needs a full training: {straight.problem}")
-    if obstacles := [each.obstacle for each in (straight, killed, resumed) if each.obstacle]:
+    if obstacles := [each.obstacle for each in (straight, resumed) if each.obstacle]:
         return judge.unmeasured(obstacles[0])
-    for outcome, place in ((straight, "before"), (killed, "until the kill"), (resumed, "after it")):
-        # Both parts of one training store their errors in one place.
-        is_as_planned = outcome is killed and set(killed.codes) == {-signal.SIGKILL}
-        if (outcome.failure and not is_as_planned) or outcome.is_hung:
+    for outcome, place in ((straight, "before"), (resumed, "resumed")):
+        if outcome.failure or outcome.is_hung:
             return judge.failed(f"{place}: {outcome.problem}", hint=explain_failure(outcome))
     if not resumed.is_complete:
-        return judge.unmeasured(f"needs a checkpoint: {killed.problem}")
+        return judge.unmeasured(f"needs a checkpoint: {resumed.problem}")
     return _judge_resume(judge, straight.ranks[0], resumed)
 
 
