@@ -369,9 +369,10 @@ class TabularRegression(TabularTask):
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
-        # A derived task may bring options of its own.
+        # A derived task may bring options of its own, and metrics that its own `score` returns.
         self.regression = options if isinstance(options, RegressionOptions) else RegressionOptions()
-        self.metrics = {**directions_of(self.regression.metric), **self.metrics}
+        if type(self).score is TabularRegression.score:
+            self.metrics = {**directions_of(self.regression.metric), **self.metrics}
         base = self.regression.relative_to
         if base and base not in columns.features:
             raise BadDataError(
