@@ -255,6 +255,17 @@ def pictures(folder, read):
     generator = np.random.default_rng(2)
     grey = generator.integers(0, 17, size=(800, 12))
     grey[generator.random(grey.shape) < 0.4] = 0
+    return lists_read(folder, grey, read)
+
+
+def sounds(folder, read):
+    """Waves of any loudness, some of which are louder than 1."""
+    generator = np.random.default_rng(2)
+    loudness = generator.uniform(0.2, 1.4, size=(800, 1))
+    return lists_read(folder, loudness * generator.uniform(-1, 1, size=(800, 12)), read)
+
+
+def lists_read(folder, grey, read):
     label = (grey.sum(axis=1) > np.median(grey.sum(axis=1))).astype(int)
     frame = pl.DataFrame({"row": range(800), "grey": grey.tolist(), "label": label})
 
@@ -290,6 +301,21 @@ def test_lists_whose_numbers_lose_their_information_fail(read, measured, tmp_pat
     result = check_lost_values(pictures(tmp_path, read))
     assert result.outcome == "failed"
     assert measured in result.measured
+
+
+def test_sounds_that_overflow_sixteen_bits_fail(tmp_path):
+    def read(wave):
+        return (wave * 32768).astype(np.int64).astype(np.int16) / 32768
+
+    result = check_lost_values(sounds(tmp_path, read))
+    assert (result.outcome, "wrap around after 2" in result.measured) == ("failed", True)
+
+
+def test_sounds_clipped_at_sixteen_bits_pass(tmp_path):
+    def read(wave):
+        return np.clip(wave * 32768, -32768, 32767).astype(np.int16) / 32768
+
+    assert check_lost_values(sounds(tmp_path, read)).outcome in ("passed", "skipped")
 
 
 @pytest.mark.parametrize(
