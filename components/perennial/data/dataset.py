@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import polars as pl
 
 from perennial.clients.object_store import (
@@ -297,10 +298,10 @@ def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:
     if method == "time" and data.time:
         position = _position_in_period(data, split)
     elif method == "group" and data.group:
-        position = _stable_uniform(pl.col(data.group), split.salt)
+        position = _stable_uniform(pl.col(data.group), split.salt, repeats=True)
     elif method == "hash" and data.ids:
         key = pl.concat_str([pl.col(name).cast(pl.String) for name in data.ids], separator="\x1f")
-        position = _stable_uniform(key, split.salt)
+        position = _stable_uniform(key, split.salt, repeats=False)
     else:
         raise _lacks_column(method)
     test_start = 1.0 - split.test_fraction
@@ -379,11 +380,29 @@ def _microseconds(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECONDS
 
 
-def _stable_uniform(key: pl.Expr, salt: str) -> pl.Expr:
-    """A number in [0, 1) from each key; unlike polars' own hash, the same in every version."""
+def _stable_uniform(key: pl.Expr, salt: str, *, repeats: bool) -> pl.Expr:
+    """A number in [0, 1) from each key; unlike polars' own hash, the same in every version.
 
-    def uniform(value: str) -> float:
-        digest = hashlib.blake2b(f"{salt}\x1f{value}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") / 2**64
+    Args:
+        key: Of each row.
+        salt: Of the split.
+        repeats: Whether keys are expected to occur again, so that each is hashed once.
+    """
+    salted = hashlib.blake2b(f"{salt}\x1f".encode(), digest_size=8)
 
-    return key.cast(pl.String).map_elements(uniform, return_dtype=pl.Float64)
+    def digest(value: bytes) -> bytes:
+        found = salted.copy()
+        found.update(value)
+        return found.digest()
+
+    def uniform(keys: pl.Series) -> pl.Series:
+        is_direct = not repeats and not keys.null_count()
+        hashed = keys if is_direct else keys.drop_nulls().unique()
+        digests = b"".join(map(digest, hashed.cast(pl.Binary).to_list()))
+        numbers = pl.Series(np.frombuffer(digests, ">u8").astype(np.float64) / 2.0**64)
+        if is_direct:
+            return numbers.alias(keys.name)
+        # Without a key polars replaces nothing, the type included.
+        return keys.replace_strict(hashed, numbers, return_dtype=pl.Float64).cast(pl.Float64)
+
+    return key.cast(pl.String).map_batches(uniform, pl.Float64, is_elementwise=True)

@@ -144,6 +144,18 @@ class TestHashSplits:
         table = rows.with_columns(split=pl.Series(splits_of(rows, method="group")))
         assert table.group_by("user").agg(pl.col("split").n_unique())["split"].max() == 1
 
+    def test_a_group_is_hashed_as_an_id_is(self):
+        """Groups are hashed once each, ids row by row."""
+        rows = pl.DataFrame({"user": [None, *(f"user {n % 7}" for n in range(50))]})
+        by_id = DATA.model_copy(update={"ids": ("user",)})
+        group, single = (
+            rows.select(split_expression(data, SplitSection(method=method))).to_series()
+            for data, method in ((DATA, "group"), (by_id, "hash"))
+        )
+        assert group.equals(single)
+        assert group.null_count() == 1
+        assert group.n_unique() > 2
+
     @pytest.mark.parametrize("method", ["group", "hash"])
     def test_shares_are_the_fractions(self, method):
         rows = pl.DataFrame({"user": range(20_000), "a": range(20_000), "b": ["x"] * 20_000})

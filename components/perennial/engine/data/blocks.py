@@ -3,7 +3,8 @@
 import hashlib
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,8 @@ class BlockEncoder:
         self._split = split
         self._identity = identity
         self._shards = shards
+        self._readers = ThreadPoolExecutor(1, "row-reader")
+        self._coming: dict[str, Future[list[pl.DataFrame]]] = {}
 
     def key(self, block: RowBlock) -> str:
         """Return the name of an encoded block: a digest of all that determines its content."""
@@ -103,10 +106,13 @@ class BlockEncoder:
             BadTaskError: the task's `encode` raised, or breaks its contract.
         """
         key = self.key(block)
+        coming = self._coming.pop(key, None)
         if self.cache.has(key) or (self._shards and self._shards.fetch(key, self.cache)):
             return 0.0
         start = time.monotonic()
-        batches = [self._encode(rows, block) for rows in self._chunks(block)]
+        frames = coming.result() if coming else self._reader.read(block.groups, self._split)
+        chunks = (chunk for rows in frames for chunk in rows.iter_slices(ENCODE_ROWS))
+        batches = [self._encode(chunk, block) for chunk in chunks]
         names = batches[0].keys()
         try:
             tensors = {name: torch.cat([batch[name] for batch in batches]) for name in names}
@@ -120,6 +126,15 @@ class BlockEncoder:
         self.cache.store(key, tensors)
         return time.monotonic() - start
 
+    def read_ahead(self, block: RowBlock) -> None:
+        """Read and decode one block in a thread, while another is encoded.
+
+        Tasks need not be safe to call from several threads, so encoding stays where it is.
+        """
+        key = self.key(block)
+        if not self.cache.has(key) and not (self._shards and key in self._shards.keys):
+            self._coming[key] = self._readers.submit(self._read, block)
+
     def place_of(self, block: RowBlock) -> str:
         """Return the partitions and row groups of a block, for messages."""
         first, last = block.groups[0], block.groups[-1]
@@ -129,9 +144,8 @@ class BlockEncoder:
             return begin
         return f"{begin} to row group {last.index} of {files[last.file].uri}"
 
-    def _chunks(self, block: RowBlock) -> Iterator[pl.DataFrame]:
-        for rows in self._reader.read(block.groups, self._split):
-            yield from rows.iter_slices(ENCODE_ROWS)
+    def _read(self, block: RowBlock) -> list[pl.DataFrame]:
+        return list(self._reader.read(block.groups, self._split))
 
     def _encode(self, rows: pl.DataFrame, block: RowBlock) -> Batch:
         try:

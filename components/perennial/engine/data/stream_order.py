@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from perennial.contracts.errors import BadDataError
 from perennial.engine.data.batching import Indices
 
-MIN_LANES = 16
-"""Blocks that are mixed at least, however many rows each has."""
+MIN_LANES = 8
+"""Blocks that are mixed at least, however many rows each has; a first batch waits for them."""
 
 
 class StreamOrder:

@@ -68,6 +68,10 @@ class StreamedSplit(EncodedRows):
         """Return the number of processes that encode; 0 where this one does."""
         return self._workers.count if self._workers else 0
 
+    @property
+    def _has_helpers(self) -> bool:
+        return self._workers is not None and self._workers.is_ready
+
     def gather(self, rows: Indices) -> Batch:
         """Return the examples at these indices, as new tensors.
 
@@ -104,7 +108,7 @@ class StreamedSplit(EncodedRows):
         Args:
             following: Returns the blocks that are needed next, soonest first, at most so many.
         """
-        if self._workers is None or not self._workers.is_ready or not self._has_moved:
+        if self._workers is None or not self._has_helpers or not self._has_moved:
             return
         with self._lock:
             self._has_moved = False
@@ -125,8 +129,10 @@ class StreamedSplit(EncodedRows):
                 self._begin(missing)
                 left = [number for number in missing if number not in self._coming]
                 number = (left or missing[:1])[-1]
-                found[number] = self._mapped(number)
                 missing.remove(number)
+                if missing and not self._has_helpers:
+                    self._encoder.read_ahead(self.blocks[missing[-1]])
+                found[number] = self._mapped(number)
             # Those that a lane has just left may still be in a batch that another thread gathers.
             while len(self._open) > len(numbers) + _KEPT_OPEN:
                 self._open.popitem(last=False)
@@ -134,7 +140,7 @@ class StreamedSplit(EncodedRows):
 
     def _begin(self, numbers: Sequence[int]) -> None:
         """Give blocks to the processes, as many as they have work for."""
-        if self._workers is None or not self._workers.is_ready:
+        if self._workers is None or not self._has_helpers:
             return
         free = _IN_WORK * self._workers.count
         free -= sum(not each.seconds.done() for each in self._coming.values())

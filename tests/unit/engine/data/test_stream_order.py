@@ -71,7 +71,7 @@ def test_a_rank_reads_its_share_of_the_blocks(shape, ranks):
 
 def test_four_ranks_read_a_quarter_of_many_blocks_each():
     order = StreamOrder(np.full(400, 100), 1, 256, 1_600)
-    assert order.lanes == MIN_LANES
+    assert order.lanes == 16
     base = np.cumsum(np.full(400, 100))
     for rank in range(4):
         rows = np.concatenate(

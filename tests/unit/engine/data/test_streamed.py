@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -173,6 +174,29 @@ def test_what_encoding_costs_is_measured(snapshot, tmp_path):
     cost = loader.encoding()
     assert (cost.rows_per_step, cost.workers) == (SIZE / 2, 0)
     assert 0.0 < cost.seconds_per_row < 1.0
+
+
+def test_rows_of_the_next_block_are_read_while_one_is_encoded(snapshot, tmp_path, monkeypatch):
+    """Encoding stays in the thread that asks: a task need not be safe to call from several."""
+    streaming = Streaming(snapshot, tmp_path)
+    threads = {"read": [], "encode": []}
+
+    def record(name, function):
+        def recorded(*arguments):
+            threads[name].append(threading.current_thread().name.split("_")[0])
+            return function(*arguments)
+
+        return recorded
+
+    monkeypatch.setattr(
+        streaming.encoder._reader, "read", record("read", streaming.encoder._reader.read)
+    )
+    monkeypatch.setattr(streaming.task, "encode", record("encode", streaming.task.encode))
+    loader = streaming.loader()
+    loader.gather(0)
+    ahead = ["row-reader"] * (loader._stream.lanes - 1)
+    assert sorted(threads["read"]) == ["MainThread", *ahead]
+    assert set(threads["encode"]) == {"MainThread"}
 
 
 def test_weights_are_added_up_over_the_ranks(snapshot, tmp_path, monkeypatch):
