@@ -139,12 +139,12 @@ def index_partitions(
     Raises:
         BadDataError: a partition is gone, damaged, or not the file that the snapshot pinned.
     """
-    prefix = f"row-groups/{_rule_digest(snapshot)}"
+    prefix = index_prefix(snapshot)
     cache_folder = cache_folder or data_cache()
     cache_folder.mkdir(parents=True, exist_ok=True)
 
     def find(file: DataFile) -> PartitionIndex:
-        key = f"{prefix}/{file.sha256}.json"
+        key = f"{prefix}{file.sha256}.json"
         content = store.read(key)
         if content is not None:
             return PartitionIndex.from_json(content)
@@ -158,8 +158,11 @@ def index_partitions(
         return list(readers.map(find, snapshot.files))
 
 
-def _rule_digest(snapshot: Snapshot) -> str:
-    """Digest of what decides the split of a row, without the windows, which select whole days."""
+def index_prefix(snapshot: Snapshot) -> str:
+    """Return the prefix of the indexes of a dataset's partitions under its rule of splitting.
+
+    It is named by what decides the split of a row, without the windows, which select whole days.
+    """
     data, rule = snapshot.data, snapshot.split
     needed = {data.label, *([data.time] if data.time else [])}
     settings: dict[str, JsonValue] = {
@@ -168,7 +171,7 @@ def _rule_digest(snapshot: Snapshot) -> str:
         "roles": [data.label, data.time, data.group, list(data.ids)],
         "has_windows": _has_windows(snapshot),
     }
-    return hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:16]
+    return f"row-groups/{hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:16]}/"
 
 
 def _has_windows(snapshot: Snapshot) -> bool:

@@ -61,7 +61,7 @@ class Loading(Section):
     the order is shuffled within `shuffle_rows`. `auto` takes `resident` where the encoded split
     fits on the local disk, and reports why."""
     shuffle_rows: Annotated[int, Field(ge=1)] = 262_144
-    """When streaming: rows, over all processes, among which a batch is drawn; whole row groups, 16
+    """When streaming: rows, over all processes, among which a batch is drawn; whole row groups, 8
     at least. Raise it where neighbouring rows are alike and curves are noisy, or where there are
     more processes than row groups among so many rows. Costs disk and time to the first batch."""
     encode_workers: Layout[Annotated[int, Field(ge=0, le=64)]] = 1

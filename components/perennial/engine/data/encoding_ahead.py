@@ -16,7 +16,12 @@ from perennial.data.executor import open_executor
 from perennial.data.row_groups import RowGroupReader, select_groups
 from perennial.engine.data.block_workers import EncoderRecipe
 from perennial.engine.data.blocks import RowBlock, join_groups
-from perennial.engine.data.preparation import encoding_identity, find_indexes, fit_streamed
+from perennial.engine.data.preparation import (
+    encoding_identity,
+    find_indexes,
+    fit_streamed,
+    record_caches,
+)
 from perennial.engine.data.shards import ShardStore
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import Task, load_task
@@ -47,6 +52,7 @@ def encode_ahead(job: TrainingJob) -> int:
         identity=encoding_identity(job, state),
         shards=job.common_uri,
     )
+    record_caches(job, snapshot, recipe.identity)
     encoder = recipe.build(task)
     known = ShardStore(recipe.shards, recipe.identity).keys
     blocks = join_groups(select_groups(snapshot, indexes, Split.TRAIN))

@@ -25,6 +25,7 @@ from perennial.data.row_groups import (
     RowGroupReader,
     SelectedGroup,
     index_partitions,
+    index_prefix,
     select_groups,
 )
 from perennial.engine.data.batching import Indices, fixed_sample
@@ -38,6 +39,8 @@ from perennial.engine.data.encoded import (
     fitted_state,
     identity_of,
 )
+from perennial.engine.data.shards import shards_prefix
+from perennial.engine.data.stored_caches import record_use
 from perennial.engine.data.streamed import SampledSplit, StreamedSplit
 from perennial.engine.handover import load_decision, save_decision
 from perennial.engine.job import Decision, FittedTask, TrainingJob
@@ -154,6 +157,8 @@ def stream_data(
     indexes, state = holder[0]
     task.load_state(state)
     identity = encoding_identity(job, state)
+    if world.is_first:
+        record_caches(job, snapshot, identity)
     train = _open_train(job, task, reader, indexes, identity)
     if world.local_rank == 0:
         _encode_sample(job, task, reader, indexes, identity)
@@ -182,6 +187,14 @@ def fit_streamed(
         fitted = FittedTask(fingerprint=key, state=state)
         store.replace(key, fitted.to_json().encode(), previous=None)
     return state
+
+
+def record_caches(job: TrainingJob, snapshot: Snapshot, identity: str) -> None:
+    """Record that this training uses what it keeps in the store."""
+    used = [index_prefix(snapshot), _fit_key(job, snapshot)]
+    if job.training.loading.encode_ahead:
+        used.append(shards_prefix(identity))
+    record_use(open_store(job.common_uri), used)
 
 
 def _fit_key(job: TrainingJob, snapshot: Snapshot) -> str:

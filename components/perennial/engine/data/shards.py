@@ -25,7 +25,7 @@ class ShardStore:
 
     def __init__(self, uri: str, identity: str) -> None:
         self._store = open_store(uri)
-        self._prefix = f"encoded/{identity}/"
+        self._prefix = shards_prefix(identity)
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -55,3 +55,8 @@ class ShardStore:
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}{key}.safetensors"
+
+
+def shards_prefix(identity: str) -> str:
+    """Return the prefix of the shards of one identity."""
+    return f"encoded/{identity}/"
