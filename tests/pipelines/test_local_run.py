@@ -110,6 +110,28 @@ def test_the_same_data_again_gives_the_same_model_which_is_not_promoted(project)
 
 
 @pytest.mark.full
+def test_a_run_streams_rows_that_were_encoded_ahead(project):
+    """Another learning rate finds all of them, and gives another model of the same rows."""
+    contract = project / "contract.toml"
+    text = contract.read_text()
+    loading = 'steps = 60\nloading = { mode = "streaming", encode_ahead = true }'
+    ahead = []
+    for rate in ("1e-2", "2e-2"):
+        changed = text.replace("steps = 60", loading).replace("1e-2", rate)
+        contract.write_text(changed)
+        perennial(project, "run", str(contract))
+        run, folder = newest(project)
+        assert run.status == "succeeded"
+        assert Verdict.read(output(folder, "evaluate_model", "verdict")).test_rows > 0
+        log = output(folder, "train_model", "log.txt").read_text()
+        ahead += re.findall(r"encoding ahead (\d+) of (\d+) blocks", log)
+    shards = list((project / "home" / "store" / "encoded").glob("*/*.safetensors"))
+    blocks = str(len(shards))
+    assert ahead == [(blocks, blocks), ("0", blocks)]
+    assert champion(project).version == "1"
+
+
+@pytest.mark.full
 def test_two_models_are_trained_in_one_home_at_the_same_time(project):
     contract = project / "contract.toml"
     other = project / "other.toml"

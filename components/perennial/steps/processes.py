@@ -6,6 +6,7 @@ that its forks are safe, also where they use CUDA.
 """
 
 import importlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -129,7 +130,13 @@ def run_module(
     """
     enter_process(environment, log)
     sys.argv = [module, *arguments]
-    sys.exit(importlib.import_module(module).main())
+    code = importlib.import_module(module).main()
+    # As these modules end by themselves. A usual exit would wait for their own processes, such as
+    # those that encode rows, which end after this one.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def enter_process(environment: Mapping[str, str], log: Path) -> None:

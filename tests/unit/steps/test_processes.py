@@ -11,13 +11,15 @@ import pytest
 from perennial.steps.processes import run_module, running_processes, wait_for_processes
 
 MODULE = """
-import os, signal, sys, time
+import multiprocessing, os, signal, sys, time
 
 def main():
     how = sys.argv[1]
     print("started", sys.argv[0], os.environ["MARK"], "HOME" in os.environ, flush=True)
     if how == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if how == "leaves a child":
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,)).start()
     if how in ("deaf", "waits"):
         open(os.environ["READY"] + how, "w").close()
         time.sleep(300)
@@ -82,6 +84,12 @@ def test_when_one_fails_the_others_are_ended(arguments, other, code):
     with running_processes(run_module, both) as processes:
         codes = wait_for_processes(processes, 0.2)
     assert list(codes.items()) == [(1, 3), (0, code)]
+
+
+@pytest.mark.timeout(60)
+def test_a_module_ends_without_waiting_for_its_own_processes(arguments):
+    with running_processes(run_module, [arguments("leaves a child")]) as processes:
+        assert wait_for_processes(processes, 1.0) == {0: 0}
 
 
 def test_leaving_the_block_kills_what_still_runs(arguments, tmp_path):

@@ -1,11 +1,19 @@
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 from pydantic import ValidationError
+from torch.distributed.pipelining import schedules
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.parallelism.pipeline import check_passes, padded
+from perennial.engine.config.parallelism import Parallelism
+from perennial.engine.parallelism.pipeline import (
+    check_passes,
+    padded,
+    passes_in_flight,
+    stages_per_process,
+)
 from perennial.engine.task import LABEL, WEIGHT
 from tiny_training import tiny_section
 
@@ -78,3 +86,34 @@ def test_padding_counts_nothing(weighted):
 def test_a_full_micro_batch_stays_as_it_is():
     batch = {"x": torch.zeros(3, 2), LABEL: torch.zeros(3)}
     assert padded(batch, 3) is batch
+
+
+def library_order(schedule, processes, place, passes):
+    """The same from the actions that torch plans for a process."""
+    behave = SimpleNamespace(
+        _num_stages=processes, pp_group_size=processes, _n_microbatches=passes, n_local_stages=2,
+        microbatches_per_round=passes // max(1, passes // processes),
+    )  # fmt: skip
+    if schedule == "interleaved_1f1b":
+        actions = schedules.ScheduleInterleaved1F1B._calculate_single_rank_operations(behave, place)
+    else:
+        kind = schedules.ScheduleGPipe if schedule == "gpipe" else schedules.Schedule1F1B
+        actions = kind._get_pipeline_order(behave)[place]
+    counts = [0] * (2 if schedule == "interleaved_1f1b" else 1)
+    for action in filter(None, actions):
+        stage = action.stage_index // processes
+        if action.computation_type == schedules._ComputationType.FORWARD:
+            counts[stage] += 1
+        elif action.computation_type == schedules._ComputationType.FULL_BACKWARD:
+            yield list(counts), stage
+            counts[stage] -= 1
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b"])
+@pytest.mark.parametrize(("processes", "passes"), [(2, 2), (2, 6), (4, 4), (4, 8), (3, 6)])
+def test_what_is_in_flight_follows_the_schedules_of_torch(schedule, processes, passes):
+    parallelism = Parallelism(pipeline=processes, pipeline_schedule=schedule)
+    for place in range(processes):
+        expected = list(library_order(schedule, processes, place, passes))
+        assert list(passes_in_flight(parallelism, place, passes)) == expected
+        assert len(expected) == passes * stages_per_process(parallelism)
