@@ -13,6 +13,7 @@ from perennial.contract_file.sections import ContractError, Problem, read_docume
 from perennial.contract_file.toml_text import where_in
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import BadTaskError
+from perennial.contracts.initial import HuggingFaceWeights, SafetensorsWeights
 from perennial.contracts.section import Section
 from perennial.contracts.toml import toml_line
 from perennial.contracts.triggers import TriggersSection
@@ -86,12 +87,15 @@ def load_contract(path: Path, *, with_study: bool = False) -> Contract:
         PerennialError: there is no such file, or none at `expectations.suite`.
     """
     contract, text = read_document(path, Contract, "contract")
-    uri = contract.data.uri
-    if "://" not in uri:
-        uri = str((path.resolve().parent / uri).resolve())
+    uri = _absolute(path, contract.data.uri)
+    model = contract.model
+    if isinstance(model.initial, SafetensorsWeights | HuggingFaceWeights):
+        place = {"uri": _absolute(path, model.initial.uri)}
+        model = model.model_copy(update={"initial": model.initial.model_copy(update=place)})
     # The best checkpoints that training keeps are the best by selection's metric.
     metric = contract.training.metric or contract.selection.metric
     changes = {
+        "model": model,
         "data": contract.data.model_copy(update={"uri": uri}),
         "training": contract.training.model_copy(update={"metric": metric}),
         "study": contract.study if with_study else None,
@@ -102,6 +106,11 @@ def load_contract(path: Path, *, with_study: bool = False) -> Contract:
     if problems:
         raise ContractError(path, problems)
     return contract
+
+
+def _absolute(path: Path, uri: str) -> str:
+    """Return an address; a relative path is taken from the contract's folder."""
+    return uri if "://" in uri else str((path.resolve().parent / uri).resolve())
 
 
 def _with_suite(path: Path, section: ExpectationsSection) -> ExpectationsSection:

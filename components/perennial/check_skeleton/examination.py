@@ -25,6 +25,7 @@ from perennial.check_skeleton.report import build_page, make_preview
 from perennial.check_skeleton.subject import Subject, read_rows_at, sample_positions, seeded
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
@@ -54,17 +55,19 @@ class Examination:
 def examine(
     settings: CheckSkeletonConfig,
     dataset: Dataset,
+    initial: InitialModel | None = None,
     *,
     only: Sequence[str] = (),
     show: Callable[[CheckResult], None] = lambda result: None,
 ) -> Examination:
     """Run the checks, all or only some, on a dataset; if none blocks, measure the baselines.
 
+    `initial` are the weights that training starts with; None for random ones.
     `show` is called with each result as soon as it is known.
     """
     model, snapshot = settings.model, dataset.snapshot
     make_task = partial(load_task, model.task, model.options, snapshot.task_columns)
-    subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training)
+    subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training, initial)
     most = settings.skeleton.baseline_rows
     positions = sample_positions(dataset, Split.TEST, most, subject.seed)
     test_rows = read_rows_at(dataset, Split.TEST, positions)

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.user_code import explain
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
+from perennial.registry.initial import SeenTestRows, find_seen_test_rows
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -46,6 +48,9 @@ class Subject:
     training: TrainingSection  # settings of the training: seed, optimizer, schedule, batch size
     train_split_rows: int  # rows of the whole training split, of which `train_rows` is a sample
     data: DataSection | None = None  # source of the rows and meaning of their columns, if known
+    initial: InitialModel | None = None  # weights that training starts with; None for random ones
+    # Test rows that the initial weights have seen.
+    seen: SeenTestRows = field(default_factory=SeenTestRows)
     _made: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -57,6 +62,7 @@ class Subject:
         dataset: Dataset,
         settings: SkeletonSection,
         training: TrainingSection,
+        initial: InitialModel | None = None,
     ) -> "Subject":
         """Fit the task and sample its data.
 
@@ -71,7 +77,10 @@ class Subject:
         task = make_task()
         split_rows = dataset.snapshot.split_rows[Split.TRAIN]
         data = dataset.snapshot.data
-        subject = cls(make_task, task, train, validation, settings, training, split_rows, data)
+        seen = find_seen_test_rows(initial, dataset)
+        subject = cls(
+            make_task, task, train, validation, settings, training, split_rows, data, initial, seen
+        )
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         with _naming("encode(rows)"):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
+from perennial.contracts.initial import Initial, Scratch
 from perennial.contracts.old_names import current_task
 from perennial.contracts.section import Advanced, Section
 
@@ -33,6 +34,9 @@ class ModelSection(Section):
     """The task class as `package.module:ClassName`."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """The task's own options, checked by the task's `Options`."""
+    initial: Initial = Scratch()
+    """Weights that a training starts with: `scratch` (random), or those of the `champion`, of a
+    `safetensors` file or of a `huggingface` snapshot."""
 
     @field_validator("task")
     @classmethod

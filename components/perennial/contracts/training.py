@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.memory import MemoryPlan
 from perennial.contracts.section import Section
 
@@ -150,6 +151,8 @@ class TrainingResult(Artifact):
     columns: TaskColumns
     task_state: dict[str, JsonValue]
     """State that the task fitted on the training split."""
+    initial: InitialModel | None = None
+    """Weights that the training started with; None for random ones."""
     steps: int
     world_size: int
     strategy: str
@@ -236,6 +239,8 @@ class Challenger(Artifact):
     next_steps: int | None = None
     """Proposed budget of the next training; None where none can be proposed."""
     weights_sha256: str
+    initial: InitialModel | None = None
+    """Weights that the training started with; None for random ones."""
 
     def version_fingerprint(self) -> str:
         """Equal for the same weights from the same training."""

@@ -253,6 +253,21 @@ def selected_split(snapshot: Snapshot) -> pl.Expr:
     return pl.when(used).then(name)
 
 
+def count_seen_rows(dataset: Dataset, then: Snapshot) -> int | None:
+    """Return how many test rows of a dataset were training or validation rows of a snapshot.
+
+    None if its split rule cannot be applied: a column that it needs is gone.
+    """
+    data = then.data
+    needed = {data.label, *(name for name in (data.time, data.group) if name), *data.ids}
+    if needed - set(dataset.snapshot.columns):
+        return None
+    seen = selected_split(then).is_in([Split.TRAIN.value, Split.VALIDATION.value])
+    if data.time and then.time_max is not None:
+        seen &= pl.col(data.time).dt.epoch("us") <= pl.lit(then.time_max).dt.epoch("us")
+    return int(dataset.scan(Split.TEST).select(seen.sum()).collect().item())
+
+
 def within_window(name: pl.Expr, day: pl.Expr, snapshot: Snapshot) -> pl.Expr:
     """Whether a row is in the window of its split: `train_days` or `test_days` up to the newest.
 

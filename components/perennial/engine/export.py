@@ -69,7 +69,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
     task.load_state(challenger.task_state)
     model = task.build_model()
     try:
-        model.load_state_dict(safetensors.torch.load_file(weights))
+        model.load_state_dict(read_tensors(weights))
     except RuntimeError as error:
         raise PerennialError(
             f"the weights in {weights} do not fit {challenger.task}",
@@ -78,6 +78,22 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
         ) from error
     model.to(device).eval()
     return task, model
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Return name → tensor of a file in the format of safetensors, mapped into memory.
+
+    Raises:
+        DamagedModelError: it has another format, or is cut.
+    """
+    try:
+        return safetensors.torch.load_file(file)
+    except safetensors.SafetensorError as error:
+        raise DamagedModelError(
+            f"{file} cannot be read as safetensors",
+            evidence=str(error),
+            action="find out what wrote it; a complete file in that format is needed",
+        ) from error
 
 
 def write_tensors(

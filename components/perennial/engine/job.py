@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.config.training import TrainingSection
@@ -36,6 +37,8 @@ class TrainingJob(Section):
     """Folder of the snapshot artifact."""
     model: ModelSection
     training: TrainingSection
+    initial: InitialModel | None = None
+    """Weights to start with; None for random ones."""
     num_processes: int
     folder: str
     """Folder of the checkpoints, logs and result of this training."""
@@ -209,6 +212,7 @@ def training_contract(
     model: ModelSection,
     training: TrainingSection,
     code_digest: str,
+    initial: InitialModel | None = None,
 ) -> dict[str, JsonValue]:
     """Return everything that determines the weights, except how the work is divided.
 
@@ -216,11 +220,13 @@ def training_contract(
     and options marked `Layout` are left out, so that it resumes on other resources; they change the
     order of summation, and equal ones mean bit-identical weights.
     """
+    started: dict[str, JsonValue] = {"initial": initial.identity()} if initial else {}
     return {
         "snapshot": snapshot.digest(),
         "model": {"task": model.task, "options": dict(model.options)},
         "training": training.without_layout(),
         "code": code_digest,
+        **started,
     }
 
 

@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +114,19 @@ class ParallelPlan:
     experts: str = ""
 
 
+@dataclass(frozen=True)
+class ParameterKeys:
+    """What a parameter and its positions stand for, wherever they are.
+
+    Attributes:
+        name: What the parameter stands for, such as the embedding of a column.
+        keys: For each dimension, what its positions stand for, each once; None: their places tell.
+    """
+
+    name: str
+    keys: tuple[Sequence[Hashable] | None, ...]
+
+
 class Task(ABC):
     """A model, its preprocessing, its loss and its metrics.
 
@@ -208,6 +221,14 @@ class Task(ABC):
     @abstractmethod
     def build_model(self) -> nn.Module:
         """Build a model; called as `model(**inputs)` with the batch's tensors except `label`."""
+
+    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
+        """Return parameter → what its positions stand for, where the fitted state decides on them.
+
+        A warm start then gives each category, class or token its own row, though its place has
+        changed; rows of new ones start at random. None by default: all positions are fixed.
+        """
+        return {}
 
     @abstractmethod
     def losses(self, output: Tensor, batch: Batch) -> Tensor:

@@ -49,6 +49,7 @@ from perennial.engine.handover import (
     receive_job,
     sending_curves,
 )
+from perennial.engine.initial_weights import load_initial_weights
 from perennial.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
 from perennial.engine.loop.telemetry import Instruments, Telemetry
 from perennial.engine.loop.train import Training, train
@@ -163,7 +164,7 @@ def assemble(
     section = job.training
     if section.strategy == "auto":
         section = plan_strategy(job, world, task, data)
-    model = initial_model(task, data, section, world)
+    model = initial_model(job, task, data, section, world)
     names = model.whole if isinstance(model, Pipeline) else ()
     optimizer = build_optimizer(model, section, names)
     share_optimizer_state(optimizer, section, world)
@@ -239,10 +240,14 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
 
 
 def initial_model(
-    task: Task, data: EncodedRows, section: TrainingSection, world: World
+    job: TrainingJob, task: Task, data: EncodedRows, section: TrainingSection, world: World
 ) -> nn.Module:
     """Build the same initial model on every rank, parallelized and ready for its first update."""
-    model = normalized(seeded_model(task, section.seed), section, world)
+    model = seeded_model(task, section.seed)
+    if job.initial is not None:
+        changes = load_initial_weights(model, task, job.initial)
+        logger.info("initial=%s %s", job.initial.origin.describe(), "; ".join(changes))
+    model = normalized(model, section, world)
     if section.parallelism.pipeline > 1:
         return build_pipeline(
             model,
@@ -269,6 +274,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
         options=job.model.options,
         columns=training.task.columns,
         task_state=training.task.state(),
+        initial=job.initial,
         steps=training.step,
         world_size=training.world.size,
         strategy=training.section.strategy,

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from perennial.clients.pyfunc_flavor import CODE_FOLDER
 from perennial.contracts.data import Split
@@ -18,7 +17,7 @@ from perennial.contracts.gate import Serving, Verdict
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.contracts.version_decisions import GATE, REPLACED_TAG, VersionDecision
-from perennial.data.dataset import Dataset, selected_split
+from perennial.data.dataset import Dataset, count_seen_rows
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.metrics.arrays import all_finite
@@ -145,17 +144,12 @@ def _rule(snapshot: Snapshot) -> tuple[object, ...]:
 
 def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
     """Say how many of the current test rows the champion was trained or selected on."""
-    data = then.data
-    needed = {data.label, *(name for name in (data.time, data.group) if name), *data.ids}
-    if needed - set(dataset.snapshot.columns):
+    count = count_seen_rows(dataset, then)
+    if count is None:
         return (
             f"the split rule changed since version {version} was trained and cannot be applied to "
             "this data: it may have been trained on test rows"
         )
-    seen = selected_split(then).is_in([Split.TRAIN.value, Split.VALIDATION.value])
-    if data.time and then.time_max is not None:
-        seen &= pl.col(data.time).dt.epoch("us") <= pl.lit(then.time_max).dt.epoch("us")
-    count = dataset.scan(Split.TEST).select(seen.sum()).collect().item()
     if not count:
         return (
             f"the split rule changed since version {version} was trained; it was trained on none "

@@ -51,6 +51,7 @@ from perennial.gate.scoring import score_exported
 from perennial.gate.serving import serve_in_clean_process
 from perennial.gate.slices import compare_slices, undefined_slices
 from perennial.registry.champion_records import CHAMPION
+from perennial.registry.initial import find_seen_test_rows
 from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry.version_files import ModelVersion
 
@@ -65,6 +66,7 @@ class JudgedRows:
         conditions: How their labels compare to those of their whole periods; None if unknown.
         days: Runs of adjacent days; empty without a time column.
         repeats: Earlier tests of this champion on these days; None if not counted.
+        notes: Limits of these rows, for people.
     """
 
     blocks: Blocks
@@ -73,6 +75,7 @@ class JudgedRows:
     rare: RareClass | None = None
     days: Days = ()
     repeats: Repeats | None = None
+    notes: tuple[str, ...] = ()
 
 
 def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> JudgedRows:
@@ -128,7 +131,7 @@ def reach_verdict(
         anchor=compare_with_anchor(match, champion.anchor, names[0]),
         figures=figures_of(match, names),
     )
-    return _verdict(gate, evidence, match, (*champion.notes, *left_out), performance)
+    return _verdict(gate, evidence, match, (*test.notes, *champion.notes, *left_out), performance)
 
 
 def _verdict(
@@ -248,8 +251,9 @@ def judge_challenger(
     }
     task, scored = score_exported(challenger, dataset, keep, section.gate.processes)
     contender = finite_contender(task, scored[Split.TEST])
-    test = judged_rows(dataset, contender, section.gate)
-    weights = Challenger.read(challenger).weights_sha256
+    record = Challenger.read(challenger)
+    seen, weights = find_seen_test_rows(record.initial, dataset), record.weights_sha256
+    test = replace(judged_rows(dataset, contender, section.gate), notes=seen.lines)
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
         if champion.contender is not None and champion.weights_sha256 != weights:

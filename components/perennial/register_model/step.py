@@ -59,7 +59,7 @@ def register_model_step(
         snapshot_digest=data.digest(),
         tracking_run_id=tracking.run_id,
         parent_version=decided.champion_version,
-        parts=trained.parts,
+        trained=trained,
     )
     content = CardContent(
         name=section.model.name,

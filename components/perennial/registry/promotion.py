@@ -22,7 +22,7 @@ from perennial.contracts.gate import Alias, Registration, Verdict
 from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from perennial.contracts.monitoring import Reference
 from perennial.contracts.section import canonical_json
-from perennial.contracts.training import TrainedPart
+from perennial.contracts.training import TrainingResult
 from perennial.contracts.version_decisions import (
     DESCRIPTION_CHARACTERS,
     GATE,
@@ -112,7 +112,7 @@ def trace_lineage(
     snapshot_digest: str,
     tracking_run_id: str,
     parent_version: str,
-    parts: tuple[TrainedPart, ...] = (),
+    trained: TrainingResult | None = None,
 ) -> Lineage:
     """Return the model's lineage.
 
@@ -142,7 +142,8 @@ def trace_lineage(
         platform=f"{platform.system()} {platform.machine()}",
         packages={name: found for name in PACKAGES if (found := _installed(name))},
         seed=seed,
-        parts=parts,
+        parts=trained.parts if trained else (),
+        initial=trained.initial.origin if trained and trained.initial else None,
         run_id=environment.run_id,
         tracking_run_id=tracking_run_id,
         trigger=_read_trigger(environment, trigger),

@@ -115,8 +115,7 @@ def select_challenger(
             tolerance=rule.tolerance_standard_errors,
             improving=is_still_improving(evaluations, metric, direction),
         )
-    diagnosis = diagnose(evaluations, metric, direction)
-    chosen = selection.chosen
+    diagnosis, chosen = diagnose(evaluations, metric, direction), selection.chosen
     Challenger(
         task=result.task,
         options=result.options,
@@ -134,6 +133,7 @@ def select_challenger(
         advice=diagnosis.advice,
         next_steps=diagnosis.next_steps,
         weights_sha256=export(chosen, rescoring, challenger),
+        initial=result.initial,
     ).write(challenger)
     make_servable(challenger, rescoring.dataset)
     write_report(

@@ -18,7 +18,7 @@ from perennial.contracts.data import TaskColumns
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
-from perennial.engine.task import LABEL, Batch, Task
+from perennial.engine.task import LABEL, Batch, ParameterKeys, Task
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.image_columns import (
     ImageForm,
@@ -162,6 +162,14 @@ class ImageClassification(Task):
             dropout=options.dropout,
             channels_last=options.channels_last,
         )
+
+    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
+        """The last layer by class."""
+        classes = self.fitted.classes
+        return {
+            "head.weight": ParameterKeys("outputs", (classes, None)),
+            "head.bias": ParameterKeys("output bias", (classes,)),
+        }
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of each picture, shape [B]."""

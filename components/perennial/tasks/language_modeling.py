@@ -6,7 +6,7 @@ with the text column as `data.label`, as the one of `data.features`, and under `
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
@@ -22,7 +22,15 @@ from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
-from perennial.engine.task import LABEL, WEIGHT, Batch, MeasuredOptions, ParallelPlan, Task
+from perennial.engine.task import (
+    LABEL,
+    WEIGHT,
+    Batch,
+    MeasuredOptions,
+    ParallelPlan,
+    ParameterKeys,
+    Task,
+)
 from perennial.tasks.columns.tokenization import (
     BOUNDARY,
     IGNORED,
@@ -175,6 +183,12 @@ class LanguageModel(Task):
         logits = documents.context_length * documents.windows * documents.vocab_size
         return max(1, min(super().scoring_rows, SCORED_LOGITS // logits))
 
+    def token_keys(self, name: str) -> ParameterKeys:
+        """Return the keys of a matrix with a row for each token: its bytes."""
+        pieces: list[Hashable] = list(self.tokenizer.pieces)
+        spare = range(len(pieces), self.documents.vocab_size)
+        return ParameterKeys(name, ([*pieces, *spare], None))
+
     def _take(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         lengths = torch.zeros(self.documents.vocab_size, dtype=torch.float64)
@@ -190,6 +204,11 @@ class CausalLanguageModel(LanguageModel):
     def build_model(self) -> nn.Module:
         """A new decoder."""
         return DocumentDecoder(cast("LanguageModelOptions", self.options))
+
+    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
+        """Embedding and last layer by token."""
+        names = {"embedding.tokens.weight": "token embedding", "head.weight": "outputs"}
+        return {name: self.token_keys(title) for name, title in names.items()}
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The decoder's blocks."""

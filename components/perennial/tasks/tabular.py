@@ -4,7 +4,7 @@ Use one by name in a contract: `task = "perennial.tasks.tabular:TabularClassific
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
-from perennial.engine.task import LABEL, Batch, MeasuredOptions, Task
+from perennial.engine.task import LABEL, Batch, MeasuredOptions, ParameterKeys, Task
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.tabular_numbers import (
     NumericState,
@@ -29,6 +29,7 @@ from perennial.tasks.columns.tabular_numbers import (
     encode_numbers,
     fit_numbers,
     num_inputs,
+    number_keys,
 )
 from perennial.tasks.columns.windows import (
     WindowState,
@@ -58,7 +59,7 @@ class TabularMLP(nn.Module):
         embedding_size: int,
     ) -> None:
         super().__init__()
-        widths = [min(embedding_size, (size + 1) // 2) for size in category_sizes]
+        widths = [embedding_width(size, embedding_size) for size in category_sizes]
         self.embeddings = nn.ModuleList(
             nn.Embedding(size, width) for size, width in zip(category_sizes, widths, strict=True)
         )
@@ -80,6 +81,11 @@ class TabularMLP(nn.Module):
         vectors = [embed(categories[:, column]) for column, embed in enumerate(self.embeddings)]
         output = cast("Tensor", self.output(self.hidden(torch.cat([numbers, *vectors], dim=1))))
         return output if last is None else output + last
+
+
+def embedding_width(size: int, most: int) -> int:
+    """Return the features of the embedding of a column with so many codes."""
+    return min(most, (size + 1) // 2)
 
 
 class TabularOptions(MeasuredOptions):
@@ -234,6 +240,26 @@ class TabularTask(Task):
             embedding_size=options.embedding_size,
         )
 
+    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
+        """Embeddings by category, the first layer by input, the last by class."""
+        fitted, found = self.fitted, dict[str, ParameterKeys]()
+        inputs: list[Hashable] = list(number_keys(fitted.numeric))
+        for name, window in fitted.windows.items():
+            inputs += [(name, place) for place in range(window.length)]
+        for place, (name, values) in enumerate(fitted.categories.items()):
+            codes = (None, *values)
+            width = range(embedding_width(len(codes), self.tabular.embedding_size))
+            found[f"embeddings.{place}.weight"] = ParameterKeys(
+                f"embedding of {name}", (codes, width)
+            )
+            inputs += [(name, feature) for feature in width]
+        outputs, is_deep = self._output_keys(), bool(self.tabular.hidden)
+        if is_deep:
+            found["hidden.0.weight"] = ParameterKeys("inputs", (None, inputs))
+        last = ParameterKeys("outputs", (outputs, None if is_deep else inputs))
+        bias = ParameterKeys("output bias", (outputs,))
+        return found | {"output.weight": last, "output.bias": bias}
+
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
         """Numbers scaled back, missing ones named, category codes turned back into names."""
         numbers = batch["numbers"][index].tolist()
@@ -287,6 +313,9 @@ class TabularTask(Task):
 
     def _initial_output(self) -> Tensor:
         raise NotImplementedError
+
+    def _output_keys(self) -> Sequence[Hashable]:
+        return self.fitted.classes or [self.columns.label]
 
     def _describe_label(self, value: Tensor) -> str:
         raise NotImplementedError
@@ -355,6 +384,10 @@ class TabularClassification(TabularTask):
         if self.kind == "binary":
             return torch.log(shares[1:] / shares[:1])
         return torch.log(shares)
+
+    def _output_keys(self) -> Sequence[Hashable]:
+        classes = self.fitted.classes
+        return [classes] if self.kind == "binary" else classes
 
     def _describe_label(self, value: Tensor) -> str:
         return self.fitted.classes[int(value)]

@@ -4,13 +4,15 @@ Use it by name in a contract, `task = "perennial.tasks.transformers_models:Trans
 with `pip install 'perennial[transformers]'`. Nothing is downloaded: a configuration is enough.
 """
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
+import torch
 from pydantic import Field, JsonValue
 from torch import Tensor, nn
 
 from perennial.contracts.errors import BadTaskError
+from perennial.engine.task import ParameterKeys
 from perennial.tasks.columns.tokenization import import_package
 from perennial.tasks.language_modeling import DocumentOptions, LanguageModel
 
@@ -56,6 +58,16 @@ class TransformersCausalLM(LanguageModel):
             ) from error
         _require_known(options, package.AutoConfig.for_model(options.model_type))
         return LogitsOf(model, options.windows)
+
+    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
+        """Embedding and last layer by token."""
+        with torch.device("meta"):
+            model = self.build_model()
+        inner: Any = cast("LogitsOf", model).model
+        ends = (inner.get_input_embeddings(), inner.get_output_embeddings())
+        tables = {id(each.weight) for each in ends if each is not None}
+        named = model.named_parameters(remove_duplicate=False)
+        return {name: self.token_keys(name) for name, value in named if id(value) in tables}
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The family's layers: the list of modules that holds most of the parameters."""

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contracts.environment import Environment
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
@@ -29,16 +30,20 @@ def training_job(
 ) -> TrainingJob:
     """Return the job, in the folder of its fingerprint.
 
+    The initial model, if any, is the one that was handed on with the snapshot.
+
     If the store is not a folder, checkpoints go to the store; logs and copies of the checkpoints
     are in this machine's cache.
     """
     snapshot = Snapshot.read(snapshot_folder)
+    initial = InitialModel.find(snapshot_folder)
     store = open_store(environment.store_uri)
     is_local = isinstance(store, LocalObjectStore)
     root = str(store.root) if isinstance(store, LocalObjectStore) else store.uri
 
     def contract_of(training: TrainingSection) -> dict[str, JsonValue]:
-        return training_contract(snapshot, settings.model, training, environment.code_digest)
+        code = environment.code_digest
+        return training_contract(snapshot, settings.model, training, code, initial)
 
     def address_of(fingerprint: str) -> str:
         return f"{root}/training/{fingerprint[:16]}"
@@ -60,6 +65,7 @@ def training_job(
         snapshot=str(snapshot_folder.absolute()),
         model=settings.model,
         training=settings.training,
+        initial=initial,
         num_processes=settings.resources.num_processes,
         folder=str((Path(address) if is_local else folder_for(address)).absolute()),
         store_uri="" if is_local else address,

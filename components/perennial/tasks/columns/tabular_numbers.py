@@ -80,6 +80,12 @@ def num_inputs(states: Mapping[str, NumericState]) -> int:
     return sum(state.width + state.has_nulls for state in states.values())
 
 
+def number_keys(states: Mapping[str, NumericState]) -> list[tuple[str, int]]:
+    """Return the column and the place in it of each input of `encode_numbers`; -1 for marks."""
+    values = [(name, place) for name, state in states.items() for place in range(state.width)]
+    return [*values, *((name, -1) for name, state in states.items() if state.has_nulls)]
+
+
 def describe_numbers(
     states: Mapping[str, NumericState], inputs: Sequence[float]
 ) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,83 @@
+"""Initial model: the pinned weights that a training starts with, and where they come from."""
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, JsonValue
+
+from perennial.contracts.artifact import Artifact, documents_in
+from perennial.contracts.data import ImportPath, TaskColumns
+from perennial.contracts.section import Section
+from perennial.contracts.snapshot import Snapshot
+
+FOLDER = "initial"
+"""Where the object store keeps the files of initial models: `initial/SHA-256.safetensors`."""
+
+
+class Origin(Section):
+    """Origin of weights that were not trained in this run."""
+
+    source: Literal["champion", "safetensors", "huggingface"]
+    uri: str
+    """Where they were read."""
+    version: str = ""
+    """Of the champion."""
+    revision: str = ""
+    """Commit of the Hugging Face repository."""
+    license: str = ""
+    files: dict[str, str]
+    """File → SHA-256."""
+    trained_until: date | None = None
+    """Newest day that they were trained on, where somebody named it."""
+    seen: tuple[Snapshot, ...] = ()
+    """Which rows the champion, and the champions that it started from, were trained and selected
+    on: one snapshot without files for each split rule."""
+
+    def describe(self) -> str:
+        """Return the origin for people, in one line."""
+        names = {
+            "champion": f"champion version {self.version}",
+            "safetensors": self.uri,
+            "huggingface": f"{self.uri} at {self.revision}",
+        }
+        digests = ", ".join(digest[:12] for digest in self.files.values())
+        return f"{names[self.source]}, SHA-256 {digests}, licence {self.license or 'not recorded'}"
+
+
+class FormerTask(Section):
+    """The task of a champion, which tells what the rows of its parameters stand for."""
+
+    task: ImportPath
+    options: dict[str, JsonValue]
+    columns: TaskColumns
+    state: dict[str, JsonValue]
+
+
+class InitialModel(Artifact):
+    """Weights for a training to start with, in the object store under their digests.
+
+    File tree: `initial.json`.
+    """
+
+    file_name: ClassVar[str] = "initial.json"
+
+    origin: Origin
+    store_uri: str
+    """The object store that holds the files."""
+    new: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    rename: dict[str, str] = Field(default_factory=dict)
+    former: FormerTask | None = None
+
+    @classmethod
+    def find(cls, place: Path) -> Self | None:
+        """Return the initial model that a step handed on; None if training starts at random."""
+        found = documents_in(place).get(cls.document_name())
+        return None if found is None else cls.from_json(json.dumps(found))
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Return what determines the initial weights, wherever they are stored."""
+        own = self.model_dump(mode="json", include={"new", "unused", "rename", "former"})
+        return {"files": sorted(self.origin.files.values()), **own}

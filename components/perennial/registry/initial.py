@@ -1,0 +1,316 @@
+"""Initial weights: resolve `[model.initial]` once per run, and pin files in the store."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+import yaml
+
+from perennial.clients.object_store import ObjectStore, open_store, sha256_of_file
+from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.environment import Environment, data_cache
+from perennial.contracts.errors import BadDataError, DamagedModelError, PerennialError
+from perennial.contracts.initial import (
+    ChampionWeights,
+    HuggingFaceWeights,
+    SafetensorsWeights,
+    Scratch,
+)
+from perennial.contracts.initial_model import FOLDER, FormerTask, InitialModel, Origin
+from perennial.contracts.lineage import LINEAGE_FILE, Lineage
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
+from perennial.data.dataset import Dataset, count_seen_rows
+from perennial.engine.export import WEIGHTS_FILE, read_tensors
+
+INDEX, CARD = "model.safetensors.index.json", "README.md"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+DIGEST_LENGTH = 64
+logger = logging.getLogger(__name__)
+
+
+def resolve_initial(model: ModelSection, environment: Environment) -> InitialModel | None:
+    """Return the weights to start with, pinned by digest; None for random ones.
+
+    Their files are copied to the object store, where all processes, later attempts and later
+    trainings find them under their digests.
+
+    Raises:
+        DamagedModelError: the champion's files, or a pinned file, are not what they were.
+        PerennialError: there are no such weights, they are pickled, or they lack a licence.
+    """
+    asked = model.initial
+    if isinstance(asked, Scratch):
+        return None
+    store = open_store(environment.store_uri)
+    if isinstance(asked, ChampionWeights):
+        found = _of_champion(model.name, environment, store)
+        if found is None:
+            logger.info("model.initial: there is no champion yet, so training starts at random")
+            return None
+        found = found.model_copy(update={"new": asked.new, "unused": asked.unused})
+    else:
+        origin = (
+            _of_file(asked, store)
+            if isinstance(asked, SafetensorsWeights)
+            else _of_snapshot(asked, store)
+        )
+        found = InitialModel(
+            origin=origin.model_copy(update={"trained_until": asked.trained_until}),
+            store_uri=store.uri,
+            new=asked.new,
+            unused=asked.unused,
+            rename=asked.rename,
+        )
+    if asked.require_license and not found.origin.license:
+        raise PerennialError(
+            "the initial weights have no recorded licence, which model.initial.require_license "
+            "demands",
+            evidence=found.origin.describe(),
+            action='set license = "…"  # in [model.initial], an SPDX identifier',
+        )
+    logger.info("initial=%s", found.origin.describe())
+    return found
+
+
+def _of_champion(name: str, environment: Environment, store: ObjectStore) -> InitialModel | None:
+    # Here, because MLflow takes seconds to import.
+    from perennial.registry.champion_records import CHAMPION  # noqa: PLC0415
+    from perennial.registry.model_registry import open_registry  # noqa: PLC0415
+
+    registry = open_registry(environment)
+    version = registry.version_by_alias(name, CHAMPION)
+    if version is None:
+        return None
+    needed = {Challenger.file_name, Snapshot.file_name, LINEAGE_FILE}
+    kept = registry.read_files(version, needed)
+    if needed - set(kept):
+        raise PerennialError(
+            f"{name} version {version.version} cannot be started from: its record is incomplete",
+            evidence=f"{version.source} lacks {', '.join(sorted(needed - set(kept)))}",
+            action='set source = "scratch"  # in [model.initial], for one training',
+        )
+    challenger = Challenger.from_json(kept[Challenger.file_name])
+    snapshot = Snapshot.from_json(kept[Snapshot.file_name])
+    before = Lineage.from_json(kept[LINEAGE_FILE]).initial
+    digest = challenger.weights_sha256
+    if not _is_stored(store, digest):
+        with TemporaryDirectory() as scratch:
+            folder = registry.download(version, Path(scratch))
+            _store(store, folder / WEIGHTS_FILE, digest)
+    return InitialModel(
+        origin=Origin(
+            source="champion",
+            uri=version.source,
+            version=version.version,
+            license=before.license if before else "",
+            files={WEIGHTS_FILE: digest},
+            trained_until=before.trained_until if before else None,
+            seen=with_rule(before.seen if before else (), snapshot),
+        ),
+        store_uri=store.uri,
+        former=FormerTask(
+            task=challenger.task,
+            options=challenger.options,
+            columns=challenger.columns,
+            state=challenger.task_state,
+        ),
+    )
+
+
+def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot, ...]:
+    """Return the snapshots without files that tell which rows were trained on, with one more.
+
+    Of one split rule the newest suffices: no row changes its split.
+    """
+    label = snapshot.data.label
+    # Without windows: a champion of a champion was trained on the rows of earlier windows, too.
+    whole = snapshot.split.model_copy(update={"train_days": None, "test_days": None})
+    own = snapshot.model_copy(
+        update={
+            "split": whole,
+            "files": (),
+            "columns": {label: snapshot.columns[label]},
+            "rows": 0,
+            "split_rows": {},
+        }
+    )
+    others = [each for each in seen if (each.data, each.split) != (own.data, own.split)]
+    return (*others, own)
+
+
+@dataclass(frozen=True)
+class SeenTestRows:
+    """What is known of test rows that the initial weights were trained or selected on.
+
+    Attributes:
+        count: How many they certainly were.
+        lines: For people; empty if it is known that there are none.
+    """
+
+    count: int = 0
+    lines: tuple[str, ...] = ()
+
+
+def find_seen_test_rows(initial: InitialModel | None, dataset: Dataset) -> SeenTestRows:
+    """Return which test rows initial weights have seen, by their champion's splits and dates."""
+    if initial is None:
+        return SeenTestRows()
+    origin, rows = initial.origin, dataset.snapshot.split_rows[Split.TEST]
+    until, time = origin.trained_until, dataset.snapshot.data.time
+    if until is None and not origin.seen:
+        return SeenTestRows(
+            0,
+            (
+                "it is not known what the initial weights were trained on, so they may have seen "
+                "test rows (model.initial.trained_until)",
+            ),
+        )
+    counts = [count_seen_rows(dataset, then) for then in origin.seen]
+    lines = [
+        f"the initial weights were trained or selected on {count:,} of {rows:,} test rows, under "
+        "another split rule"
+        for count in counts
+        if count
+    ]
+    if None in counts:
+        lines.append(
+            "the initial weights may have seen test rows: the split rule of their training cannot "
+            "be applied to this data"
+        )
+    if until is not None:
+        # Rows without a time may all be old.
+        old = (pl.col(time).dt.date() <= until).sum() if time else pl.len()
+        if number := dataset.scan(Split.TEST).select(old).collect().item():
+            lines.append(
+                f"the initial weights were trained until {until}, and {number:,} of {rows:,} test "
+                "rows are not newer: they may have been seen"
+            )
+    return SeenTestRows(max((count or 0 for count in counts), default=0), tuple(lines))
+
+
+def _of_file(asked: SafetensorsWeights, store: ObjectStore) -> Origin:
+    _refuse_pickle(asked.uri)
+    place, _, name = asked.uri.rpartition("/")
+    path = _fetched(open_store(place), name)
+    found = sha256_of_file(path)
+    if found != asked.sha256:
+        raise DamagedModelError(
+            f"model.initial.uri = {asked.uri!r} is not the pinned file",
+            evidence=f"its SHA-256 is {found}, model.initial.sha256 is {asked.sha256}",
+            action="find out who replaced it; name the digest of the file that you mean",
+        )
+    read_tensors(path)  # whose format is refused here, before anything is trained
+    _store(store, path, found)
+    return Origin(source="safetensors", uri=asked.uri, license=asked.license, files={name: found})
+
+
+def _of_snapshot(asked: HuggingFaceWeights, store: ObjectStore) -> Origin:
+    base = asked.uri.rstrip("/")
+    places = [f"{base}/snapshots/{asked.revision}", f"{base}/{asked.revision}"]
+    folder = next((each for each in map(open_store, places) if _names(each)), None)
+    if folder is None:
+        raise PerennialError(
+            f"model.initial: there is no snapshot {asked.revision} in {asked.uri}",
+            evidence=f"looked in {' and '.join(places)}",
+            action=f"huggingface-cli download REPOSITORY --revision {asked.revision} --cache-dir …",
+        )
+    names = _names(folder)
+    if INDEX in names:
+        index = json.loads(_fetched(folder, INDEX).read_bytes())
+        files = sorted(set(index["weight_map"].values()))
+    else:
+        files = [name for name in names if name.endswith(".safetensors") and "/" not in name]
+    if not files:
+        for name in names:
+            _refuse_pickle(f"{folder.uri}/{name}")
+        raise _absent(f"{folder.uri}/model.safetensors")
+    digests = {}
+    for name in files:
+        path = _fetched(folder, name)
+        digests[name] = sha256_of_file(path)
+        _refuse_altered(path, digests[name])
+        _store(store, path, digests[name])
+    return Origin(
+        source="huggingface",
+        uri=asked.uri,
+        revision=asked.revision,
+        license=_license(asked, folder, names),
+        files=digests,
+    )
+
+
+def _license(asked: HuggingFaceWeights, folder: ObjectStore, names: list[str]) -> str:
+    """Return the licence of the contract, or else of the model card's front matter."""
+    card = _fetched(folder, CARD).read_text() if CARD in names else ""
+    parts = card.split("---", 2)
+    matter = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else None
+    named = str(matter.get("license") or "") if isinstance(matter, Mapping) else ""
+    if asked.license and named and asked.license != named:
+        raise PerennialError(
+            f"model.initial.license = {asked.license!r} contradicts the model card",
+            evidence=f"{folder.uri}/{CARD} names {named!r}",
+            action="find out which holds; leave model.initial.license out to take the card's",
+        )
+    return asked.license or named
+
+
+def _names(store: ObjectStore) -> list[str]:
+    return [item.key for item in store.list()]
+
+
+def _fetched(store: ObjectStore, name: str) -> Path:
+    try:
+        return store.fetch(name, data_cache())
+    except BadDataError as error:
+        raise _absent(f"{store.uri}/{name}") from error
+
+
+def _absent(uri: str) -> PerennialError:
+    is_local = "://" not in uri
+    hint = "; steps on a cluster read object stores only" if is_local else ""
+    return PerennialError(
+        f"model.initial: there is no {uri}",
+        action=f"correct model.initial.uri{hint}",
+    )
+
+
+def _refuse_pickle(uri: str) -> None:
+    if not uri.endswith(".safetensors") and uri.endswith(PICKLES):
+        raise PerennialError(
+            f"model.initial: {uri} is pickled, and loading a pickle can run any code",
+            action="convert it once, where you trust its origin: "
+            "`safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE)`",
+        )
+
+
+def _refuse_altered(path: Path, sha256: str) -> None:
+    """Compare a file of the hub's cache with its name there, which is its SHA-256."""
+    named = path.resolve().name
+    if path.is_symlink() and len(named) == DIGEST_LENGTH and named != sha256:
+        raise DamagedModelError(
+            f"{path} is not the file that was downloaded",
+            evidence=f"SHA-256 by its name {named}, found {sha256}",
+            action="delete the snapshot and download it again",
+        )
+
+
+def _is_stored(store: ObjectStore, sha256: str) -> bool:
+    try:
+        store.find(_key(sha256))
+    except BadDataError:
+        return False
+    return True
+
+
+def _store(store: ObjectStore, file: Path, sha256: str) -> None:
+    if not _is_stored(store, sha256):
+        store.upload(_key(sha256), file)
+
+
+def _key(sha256: str) -> str:
+    return f"{FOLDER}/{sha256}.safetensors"

@@ -1,0 +1,144 @@
+"""Bugs of fine-tuning, planted into the weights that a training starts with, each caught."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from perennial.check_skeleton.checks.model.initial_weights import check_initial_weights
+from perennial.check_skeleton.subject import inputs_of
+from perennial.registry.initial import SeenTestRows
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.tabular import TabularClassification
+from stored_weights import store_weights
+
+
+def trained(subject, steps=150):
+    """The subject's model after a short training, as a base for another."""
+    model, task = subject.build_model(), subject.task
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(steps):
+        rows = torch.arange(step * 64, step * 64 + 64) % len(subject.train["label"])
+        batch = {name: tensor[rows] for name, tensor in subject.train.items()}
+        optimizer.zero_grad()
+        task.training_losses(model(**inputs_of(batch)), batch).mean().backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+KINDS = {
+    "table": (TabularClassification, "binary"),
+    "digits": (ImageClassification, "digits"),
+    "documents": (CausalLanguageModel, "documents"),
+}
+
+
+@pytest.fixture(scope="module")
+def bases(workshop):
+    """Kind → a subject, and the weights of its trained model; each is trained once."""
+
+    @cache
+    def make(kind):
+        subject = workshop.subject(*KINDS[kind])
+        return subject, trained(subject)
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def base(request, bases):
+    """The subject and the weights of each kind."""
+    return bases(request.param)
+
+
+@pytest.fixture
+def examine_weights(tmp_path, monkeypatch):
+    """The result of the check on a subject that starts with such weights."""
+    monkeypatch.setenv("PERENNIAL_CACHE", str(tmp_path / "cache"))
+
+    def run(subject, weights, *, seen=None, **fields):
+        initial = store_weights(tmp_path / "store", weights, **fields)
+        started = replace(subject, initial=initial, seen=seen or SeenTestRows())
+        return check_initial_weights(started)
+
+    return run
+
+
+def test_trained_weights_pass(base, examine_weights):
+    subject, weights = base
+    result = examine_weights(subject, weights)
+    assert result.outcome == "passed", result
+
+
+def test_base_weights_that_were_never_loaded_are_caught(base, examine_weights):
+    """All random: those of another seed help as little as those of this one."""
+    subject, _ = base
+    torch.manual_seed(99)
+    result = examine_weights(subject, subject.task.build_model().state_dict())
+    assert result.outcome in ("failed", "warned"), result
+
+
+def test_weights_in_the_wrong_layers_are_caught(base, examine_weights):
+    """Equal shapes, so that no name or shape is missed: each goes to the place after its own."""
+    subject, weights = base
+    shapes: dict = {}
+    for name, value in weights.items():
+        if value.is_floating_point():
+            shapes.setdefault(value.shape, []).append(name)
+    moved = dict(weights)
+    for names in shapes.values():
+        for name, other in zip(names, names[1:] + names[:1], strict=True):
+            moved[name] = weights[other]
+    # A table has hardly two layers of one shape: its inputs are in another order.
+    if "hidden.0.weight" in moved:
+        moved["hidden.0.weight"] = weights["hidden.0.weight"].flip(1)
+    result = examine_weights(subject, moved)
+    assert result.outcome == "failed", result
+    assert "model.initial.rename" in result.hint
+
+
+def test_another_tokenizer_is_caught(bases, examine_weights):
+    """The ids of the base stand for other bytes."""
+    subject, weights = bases("documents")
+    weights = dict(weights)
+    order = torch.randperm(257, generator=torch.Generator().manual_seed(3))
+    for name in ("embedding.tokens.weight", "head.weight"):
+        weights[name] = weights[name][order]
+    result = examine_weights(subject, weights)
+    assert result.outcome == "failed", result
+    assert "tokenization" in result.hint
+
+
+class Unnormalised(ImageClassification):
+    """Reads bytes where the base was trained with standardised pixels."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        images = self.fitted.images
+        means, scales = (
+            torch.tensor(each).view(-1, 1, 1) for each in (images.means, images.deviations)
+        )
+        return batch | {"image": batch["image"] * scales + means}
+
+
+def test_another_normalisation_of_the_input_is_caught(workshop, bases, examine_weights):
+    result = examine_weights(workshop.subject(Unnormalised, "digits"), bases("digits")[1])
+    assert result.outcome == "failed", result
+    assert "normalisation" in result.hint
+
+
+def test_a_new_head_shows_whether_the_rest_was_loaded(bases, examine_weights):
+    subject, weights = bases("digits")
+    random = subject.task.build_model().state_dict()
+    assert examine_weights(subject, weights, new=("head.*",)).outcome == "passed"
+    assert examine_weights(subject, random, new=("head.*",)).outcome == "warned"
+
+
+def test_test_rows_that_were_trained_on_are_caught_before_the_training(bases, examine_weights):
+    subject, weights = bases("table")
+    seen = SeenTestRows(7, ("the initial weights were trained or selected on 7 of 90 test rows",))
+    result = examine_weights(subject, weights, seen=seen)
+    assert (result.outcome, result.measured) == ("failed", seen.lines[0])
+    assert 'model.initial.source = "scratch"' in result.hint
