@@ -20,6 +20,7 @@ from perennial.contracts.errors import BadDataError, BadTaskError, PerennialErro
 from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.user_code import explain
 from perennial.data.dataset import Dataset
+from perennial.engine.config.optimization import Stage
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 from perennial.registry.initial import SeenTestRows, find_seen_test_rows
@@ -51,6 +52,7 @@ class Subject:
     initial: InitialModel | None = None  # weights that training starts with; None for random ones
     # Test rows that the initial weights have seen.
     seen: SeenTestRows = field(default_factory=SeenTestRows)
+    stages: tuple[Stage, ...] = ()  # of the training; `training` has none
     _made: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -78,9 +80,10 @@ class Subject:
         split_rows = dataset.snapshot.split_rows[Split.TRAIN]
         data = dataset.snapshot.data
         seen = find_seen_test_rows(initial, dataset)
-        subject = cls(
-            make_task, task, train, validation, settings, training, split_rows, data, initial, seen
-        )
+        # Other checks examine one stage, in which all is trained that is not frozen.
+        whole = training.model_copy(update={"stages": ()})
+        known = split_rows, data, initial, seen, training.stages
+        subject = cls(make_task, task, train, validation, settings, whole, *known)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         with _naming("encode(rows)"):

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from perennial.contracts.user_code import (
     no_silent_exit,
     user_code,
 )
-from perennial.engine.checkpoints.checkpointer import Checkpointer
+from perennial.engine.checkpoints.checkpointer import Checkpointer, newest_step
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit, encoded, prepare_data
@@ -57,10 +58,11 @@ from perennial.engine.memory.plan import plan_strategy, stored_plan
 from perennial.engine.optimization.averaging import AveragedWeights
 from perennial.engine.optimization.clipping import Clipper
 from perennial.engine.optimization.optimizer import build_optimizer
+from perennial.engine.optimization.parameters import freeze
 from perennial.engine.parallelism.context import own_sequences
 from perennial.engine.parallelism.normalization import normalized
 from perennial.engine.parallelism.optimizer_state import share_optimizer_state
-from perennial.engine.parallelism.parallelize import parallelize, warm_up_buckets
+from perennial.engine.parallelism.parallelize import parallelize, unwrapped, warm_up_buckets
 from perennial.engine.parallelism.pipeline import Pipeline, build_pipeline, num_parameters
 from perennial.engine.precision import choose_kernels
 from perennial.engine.profiling.flops import flops_per_example
@@ -107,9 +109,14 @@ def run(job: TrainingJob) -> int:
             world = World.join().arrange(job.training)
             if rank == 0:
                 announce_rendezvous(job)
-            training = build(job, world, stop)
+            assemble_stage = build(job, world, stop)
+            training = assemble_stage()
             with sending_curves(job, rank), ending_unattended(job, rank):
                 is_finished = train(training)
+                while is_finished and training.step < training.section.steps:
+                    end_stage(training)
+                    training = assemble_stage()
+                    is_finished = train(training)
             end(job, training, is_finished=is_finished)
     except BaseException as error:  # any exception must be reported
         logger.exception("rank=%d failed", rank)
@@ -119,6 +126,13 @@ def run(job: TrainingJob) -> int:
         return 1
     logger.info("rank=%d step=%d finished=%s", rank, training.step, is_finished)
     return 0 if is_finished else EXIT_INTERRUPTED
+
+
+def end_stage(training: Training) -> None:
+    """Finish the checkpoint that the next stage starts from, as a resumed training does."""
+    training.checkpointer.wait()
+    training.instruments.watchdog.close()
+    training.loader.close()
 
 
 def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
@@ -135,18 +149,18 @@ def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
     training.world.barrier()
 
 
-def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
-    """Prepare a job: fit the task, encode the data, and build the training loop."""
+def build(job: TrainingJob, world: World, stop: StopSignal) -> Callable[[], Training]:
+    """Prepare a job: fit the task and encode the data; return what builds the training loop."""
     snapshot = Snapshot.read(Path(job.snapshot))
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
     if choose_mode(job, world, snapshot):
         train, sample = stream_data(job, world, task, snapshot)
-        return assemble(job, world, stop, task, data=train, validation=sample)
+        return partial(assemble, job, world, stop, task, data=train, validation=sample)
     prepare_data(job, world, task, snapshot)
     data, validation = (
         EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
     )
-    return assemble(job, world, stop, task, data=data, validation=validation)
+    return partial(assemble, job, world, stop, task, data=data, validation=validation)
 
 
 def assemble(
@@ -164,9 +178,11 @@ def assemble(
     section = job.training
     if section.strategy == "auto":
         section = plan_strategy(job, world, task, data)
-    model = initial_model(job, task, data, section, world)
+    start = newest_step(job, world) if section.stages else 0
+    model = initial_model(job, task, data, section, world, step=start)
     names = model.whole if isinstance(model, Pipeline) else ()
-    optimizer = build_optimizer(model, section, names)
+    blocks = () if isinstance(model, Pipeline) else task.blocks(unwrapped(model))
+    optimizer = build_optimizer(model, section, names, blocks)
     share_optimizer_state(optimizer, section, world)
     averaged = AveragedWeights(model, section.averaging) if section.averaging else None
     name = section.metric or next(iter(task.metrics), "loss")
@@ -240,14 +256,21 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
 
 
 def initial_model(
-    job: TrainingJob, task: Task, data: EncodedRows, section: TrainingSection, world: World
+    job: TrainingJob,
+    task: Task,
+    data: EncodedRows,
+    section: TrainingSection,
+    world: World,
+    *,
+    step: int,
 ) -> nn.Module:
-    """Build the same initial model on every rank, parallelized and ready for its first update."""
+    """Build the same initial model on every rank, parallelized and ready for the update `step`."""
     model = seeded_model(task, section.seed)
     if job.initial is not None:
         changes = load_initial_weights(model, task, job.initial)
         logger.info("initial=%s %s", job.initial.origin.describe(), "; ".join(changes))
     model = normalized(model, section, world)
+    freeze(model, section, step)
     if section.parallelism.pipeline > 1:
         return build_pipeline(
             model,

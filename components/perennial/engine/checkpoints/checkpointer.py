@@ -93,6 +93,7 @@ class Checkpointer:
     ) -> None:
         settings = section.checkpoints
         self._job = job
+        self._section = section
         self._world = world
         self._averaged = averaged
         self._retention = Retention(settings.keep_best, settings.keep_every_steps, *metric)
@@ -132,7 +133,10 @@ class Checkpointer:
             # Another machine: what it reads is checked there.
             store.fetch_verified(manifest.step)
         self._world.barrier()
-        state = _state(model, optimizer, self._averaged, has_moments=holds(path, "optimizer"))
+        # A stage begins with a new optimizer, whether or not the training was interrupted there.
+        is_begun = manifest.step > self._section.stage_at(manifest.step).start
+        has_moments = is_begun and holds(path, "optimizer")
+        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
         leave_out_absent(state, path)
         with _quiet():
             load_state(state, path)
@@ -307,6 +311,16 @@ class Checkpointer:
                     "checkpoint=%s cannot be deleted: %s", self._store.uri_of(step), error
                 )
             del self._measured[step]
+
+
+def newest_step(job: TrainingJob, world: World) -> int:
+    """Return the step of the newest intact checkpoint; 0 without one. All ranks call it."""
+    found = None
+    if world.is_first:
+        store = open_checkpoint_store(job.checkpoints_uri)
+        found = newest_intact(store, job.fingerprint, job.contract)
+    step: int = world.from_first(found.step if found else 0)
+    return step
 
 
 def load_checkpoint_models(

@@ -1,5 +1,6 @@
 """Options of an update: optimizer, clipping, averaged weights."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
@@ -36,6 +37,14 @@ class UpdateRule(Section):
     no_decay: Advanced[tuple[str, ...]] = ()
     """Further parameters exempt from the decay, as patterns of their names: `"*.position"`,
     `"head.*"`. For positions, scales and tokens that a model keeps in matrices of its own."""
+
+    rates: dict[str, Annotated[float, Field(gt=0.0)]] = Field(default_factory=dict)
+    """Pattern of parameters' names → factor of their learning rate, such as `{"head.*" = 10.0}` for
+    a new head on pretrained weights. Of several patterns the last counts."""
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Factor of the learning rate from each of the task's blocks to the one before it, in addition
+    to `rates`: what follows the blocks has the whole rate, what precedes them the least. 0.65 to
+    0.9 are usual for fine-tuning a transformer (Bao et al. 2021, arXiv:2106.08254)."""
 
     def peak_rate(self, global_batch_size: int) -> float:
         """Return the peak learning rate, scaled to the batch size where that is asked for."""
@@ -370,6 +379,36 @@ Schedule: TypeAlias = Annotated[
     | Annotated[OneCycle, Tag("one_cycle")],
     Discriminator(tag_of("shape", "cosine")),
 ]
+
+
+class Stage(Section):
+    """A part of a training in which only some parameters are updated.
+
+    Each stage begins with a new optimizer and follows a schedule of its own.
+    """
+
+    steps: PositiveInt
+    """Number of optimizer steps."""
+    trainable: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
+    """Patterns of the parameters that are updated; those in `training.frozen` are not."""
+    learning_rate: LearningRate | None = None
+    """Peak step size; None means that of `training.optimizer`."""
+    schedule: Schedule | None = None
+    """Schedule over the stage's steps; None means `training.schedule`."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The steps of a stage, or of a training without any.
+
+    Attributes:
+        start: Updates done before it.
+        stop: Updates done at its end.
+    """
+
+    start: int
+    stop: int
+    stage: Stage
 
 
 def check_layout(optimizer: Optimizer, strategy: Strategy, parallelism: Parallelism) -> None:

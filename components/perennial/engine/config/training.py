@@ -13,6 +13,8 @@ from perennial.engine.config.optimization import (
     NormClipping,
     Optimizer,
     Schedule,
+    Span,
+    Stage,
     check_layout,
     check_schedule,
 )
@@ -239,6 +241,12 @@ class TrainingSection(Section):
     """`adamw` (default) or another by `name`, with its own options."""
     schedule: Schedule = Cosine()
     """Learning rate schedule: `cosine` (default) or another by `shape`."""
+    frozen: tuple[str, ...] = ()
+    """Patterns of parameters that are never updated, such as `"encoder.*"`. A batch normalisation
+    that is frozen as a whole keeps its running statistics, too."""
+    stages: tuple[Stage, ...] = ()
+    """Stages with trainable parameters, steps and schedule of their own, one after the other: a new
+    head first, then all of the model. Their steps add up to `steps`."""
     clipping: Clipping = NormClipping()
     """Gradient clipping: by `norm` (default) or another `method`."""
     averaging: Averaging | None = None
@@ -305,6 +313,16 @@ class TrainingSection(Section):
         """Return the number of steps whose schedule an update, counted from 0, follows."""
         return next((length for length in self.extended_from if step < length), self.steps)
 
+    def stage_at(self, step: int) -> Span:
+        """Return the stage of an update, counted from 0; after the last, the last stage."""
+        start = 0
+        for stage in self.stages[:-1]:
+            if step < start + stage.steps:
+                return Span(start, start + stage.steps, stage)
+            start += stage.steps
+        rest = Stage(steps=self.length_at(step) if not self.stages else self.steps - start)
+        return Span(start, self.steps, self.stages[-1] if self.stages else rest)
+
     def extended(self) -> "tuple[TrainingSection, ...]":
         """Return the sections of the trainings that this one extends, the longest first."""
         lengths = self.extended_from
@@ -321,6 +339,30 @@ class TrainingSection(Section):
                 f"extended_from = {list(self.extended_from)} must ascend and stay below steps = "
                 f"{self.steps}: it lists the earlier, shorter lengths of this training"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> Self:
+        if not self.stages:
+            return self
+        total = sum(stage.steps for stage in self.stages)
+        if total != self.steps:
+            raise ValueError(
+                f"the steps of training.stages add up to {total}, but steps = {self.steps}: set "
+                f"steps = {total}, or change a stage"
+            )
+        for option, is_used in (
+            ("extended_from", self.extended_from),
+            ('anomalies.spike = "rewind"', self.anomalies.spike == "rewind"),
+            ("averaging", self.averaging),
+        ):
+            if is_used:
+                raise ValueError(
+                    f"training.stages cannot be combined with {option}: a stage begins with a new "
+                    "optimizer; remove one of them"
+                )
+        for stage in self.stages:
+            check_schedule(self.optimizer, stage.schedule or self.schedule, stage.steps)
         return self
 
     @model_validator(mode="after")

@@ -52,6 +52,7 @@ class Training:
         errors: Folder in which every rank records bad batches.
         step: The current or latest update, counted from 1.
         data_offset: Global batches skipped so far.
+        end: The last update of the current stage; of the training, if it has no stages.
     """
 
     section: TrainingSection
@@ -71,12 +72,14 @@ class Training:
     stop: StopSignal
     step: int = 0
     data_offset: int = 0
+    end: int = field(init=False)
     parameters: list[nn.Parameter] = field(init=False)
     unsharded: list[nn.Parameter] = field(init=False)
     ratio: UpdateRatio = field(init=False)
     randomness: StepRandomness = field(init=False)
 
     def __post_init__(self) -> None:
+        self.end = self.section.stage_at(self.step).stop
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.unsharded = unsharded(self.parameters, self.section)
         self.ratio = UpdateRatio(
@@ -94,15 +97,15 @@ class Training:
         return isinstance(self.model, DistributedDataParallel)
 
     def is_due(self, every: int) -> bool:
-        """Whether the current update ends an interval; the last one always does."""
-        return self.step % every == 0 or self.step == self.section.steps
+        """Whether the current update ends an interval; the last one of a stage always does."""
+        return self.step % every == 0 or self.step == self.end
 
 
 def train(training: Training) -> bool:
-    """Run all steps; return False when a signal stopped the training at a checkpoint."""
+    """Run all steps of a stage; return False when a signal stopped it at a checkpoint."""
     section = training.section
     training.model.train()
-    while training.step < section.steps:
+    while training.step < training.end:
         judgement, stop = update(training)
         if judgement is Judgement.REWIND:
             rewind(training)
@@ -113,7 +116,7 @@ def train(training: Training) -> bool:
         if is_evaluated or stop:
             save(training, is_evaluated=is_evaluated)
         if stop and training.step < section.steps:
-            return False
+            return False  # also at the end of a stage: another one would begin
     return True
 
 

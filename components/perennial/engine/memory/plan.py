@@ -32,6 +32,7 @@ from perennial.engine.memory.footprint import (
     estimate,
 )
 from perennial.engine.memory.live import Part, PassLine, PassMemory, measure_pass
+from perennial.engine.optimization.parameters import freeze
 from perennial.engine.parallelism.activations import save_memory
 from perennial.engine.parallelism.context import own_inputs, own_sequences
 from perennial.engine.parallelism.parallelize import share_model
@@ -220,6 +221,8 @@ class Activations:
 
     def _divide(self, model: nn.Module) -> tuple[list[Part], Sequence[nn.Module]]:
         """Return what this process computes, on the device, and the modules of divided experts."""
+        # What is frozen for good; of stages, the one that trains most decides.
+        freeze(model, self._section.model_copy(update={"stages": ()}))
         if self._layout is None:
             return [Part(model.to(self._device))], ()
         task, degrees = self._task, self._section.parallelism

@@ -1,7 +1,7 @@
 """Optimizer: builds the optimizer and sets its learning rate."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from perennial.contracts.errors import PerennialError
 from perennial.engine.config.optimization import (
     Adafactor,
     Adam,
@@ -21,7 +22,7 @@ from perennial.engine.config.optimization import (
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.adafactor import Adafactor as ShardedAdafactor
 from perennial.engine.optimization.eight_bit import adamw_8bit_type
-from perennial.engine.optimization.parameters import split_by_decay
+from perennial.engine.optimization.parameters import rate_factors, split_by_decay
 from perennial.engine.optimization.schedule import learning_rate, momentum
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,10 @@ Algorithm: TypeAlias = tuple[Callable[..., torch.optim.Optimizer], dict[str, Any
 
 
 def build_optimizer(
-    model: nn.Module, training: TrainingSection, names: Collection[str] = ()
+    model: nn.Module,
+    training: TrainingSection,
+    names: Collection[str] = (),
+    blocks: Sequence[nn.Module] = (),
 ) -> torch.optim.Optimizer:
     """Build the optimizer of a model that is already sharded.
 
@@ -39,11 +43,19 @@ def build_optimizer(
         model: Its parameters are updated.
         training: Optimizer and batch size.
         names: Names of the whole model's parameters where `model` is a stage of a pipeline.
+        blocks: The task's, for `layer_decay`.
 
     Raises:
-        PerennialError: a pattern in `no_decay` matches nothing, or a package is missing.
+        PerennialError: a pattern matches nothing, the task has no blocks for `layer_decay`, or a
+            package is missing.
     """
     settings = training.optimizer
+    if settings.layer_decay != 1.0 and not blocks:
+        raise PerennialError(
+            f"training.optimizer.layer_decay = {settings.layer_decay}, but the task names no blocks",
+            evidence="the stages of a pipeline have none either",
+            action="let the task's `blocks` return them, or use training.optimizer.rates",
+        )
     kind, arguments = algorithm(
         settings, is_on_gpu=all(parameter.is_cuda for parameter in model.parameters())
     )
@@ -58,22 +70,37 @@ def build_optimizer(
             settings.reference_batch_size,
             settings.batch_exponent,
         )
-    return kind(parameter_groups(model, settings, names), lr=rate, **arguments)
+    groups = parameter_groups(model, settings, names, blocks)
+    optimizer = kind(groups, lr=rate, **arguments)
+    set_learning_rate(optimizer, rate)
+    return optimizer
 
 
 def parameter_groups(
-    model: nn.Module, settings: Optimizer, names: Collection[str] = ()
+    model: nn.Module,
+    settings: Optimizer,
+    names: Collection[str] = (),
+    blocks: Sequence[nn.Module] = (),
 ) -> list[dict[str, Any]]:
-    """Group the parameters by weight decay and mesh: operations on lists do not mix meshes."""
-    groups: dict[tuple[bool, DeviceMesh | None], list[nn.Parameter]] = {}
+    """Group the parameters by weight decay, rate and mesh: operations on lists do not mix meshes.
+
+    `rate_factor` of a group is the factor of its learning rate.
+    """
+    groups: dict[tuple[bool, DeviceMesh | None, float], list[nn.Parameter]] = {}
+    factors = rate_factors(model, settings.rates, settings.layer_decay, names, blocks)
     decayed, exempt = split_by_decay(model, settings.no_decay, names)
     for parameters, decays in ((decayed, True), (exempt, False)):
         for parameter in parameters:
             mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-            groups.setdefault((decays, mesh), []).append(parameter)
+            key = decays, mesh, factors.get(id(parameter), 1.0)
+            groups.setdefault(key, []).append(parameter)
     return [
-        {"params": parameters, "weight_decay": settings.weight_decay if decays else 0.0}
-        for (decays, _), parameters in groups.items()
+        {
+            "params": parameters,
+            "weight_decay": settings.weight_decay if decays else 0.0,
+            "rate_factor": factor,
+        }
+        for (decays, _, factor), parameters in groups.items()
     ]
 
 
@@ -118,10 +145,14 @@ def follow_schedule(
     optimizer: torch.optim.Optimizer, training: TrainingSection, step: int
 ) -> float:
     """Prepare the update `step`, counted from 0, in all groups; returns its learning rate."""
-    peak = training.optimizer.peak_rate(training.global_batch_size)
-    rate = learning_rate(peak, training.schedule, step, training.length_at(step))
+    span, settings = training.stage_at(step), training.optimizer
+    schedule = span.stage.schedule or training.schedule
+    if span.stage.learning_rate is not None:
+        settings = settings.model_copy(update={"learning_rate": span.stage.learning_rate})
+    peak = settings.peak_rate(training.global_batch_size)
+    rate = learning_rate(peak, schedule, step - span.start, span.stage.steps)
     set_learning_rate(optimizer, rate)
-    beta = momentum(training.schedule, step, training.length_at(step))
+    beta = momentum(schedule, step - span.start, span.stage.steps)
     if beta is not None:
         for group in optimizer.param_groups:
             if "betas" in group:
@@ -132,9 +163,10 @@ def follow_schedule(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use one learning rate for all groups."""
+    """Use one learning rate for all groups, times the factor of each."""
     for group in optimizer.param_groups:
+        own = rate * group.get("rate_factor", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)  # compiled into the update, which must not see a new object
+            group["lr"].fill_(own)  # compiled into the update, which must not see a new object
         else:
-            group["lr"] = rate
+            group["lr"] = own

@@ -1,13 +1,15 @@
-"""Parameters: their names without wrappers, and which have weight decay."""
+"""Parameters: their names without wrappers, which are trained, decayed, and at which rate."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from perennial.contracts.errors import PerennialError
+from perennial.engine.config.training import TrainingSection
 
 
 def named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -39,7 +41,7 @@ def split_by_decay(
     Raises:
         PerennialError: a pattern matches no parameter.
     """
-    exempt = _matching(model, no_decay, names) | {
+    exempt = _matching(model, no_decay, names, "optimizer.no_decay") | {
         id(parameter)
         for module in model.modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag)
@@ -52,7 +54,84 @@ def split_by_decay(
     return groups
 
 
-def _matching(model: nn.Module, patterns: Sequence[str], names: Collection[str]) -> set[int]:
+def freeze(model: nn.Module, training: TrainingSection, step: int = 0) -> None:
+    """Let only the parameters of an update's stage be trained, in place, before sharding.
+
+    Batch normalisations without a trainable parameter keep their running statistics.
+
+    Raises:
+        PerennialError: a pattern matches no parameter, or no parameter is left to train.
+    """
+    if not (training.frozen or training.stages):
+        return
+    # Of all stages, because a mistake in the last one would be noticed after the others.
+    for number, each in enumerate(training.stages):
+        _matching(model, each.trainable, (), f"stages[{number}].trainable")
+    frozen = _matching(model, training.frozen, (), "frozen")
+    trained = _matching(model, training.stage_at(step).stage.trainable, (), "stages.trainable")
+    for parameter in model.parameters():
+        if id(parameter) not in trained or id(parameter) in frozen:
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise PerennialError(
+            f"no parameter is trained from step {step} on",
+            evidence=f"training.frozen = {list(training.frozen)}",
+            action="leave some parameters out of training.frozen",
+        )
+    for module in model.modules():
+        own = list(module.parameters())
+        if isinstance(module, _BatchNorm) and own and not any(each.requires_grad for each in own):
+            _keep_statistics(module)
+
+
+def _keep_statistics(module: nn.Module) -> None:
+    """Keep a batch normalisation in evaluation mode, whatever mode the model has."""
+    kind = type(module)
+
+    def train(self: nn.Module, mode: bool = True) -> nn.Module:
+        return kind.train(self, False)
+
+    module.__class__ = type(kind.__name__, (kind,), {"train": train})
+    module.eval()
+
+
+def rate_factors(
+    model: nn.Module,
+    rates: Mapping[str, float],
+    layer_decay: float,
+    names: Collection[str] = (),
+    blocks: Sequence[nn.Module] = (),
+) -> dict[int, float]:
+    """Return the factor of the learning rate by the parameter's `id`, for those that have one.
+
+    Args:
+        model: Sharded or not.
+        rates: Pattern of names → factor; of several the last counts.
+        layer_decay: Factor from each block to the one before it.
+        names: As for `split_by_decay`.
+        blocks: In forward order. Parameters that the model registered before the first one are
+            below all blocks, others are above them.
+
+    Raises:
+        PerennialError: a pattern matches no parameter.
+    """
+    factors: dict[int, float] = {}
+    for pattern, factor in rates.items():
+        factors |= dict.fromkeys(_matching(model, [pattern], names, "optimizer.rates"), factor)
+    if layer_decay == 1.0 or not blocks:
+        return factors
+    level = {id(each): n for n, block in enumerate(blocks, 1) for each in block.parameters()}
+    top, is_above = len(blocks) + 1, False
+    for parameter in model.parameters():
+        is_above = is_above or id(parameter) in level
+        depth = top - level.get(id(parameter), top if is_above else 0)
+        factors[id(parameter)] = factors.get(id(parameter), 1.0) * layer_decay**depth
+    return factors
+
+
+def _matching(
+    model: nn.Module, patterns: Sequence[str], names: Collection[str], option: str
+) -> set[int]:
     if not patterns:
         return set()
     weights = named_weights(model)
@@ -62,7 +141,7 @@ def _matching(model: nn.Module, patterns: Sequence[str], names: Collection[str])
         matched = {id(value) for name, value in weights.items() if fnmatchcase(name, pattern)}
         if not any(fnmatchcase(name, pattern) for name in names):
             raise PerennialError(
-                f"training.optimizer.no_decay: {pattern!r} matches no parameter",
+                f"training.{option}: {pattern!r} matches no parameter",
                 evidence=f"some names are: {', '.join(list(names)[:8])}",
                 action="correct the pattern (`*` stands for any text), or remove it",
             )

@@ -25,6 +25,7 @@ from perennial.engine.data.loader import Loader
 from perennial.engine.objective import forward
 from perennial.engine.optimization.clipping import Clipper, local_squared_norm
 from perennial.engine.optimization.optimizer import build_optimizer, set_learning_rate
+from perennial.engine.optimization.parameters import freeze
 from perennial.engine.optimization.update_ratio import UpdateRatio
 from perennial.engine.parallelism.activations import compile_blocks, save_memory
 from perennial.engine.parallelism.normalization import normalized
@@ -167,7 +168,8 @@ class Update:
         self._training = training
         self.model = probed_model(subject, training)
         self._parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.optimizer = build_optimizer(self.model, training)
+        blocks = subject.task.blocks(self.model)
+        self.optimizer = build_optimizer(self.model, training, blocks=blocks)
         self._clipper = Clipper(training.clipping, (), subject.device)
         self._scale = LossScale(training)
         self._randomness = StepRandomness(training.seed, 0, subject.device)
@@ -242,6 +244,7 @@ def probed_model(subject: Subject, training: TrainingSection) -> nn.Module:
     make_deterministic(enabled=training.deterministic)
     world = World(rank=0, local_rank=0, size=1, device=device)
     model = normalized(seeded_model(task, training.seed), training, world).to(device)
+    freeze(model, training)
     save_memory(model, task, training, device)
     if training.compile:
         compile_blocks(model, task)
