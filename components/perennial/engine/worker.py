@@ -25,6 +25,7 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.data import Split
 from perennial.contracts.environment import leave_tracking_run
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.contracts.user_code import (
@@ -179,7 +180,7 @@ def assemble(
     if section.strategy == "auto":
         section = plan_strategy(job, world, task, data)
     start = newest_step(job, world) if section.stages else 0
-    model = initial_model(job, task, data, section, world, step=start)
+    model = initial_model(task, data, section, world, initial=job.initial, step=start)
     names = model.whole if isinstance(model, Pipeline) else ()
     blocks = () if isinstance(model, Pipeline) else task.blocks(unwrapped(model))
     optimizer = build_optimizer(model, section, names, blocks)
@@ -256,19 +257,19 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
 
 
 def initial_model(
-    job: TrainingJob,
     task: Task,
     data: EncodedRows,
     section: TrainingSection,
     world: World,
     *,
-    step: int,
+    initial: InitialModel | None = None,
+    step: int = 0,
 ) -> nn.Module:
     """Build the same initial model on every rank, parallelized and ready for the update `step`."""
     model = seeded_model(task, section.seed)
-    if job.initial is not None:
-        changes = load_initial_weights(model, task, job.initial)
-        logger.info("initial=%s %s", job.initial.origin.describe(), "; ".join(changes))
+    if initial is not None:
+        changes = load_initial_weights(model, task, initial)
+        logger.info("initial=%s %s", initial.origin.describe(), "; ".join(changes))
     model = normalized(model, section, world)
     freeze(model, section, step)
     if section.parallelism.pipeline > 1:

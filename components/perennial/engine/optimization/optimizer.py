@@ -52,7 +52,8 @@ def build_optimizer(
     settings = training.optimizer
     if settings.layer_decay != 1.0 and not blocks:
         raise PerennialError(
-            f"training.optimizer.layer_decay = {settings.layer_decay}, but the task names no blocks",
+            f"training.optimizer.layer_decay = {settings.layer_decay}, but the task names no "
+            "blocks",
             evidence="the stages of a pipeline have none either",
             action="let the task's `blocks` return them, or use training.optimizer.rates",
         )
