@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,14 @@ def relative(path):
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
+def nodes_of(path):
+    """All nodes of a file; each file is parsed once for all tests."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports_of(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -52,7 +59,7 @@ def imports_of(path):
 
 
 def functions_of(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -129,7 +136,7 @@ def test_files_functions_and_parameters_stay_in_budget():
 
 
 def test_every_module_says_what_it_is():
-    silent = [relative(p) for p in SOURCES if not ast.get_docstring(ast.parse(p.read_text()))]
+    silent = [relative(p) for p in SOURCES if not ast.get_docstring(nodes_of(p)[0])]
     assert silent == []
 
 
@@ -175,7 +182,7 @@ PROGRAMS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests/support
 def test_benchmarks_and_programs_of_the_tests_import_what_exists():
     missing = []
     for path in PROGRAMS:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("perennial"):
                 continue
             with warnings.catch_warnings():
