@@ -161,7 +161,7 @@ def fail_to_compile(module):
 def test_equal_mathematics_reach_the_same_loss_and_another_rate_does_not(subject, monkeypatch):
     monkeypatch.setattr(settings, "SECONDS", 0.1)
     own, ahead, slower = measure(
-        replace(subject, training=tiny_section(steps=100)),
+        replace(subject, training=tiny_section(steps=200, optimizer={"learning_rate": 0.01})),
         [{}, {"training.loading.workers": 2}, {"training.optimizer.learning_rate": 1e-9}],
     )
     assert ahead.losses == own.losses
