@@ -115,17 +115,19 @@ def quantiles_of(bins: pl.DataFrame, levels: Floats) -> Floats:
     width = np.where(shift > 0, beyond - low, 0.0)
     first_rank = (np.cumsum(sizes) - sizes)[:, None]
 
-    def at(rank: NDArray[np.int64]) -> Floats:
-        place = np.searchsorted(until, first_rank + rank, side="right")
-        within = (first_rank + rank - until[place] + counts[place] + 0.5) / counts[place]
+    def at(rank: NDArray[np.int64], place: NDArray[np.int64]) -> Floats:
+        within = (rank - until[place] + counts[place] + 0.5) / counts[place]
         value: Floats = low[place] + width[place] * within
         return value
 
     ranks = levels * (sizes - 1)[:, None]
-    below = np.floor(ranks).astype(np.int64)
-    share = ranks - below
-    above = np.minimum(below + 1, (sizes - 1)[:, None])
-    found: Floats = at(below) * (1 - share) + at(above) * share
+    share = ranks - np.floor(ranks)
+    below = first_rank + np.floor(ranks).astype(np.int64)
+    above = np.minimum(below + 1, first_rank + (sizes - 1)[:, None])
+    place = np.searchsorted(until, below, side="right")
+    found: Floats = (
+        at(below, place) * (1 - share) + at(above, place + (above == until[place])) * share
+    )
     return found
 
 

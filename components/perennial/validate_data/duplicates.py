@@ -69,7 +69,7 @@ def merge_keys(table: pl.DataFrame) -> pl.DataFrame:
             cut = min(by_entries, lowest_level(keys, MIN_KEYS))
             counts = counts.filter(level >= cut)
     kept = counts.with_columns(pl.lit(cut, pl.UInt8).alias("cut"))
-    return kept.select(table.columns).sort(_entry(table))
+    return kept.select(table.columns)
 
 
 def _entry(table: pl.DataFrame) -> list[str]:
@@ -77,13 +77,19 @@ def _entry(table: pl.DataFrame) -> list[str]:
 
 
 def _added_up(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the entries in their order, each once."""
     combine = {"rows": pl.Expr.sum, "low_label": pl.Expr.min, "high_label": pl.Expr.max}
     values = [name for name in combine if name in table.columns]
-    again = table["key"].is_duplicated()
+    table = table.sort("key")
     # Adding up takes ten times as long as finding what is there once.
-    added = table.filter(again).group_by(_entry(table))
+    is_first = table["key"].ne_missing(table["key"].shift())
+    again = ~(is_first & is_first.shift(-1, fill_value=True))
     once = table.filter(~again).select(*_entry(table), *values)
-    return pl.concat([once, added.agg(combine[name](pl.col(name)) for name in values)])
+    if not again.any():
+        return once
+    added = table.filter(again).group_by(_entry(table))
+    added = added.agg(combine[name](pl.col(name)) for name in values)
+    return pl.concat([once, added]).sort(_entry(table))
 
 
 def repeats_of(counts: pl.DataFrame) -> Repeats:

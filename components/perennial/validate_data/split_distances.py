@@ -64,14 +64,14 @@ def split_distances(
         if not (dtype.is_numeric() or is_text(dtype)):
             continue
         values = {split: _values(rows, name, dtype) for split, rows in parts.items()}
-        train = values[Split.TRAIN]
+        train, of_blocks = values[Split.TRAIN], _block_distances(blocks, name)
         for split in _HELD_OUT:
             rows = len(values[split])
             if min(len(train), rows) < _MIN_ROWS:
                 continue
             by_chance = _chance_distance(train, values[split])
             share = rows / sum(map(len, values.values()))
-            limit = max(MIN_DISTANCE, _block_noise(blocks, name, share)) + by_chance
+            limit = max(MIN_DISTANCE, _block_noise(of_blocks, share)) + by_chance
             distance = _distance(train, values[split])
             yield SplitDistance(name, split, round(distance, 4), round(limit, 4))
 
@@ -110,9 +110,8 @@ def _variation(first: Mapping[str, float], second: Mapping[str, float]) -> float
     return sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in {*first, *second}) / 2
 
 
-def _block_noise(blocks: Sequence[BlockSketch], name: str, share: float) -> float:
+def _block_noise(distances: NDArray[np.float64], share: float) -> float:
     """Return the distance that a share of the blocks is likely to have from the others."""
-    distances = _block_distances(blocks, name)
     if len(distances) < 2:
         return 0.0
     held_out = max(share * len(distances), 1.0)
