@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -11,12 +11,14 @@ from scipy import stats
 from perennial.contracts.block import Block
 from perennial.contracts.monitoring import ColumnDrift, DriftReport, Reference, WindowDrift
 from perennial.contracts.triggers import TriggersSection
-from perennial.detect_drift.performance import LossLimit
 from perennial.detect_drift.reference import Measured
 from perennial.detect_drift.two_sample import Profile
 from perennial.detect_drift.windows import newest_streak
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Outcome, Page
+
+if TYPE_CHECKING:  # it imports PyTorch
+    from perennial.detect_drift.performance import LossLimit
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 SHOWN_COLUMNS = 6
@@ -95,7 +97,7 @@ def write_report(
     *,
     measured: Measured | None = None,
     reference: Reference | None = None,
-    limit: LossLimit | None = None,
+    limit: "LossLimit | None" = None,
 ) -> None:
     """Write the page."""
     page = Page("Detect drift", outcome=_outcome(report), summary=summary_of(report, triggers))
@@ -233,7 +235,7 @@ def _draw(page: Page, profile: Profile, old: slice) -> None:
 
 
 def _loss_part(
-    page: Page, report: DriftReport, reference: Reference, limit: LossLimit | None
+    page: Page, report: DriftReport, reference: Reference, limit: "LossLimit | None"
 ) -> None:
     known = [window for window in report.windows if window.loss is not None]
     if not known:

@@ -11,7 +11,6 @@ from perennial.contracts.monitoring import DriftReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import MonitoringConfig
 from perennial.contracts.validation import ValidationReport
-from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.file_windows import record_arrivals
 from perennial.detect_drift.last_comparison import compare_once
 from perennial.detect_drift.report import scalars_of, summary_of, write_report
@@ -45,6 +44,11 @@ def detect_drift_step(
     else:
 
         def compare() -> DriftReport:
+            # Here, because scoring needs PyTorch, and most looks find nothing new.
+            from perennial.detect_drift.comparison import (  # noqa: PLC0415
+                compare_with_champion,
+            )
+
             with TemporaryDirectory() as scratch:
                 return compare_with_champion(
                     registry.download(champion, Path(scratch)),

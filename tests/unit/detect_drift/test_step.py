@@ -19,7 +19,7 @@ from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.contracts.training import Challenger
 from perennial.contracts.triggers import MonitoringConfig, TriggersSection
 from perennial.contracts.validation import ValidationReport
-from perennial.detect_drift import step
+from perennial.detect_drift import comparison
 from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.step import detect_drift_step
 from perennial.engine.export import write_weights
@@ -184,7 +184,7 @@ def compared(world, monkeypatch):
         calls.append(args)
         return compare_with_champion(*args, **kwargs)
 
-    monkeypatch.setattr(step, "compare_with_champion", counted)
+    monkeypatch.setattr(comparison, "compare_with_champion", counted)
     weeks = [week_of_rows(i) for i in range(14)]
     world.crown(weeks[:12])
     world.detect(weeks)
