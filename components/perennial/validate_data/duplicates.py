@@ -87,8 +87,8 @@ def _added_up(table: pl.DataFrame) -> pl.DataFrame:
     once = table.filter(~again).select(*_entry(table), *values)
     if not again.any():
         return once
-    added = table.filter(again).group_by(_entry(table))
-    added = added.agg(combine[name](pl.col(name)) for name in values)
+    repeated = table.filter(again).group_by(_entry(table))
+    added = repeated.agg(combine[name](pl.col(name)) for name in values)
     return pl.concat([once, added]).sort(_entry(table))
 
 
