@@ -51,6 +51,7 @@ IMPORTED = {
     "study_questions": "whole studies of flights and digits",
     "suite_verdicts": "Great Expectations is imported five times; tests/unit/validate_data/suites compares",
     "two_machines": "needs podman and the images",
+    "warm_start": "a year of flights, trained month by month in three ways",
 }
 SHOW_HELP = """
 import runpy, sys

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import Environment
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
@@ -73,7 +74,11 @@ def linear_model(snapshot: Snapshot, weights: tuple[float, float]):
 
 
 def write_challenger(
-    folder: Path, snapshot: Snapshot, weights: tuple[float, float], fingerprint: str = "training"
+    folder: Path,
+    snapshot: Snapshot,
+    weights: tuple[float, float],
+    fingerprint: str = "training",
+    initial: InitialModel | None = None,
 ) -> Challenger:
     """An exported model with the given weights."""
     task, model = linear_model(snapshot, weights)
@@ -90,6 +95,7 @@ def write_challenger(
         reason="step 1: the only checkpoint kept",
         diagnosis=(),
         weights_sha256=write_weights(model, folder),
+        initial=initial,
     )
     challenger.write(folder)
     make_servable(folder, Dataset(snapshot))

@@ -12,12 +12,14 @@ from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import ModelSection, Split, SplitSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Verdict
+from perennial.contracts.initial_model import InitialModel, Origin
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation import resampling
 from perennial.engine.metrics import arrays
 from perennial.evaluate_model.step import evaluate_model_step
 from perennial.gate import comparison, repeats, slices
 from perennial.gate.config import GateSection, JudgementConfig
+from perennial.registry.initial import with_rule
 from perennial.registry.model_registry import open_registry
 from small_models import (
     GOOD,
@@ -331,3 +333,20 @@ def test_the_page_shows_verdict_intervals_baselines_and_calibration(judged, crow
         "DeLong",
     ):
         assert text in page
+
+
+@pytest.mark.parametrize(("test_fraction", "is_seen"), [(0.25, False), (0.05, True)])
+def test_the_gate_warns_of_initial_weights_that_have_seen_test_rows(
+    judged, snapshot, test_fraction, is_seen
+):
+    """A warm start under the same split rule has seen none; under another, rows are counted."""
+    rule = snapshot.split.model_copy(update={"test_fraction": test_fraction})
+    seen = with_rule((), snapshot.model_copy(update={"split": rule}))
+    origin = Origin(source="champion", uri="mlflow", version="1", files={}, seen=seen)
+    _, verdict = judged(GOOD, initial=InitialModel(origin=origin, store_uri="unread"))
+    warnings = [note for note in verdict.notes if "initial weights" in note]
+    assert bool(warnings) is is_seen
+    if is_seen:
+        assert re.fullmatch(
+            r"the initial weights were trained or selected on \d+ of \d+ test rows, .*", warnings[0]
+        )

@@ -10,12 +10,15 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from perennial.clients.object_store import sha256_of_file
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.initial_model import InitialModel
 from perennial.data.dataset import Dataset
 from perennial.engine.initial_weights import read_weights
 from perennial.registry.initial import find_seen_test_rows, resolve_initial
+from perennial.training_jobs.config import TrainModelConfig
+from perennial.training_jobs.identity import training_job
 from registered_versions import NAME
 from small_models import GOOD, TASK, stream, write_snapshot
 
@@ -205,3 +208,22 @@ def test_a_pickled_file_is_refused_though_its_digest_is_known(environment, tmp_p
     section = asked(source="safetensors", uri=str(file), sha256=sha256_of_file(file))
     with pytest.raises(PerennialError, match="is pickled, and loading a pickle can run any code"):
         resolve_initial(section, environment)
+
+
+def test_what_was_pinned_is_handed_on_to_the_training_and_enters_its_fingerprint(
+    environment, register, tmp_path
+):
+    register(GOOD)
+    snapshot = write_snapshot(tmp_path / "newer", stream())
+    pinned = resolve_initial(asked(source="champion"), environment)
+    settings = TrainModelConfig(model=asked(source="champion"))
+
+    def job_of(name, **more):
+        hand_on(tmp_path / name, snapshot, more=more)
+        return training_job(settings, tmp_path / name, environment)
+
+    scratch, warm = job_of("scratch"), job_of("warm", initial=pinned.model_dump(mode="json"))
+    assert (scratch.initial, warm.initial) == (None, pinned)
+    assert scratch.fingerprint != warm.fingerprint
+    assert "initial" not in scratch.contract  # those of before stay the same
+    assert warm.contract["initial"]["files"] == list(pinned.origin.files.values())
