@@ -202,21 +202,21 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
     """Run trials side by side; stop those that are over their time."""
     limit = min(patience, plan.most_seconds)
     with ExitStack() as stack:
-        running: dict[Trial, list[ForkServerProcess]] = {}
+        running: dict[str, list[ForkServerProcess]] = {}
         for trial in stage:
             find_record_file(plan.folder, trial, 0).parent.mkdir()
             make_job(plan.folder, trial).root.mkdir(exist_ok=True)
             ranks = [(plan, trial, rank) for rank in range(trial.processes)]
-            running[trial] = stack.enter_context(running_processes(run_rank, ranks))
+            running[trial.name] = stack.enter_context(running_processes(run_rank, ranks))
         start, seconds = time.monotonic(), 0.0
         every = [rank for ranks in running.values() for rank in ranks]
         while (alive := [rank for rank in every if rank.is_alive()]) and seconds < limit:
             connection.wait([rank.sentinel for rank in alive], limit - seconds)
             seconds = time.monotonic() - start
-        late = {trial for trial, ranks in running.items() if any(each in alive for each in ranks)}
+        late = {name for name, ranks in running.items() if any(each in alive for each in ranks)}
         for rank in alive:
             kill_process(rank)
-        codes = {trial: tuple(r.exitcode or 0 for r in ranks) for trial, ranks in running.items()}
+        codes = {name: tuple(r.exitcode or 0 for r in ranks) for name, ranks in running.items()}
     outcomes = []
     for trial in stage:
         files = {r: find_record_file(plan.folder, trial, r) for r in range(trial.processes)}
@@ -225,10 +225,10 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
             Outcome(
                 trial,
                 ranks={rank: read_record(file) for rank, file in files.items() if file.exists()},
-                codes=codes[trial],
+                codes=codes[trial.name],
                 failure=RankFailure.first_of(make_job(plan.folder, trial).errors),
-                is_hung=trial in late and seconds > patience,
-                is_slow=trial in late and seconds <= patience,
+                is_hung=trial.name in late and seconds > patience,
+                is_slow=trial.name in late and seconds <= patience,
                 steps=tuple(int(file.read_text()) if file.exists() else 0 for file in steps),
                 seconds=seconds,
             )
