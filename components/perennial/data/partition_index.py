@@ -16,7 +16,6 @@ import polars as pl
 from perennial.clients.object_store import ObjectStore, StoredObject
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.errors import OutageError, PerennialError
-from perennial.contracts.snapshot import Snapshot
 from perennial.data.splits import SUMMARY
 
 logger = logging.getLogger(__name__)
@@ -82,16 +81,6 @@ def listed_table(items: tuple[StoredObject, ...]) -> pl.DataFrame:
 def known_entries(index: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
     """Return the entries of listed objects whose key, size and version are known."""
     return index.join(listed.filter(pl.col("version") != ""), on=_IDENTITY, how="semi")
-
-
-def pinned_versions(snapshot: Snapshot, store: ObjectStore) -> dict[str, str]:
-    """Return address → version of the snapshot's files, where the index knows it."""
-    index = read_index(store, index_key(snapshot.data, snapshot.split))
-    root = snapshot.data.uri.rstrip("/")
-    pairs = zip(index["key"], index["sha256"], index["version"], strict=True)
-    known = {(f"{root}/{key}", sha256): version for key, sha256, version in pairs}
-    found = {file.uri: known.get((file.uri, file.sha256), "") for file in snapshot.files}
-    return {uri: version for uri, version in found.items() if version}
 
 
 def _sealed(table: pl.DataFrame) -> bytes:

@@ -14,7 +14,7 @@ from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.dataset import Dataset, block_start, selected_split
-from perennial.data.partition_index import index_key, pinned_versions, read_index
+from perennial.data.partition_index import index_key, read_index
 from perennial.data.splits import rows_by_block, summarize_partitions
 from perennial.snapshot_data import pinning
 from perennial.snapshot_data.manifest import list_partitions, take_indexed_snapshot, take_snapshot
@@ -225,17 +225,6 @@ def test_in_a_pod_no_copy_is_left(remote, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     remote()
     assert [path for path in (tmp_path / "cache").iterdir() if path.is_file()] == []
-
-
-def test_the_index_names_the_versions_of_the_files(remote, months):
-    taken = remote().snapshot
-    versions = pinned_versions(taken, open_store(f"s3://{remote.bucket}/store"))
-    assert {file.uri for file in taken.files} == set(versions)
-    assert all(version.strip('"') for version in versions.values())
-    moved = taken.model_copy(update={"files": tuple(
-        file.model_copy(update={"sha256": "0" * 64}) for file in taken.files
-    )})  # fmt: skip
-    assert pinned_versions(moved, open_store(f"s3://{remote.bucket}/store")) == {}
 
 
 def test_a_partition_that_is_rewritten_between_listing_and_reading_is_named(remote, months):
