@@ -190,18 +190,21 @@ def measure(folder: Path, step: str) -> dict[str, int]:
     return peak.bytes
 
 
-def in_a_process(folder: Path, *arguments: str) -> str:
-    """Run a part of this benchmark in a process of its own; return its last line."""
-    environment = {
-        **os.environ,
+def variables(folder: Path) -> dict[str, str]:
+    """Return the environment of a step whose store and registry lie in a folder."""
+    return {
         "PERENNIAL_STORE_URI": str(folder / "store"),
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
-        "PERENNIAL_DATA_CACHE": str(folder / "cache"),
     }
+
+
+def in_a_process(folder: Path, *arguments: str) -> str:
+    """Run a part of this benchmark in a process of its own; return its last line."""
     command = [sys.executable, "-m", "benchmarks.scoring_memory", "--folder", str(folder)]
     done = subprocess.run(
-        [*command, *arguments], stdout=subprocess.PIPE, text=True, check=True, env=environment
-    )
+        [*command, *arguments], stdout=subprocess.PIPE, text=True, check=True,
+        env={**os.environ, **variables(folder)},
+    )  # fmt: skip
     return (done.stdout.strip().splitlines() or [""])[-1]
 
 
@@ -213,10 +216,19 @@ def compare(sizes: tuple[int, ...]) -> str:
     for rows in sizes:
         with TemporaryDirectory(prefix="perennial-memory-") as name:
             folder = Path(name)
-            in_a_process(folder, "--prepare", str(rows))
+            alone = len(sizes) == 1  # nothing is compared: all in this process, which is sooner
+            if alone:
+                os.environ.update(variables(folder))
+                prepare(folder, rows)
+            else:
+                in_a_process(folder, "--prepare", str(rows))
             for step, split in STEPS.items():
                 began = time.perf_counter()
-                found = json.loads(in_a_process(folder, "--measure", step))
+                found = (
+                    measure(folder, step)
+                    if alone
+                    else json.loads(in_a_process(folder, "--measure", step))
+                )
                 seconds = time.perf_counter() - began
                 own = found["RssAnon"]
                 ratio = own / least.setdefault(step, own)

@@ -211,7 +211,8 @@ class ScoredCandidate(Section):
 class Challenger(Artifact):
     """The selected checkpoint as one portable model.
 
-    File tree: `challenger.json` (this value), `model.safetensors` (the weights, fp32, full).
+    File tree: `challenger.json` (this value), `model.safetensors` (the weights, fp32),
+    or above 5 GB its shards and `model.safetensors.index.json`.
     Loaded by `perennial.engine.export.load_model`.
     """
 

@@ -3,18 +3,22 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.training import Challenger
 from perennial.engine.task import Task, load_task
 
 WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+# Above it there are several files, named and indexed as huggingface_hub does, whose limit it is.
+SHARD_BYTES = 5 * 10**9
 # Types and their names in the format, in the order that it aligns them by.
 DTYPES = {
     torch.bool: "BOOL",
@@ -36,7 +40,7 @@ DTYPES = {
 
 
 def write_weights(model: nn.Module, folder: Path) -> str:
-    """Store a full (unsharded) model's parameters and buffers; return the file's SHA-256."""
+    """Store a full (unsharded) model's parameters and buffers; return their SHA-256."""
     state = model.state_dict()
     return write_tensors(
         {name: (v.dtype, v.shape) for name, v in state.items()}, state.__getitem__, folder
@@ -56,20 +60,19 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
         BadTaskError: the task's code is gone or refuses its options.
     """
     challenger = Challenger.read(folder)
-    weights = folder / WEIGHTS_FILE
-    found = _digest(weights) if weights.is_file() else "missing"
+    weights, found = folder / WEIGHTS_FILE, weights_digest(folder)
     if found != challenger.weights_sha256:
         raise DamagedModelError(
             f"the weights in {weights} are not those that were exported",
             evidence=f"SHA-256 of {WEIGHTS_FILE}: exported {challenger.weights_sha256}, "
-            f"found {found}",
+            f"found {found or 'missing'}",
             action="restore the artifact from the store, or train again",
         )
     task = load_task(challenger.task, challenger.options, challenger.columns)
     task.load_state(challenger.task_state)
     model = task.build_model()
     try:
-        model.load_state_dict(read_tensors(weights))
+        _load_weights(model, folder)
     except RuntimeError as error:
         raise PerennialError(
             f"the weights in {weights} do not fit {challenger.task}",
@@ -96,21 +99,92 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         ) from error
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of an export's weights: one, or shards in order and their index."""
+    return sorted(folder.glob("model*.safetensors*"))
+
+
+def weights_digest(folder: Path) -> str:
+    """Return the SHA-256 of an export's weights; empty if a file is missing or altered.
+
+    Of several files, the index's, which has those of all others.
+    """
+    index, weights = folder / INDEX_FILE, folder / WEIGHTS_FILE
+    if not index.is_file():
+        return _digest(weights) if weights.is_file() else ""
+    try:
+        shards = json.loads(index.read_bytes())["metadata"]["sha256"]
+        intact = all(_digest(folder / Path(name).name) == known for name, known in shards.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    return _digest(index) if intact else ""
+
+
+def _load_weights(model: nn.Module, folder: Path) -> None:
+    """Load weights file by file.
+
+    Raises:
+        RuntimeError: they are not those of the model.
+    """
+    shards = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
+    if len(shards) == 1:
+        model.load_state_dict(read_tensors(shards[0]))
+        return
+    names: set[str] = set()
+    for shard in shards:
+        part = read_tensors(shard)
+        model.load_state_dict(part, strict=False)
+        names |= set(part)
+    if differing := names ^ set(model.state_dict()):
+        raise RuntimeError(f"names differ: {sorted(differing)[:5]}")
+
+
 def write_tensors(
     layout: Mapping[str, tuple[torch.dtype, torch.Size]],
     read: Callable[[str], Tensor],
     folder: Path,
 ) -> str:
-    """Store tensors one by one, byte for byte as `safetensors` would; returns the SHA-256.
+    """Store tensors one by one, byte for byte as `safetensors` would; return their SHA-256.
+
+    More than `SHARD_BYTES` go to several files and an index, as `transformers` reads them.
 
     Args:
         layout: Type and shape of each, by name.
         read: Gives a tensor by its name; is asked once for each.
-        folder: Of the new file.
+        folder: Of the new files.
     """
     # Wide types first, so that each tensor is aligned; the order of their names within a type.
     ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}
     names = sorted(layout, key=lambda name: (-ranks[layout[name][0]], name))
+    sizes = {name: dtype.itemsize * shape.numel() for name, (dtype, shape) in layout.items()}
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name in names:
+        if shards[-1] and size + sizes[name] > SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += sizes[name]
+    if len(shards) == 1:
+        return _write_file(folder / WEIGHTS_FILE, names, layout, read)
+    digests, places = {}, {}
+    for number, part in enumerate(shards, start=1):
+        file = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        digests[file] = _write_file(folder / file, part, layout, read)
+        places |= dict.fromkeys(part, file)
+    metadata = {"total_size": sum(sizes.values()), "sha256": digests}
+    index = json.dumps({"metadata": metadata, "weight_map": places}, indent=2, sort_keys=True)
+    write_atomically(folder / INDEX_FILE, index.encode())
+    return hashlib.sha256(index.encode()).hexdigest()
+
+
+def _write_file(
+    target: Path,
+    names: Sequence[str],
+    layout: Mapping[str, tuple[torch.dtype, torch.Size]],
+    read: Callable[[str], Tensor],
+) -> str:
+    """Write one file of tensors; return its SHA-256."""
     header: dict[str, object] = {}
     stop = 0
     for name in names:
@@ -120,7 +194,6 @@ def write_tensors(
         header[name] = entry
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    target = folder / WEIGHTS_FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.tmp")
     digest = hashlib.sha256()

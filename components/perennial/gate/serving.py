@@ -32,7 +32,7 @@ from perennial.contracts.training import Challenger
 from perennial.contracts.user_code import shorten_trace
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Floats
-from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.engine.export import load_model, weight_files
 from perennial.engine.serving.pyfunc import predict_rows
 from perennial.engine.task import Task
 
@@ -86,7 +86,7 @@ def serve_in_clean_process(
 
 def model_megabytes(artifact: Path) -> float:
     """Return the size of weights and preprocessing, without code and records, in MB."""
-    return _megabytes((artifact / Challenger.file_name, artifact / WEIGHTS_FILE))
+    return _megabytes((artifact / Challenger.file_name, *weight_files(artifact)))
 
 
 def lower_bound(ratios: Floats) -> float:

@@ -30,7 +30,7 @@ from perennial.contracts.version_decisions import (
     refuse_rolled_back,
     tags_of_promotion,
 )
-from perennial.engine.export import WEIGHTS_FILE
+from perennial.engine.export import weight_files
 from perennial.registry.champion_records import CHAMPION, ChampionMovedError
 from perennial.registry.model_card import CardContent, model_card, trigger_name
 from perennial.registry.model_registry import CHALLENGER, ModelRegistry
@@ -247,7 +247,8 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
         content = hashlib.sha256(canonical_json({**files}).encode())
         path = f"model-{candidate.fingerprint[:12]}-{content.hexdigest()[:12]}"
         # The fingerprint determines the weights.
-        tracking.log_artifacts(candidate.package, path, settled=(WEIGHTS_FILE,))
+        settled = [file.name for file in weight_files(candidate.package)]
+        tracking.log_artifacts(candidate.package, path, settled)
         version = registry.register(
             candidate.name,
             source=tracking.artifact_uri(path),

@@ -6,7 +6,6 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.clients.object_store import sha256_of_file
 from perennial.clients.version_control import DIRTY, commit_of, place_in_repository, top_of
 from perennial.contract import Contract
 from perennial.contracts.environment import Environment
@@ -16,7 +15,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, TrainingResult, describe_parts
 from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
-from perennial.engine.export import WEIGHTS_FILE
+from perennial.engine.export import weights_digest
 from perennial.registry.promotion import trace_lineage
 from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import differences
@@ -57,8 +56,8 @@ def training_record(catalogue: Catalogue, version_record: VersionRecord) -> Trai
         PerennialError: something is missing, unreadable, or differs from what was registered.
     """
     with TemporaryDirectory() as scratch:
-        weights = catalogue.registry.download(version_record.version, Path(scratch)) / WEIGHTS_FILE
-        weights_sha256 = sha256_of_file(weights) if weights.is_file() else ""
+        folder = catalogue.registry.download(version_record.version, Path(scratch))
+        weights_sha256 = weights_digest(folder)
     try:
         contract = Contract.from_json(version_record.contract_text)
     except ValueError:

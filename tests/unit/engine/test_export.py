@@ -1,6 +1,7 @@
 """A trained model leaves as one file, and what does not fit comes back as a clear error."""
 
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from checkpoint_files import flip_a_bit
+from perennial.engine import export as exporting
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import (
@@ -21,7 +23,13 @@ from perennial.engine.checkpoints.folder import (
     commit,
     partial_path,
 )
-from perennial.engine.export import DTYPES, WEIGHTS_FILE, write_weights
+from perennial.engine.export import (
+    DTYPES,
+    INDEX_FILE,
+    WEIGHTS_FILE,
+    weights_digest,
+    write_weights,
+)
 from tiny_training import TinyOptions, finished, tiny_job
 
 
@@ -105,3 +113,28 @@ def test_exporting_needs_the_memory_of_a_few_tensors(tmp_path):
     assert int(done.stdout) * 1024 < 4.5 * size * 4 < count * size * 4 / 2
     stored = safetensors.torch.load_file(tmp_path / "out" / WEIGHTS_FILE)
     assert all((stored[name] == value).all() for name, value in weights.items())
+
+
+def test_large_weights_are_stored_in_shards_with_an_index(root, tmp_path, monkeypatch):
+    """Written one tensor at a time, and found by the index as `transformers` does."""
+    result = finished(tiny_job(root))
+    uri = result.checkpoints[-1].uri
+    whole = export_weights(uri, tmp_path / "whole")
+    expected = safetensors.torch.load_file(tmp_path / "whole" / WEIGHTS_FILE)
+    monkeypatch.setattr(exporting, "SHARD_BYTES", max(each.nbytes for each in expected.values()))
+    folder = tmp_path / "shards"
+    digest = export_weights(uri, folder)
+    assert digest == weights_digest(folder) == export_weights(uri, tmp_path / "again") != whole
+    index = json.loads((folder / INDEX_FILE).read_text())
+    shards = sorted(set(index["weight_map"].values()))
+    count = len(shards)
+    assert count > 1
+    assert shards == [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]
+    assert index["metadata"]["total_size"] == sum(each.nbytes for each in expected.values())
+    for name, value in expected.items():
+        stored = safetensors.torch.load_file(folder / index["weight_map"][name])[name]
+        assert torch.equal(stored, value)
+    flip_a_bit(folder / shards[-1])
+    assert weights_digest(folder) == ""
+    (folder / shards[0]).unlink()
+    assert weights_digest(folder) == ""

@@ -2,14 +2,16 @@
 
 import os
 import signal
-from shutil import copytree
+from shutil import copytree, rmtree
 
 import numpy as np
 import pytest
 
 from perennial.contracts.data import Split
+from perennial.contracts.errors import DamagedModelError
 from perennial.contracts.gate import Serving
 from perennial.data.dataset import Dataset
+from perennial.engine import export
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
 from perennial.gate import serving
@@ -45,6 +47,20 @@ def test_a_sound_export_predicts_the_same_and_is_measured(served):
     assert 0 < found.model_megabytes < found.megabytes / 10
     assert Champion("1", megabytes=1.01 * found.model_megabytes).gains(found)["smaller"]
     assert not Champion("1", megabytes=found.model_megabytes).gains(found)["smaller"]
+
+
+def test_a_model_in_several_files_is_served_from_them(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "SHARD_BYTES", 1)
+    snapshot = write_snapshot(tmp_path / "again", stream())
+    found = served(lambda artifact: (rmtree(artifact), write_challenger(artifact, snapshot, GOOD)))
+    shards = sorted(tmp_path.glob("challenger/model-*-of-*.safetensors"))
+    assert len(shards) > 1
+    assert not (tmp_path / "challenger" / export.WEIGHTS_FILE).exists()
+    assert (found.failure, found.rows) == ("", INPUT_ROWS)
+    assert found.model_megabytes > sum(file.stat().st_size for file in shards) / 1e6
+    shards[0].write_bytes(shards[1].read_bytes())
+    with pytest.raises(DamagedModelError, match="not those that were exported"):
+        load_model(tmp_path / "challenger")
 
 
 def test_predictions_that_differ_from_the_evaluations_are_a_failure(served):
