@@ -167,7 +167,8 @@ def write_tensors(
         size += sizes[name]
     if len(shards) == 1:
         return _write_file(folder / WEIGHTS_FILE, names, layout, read)
-    digests, places = {}, {}
+    digests: dict[str, str] = {}
+    places: dict[str, str] = {}
     for number, part in enumerate(shards, start=1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
         digests[file] = _write_file(folder / file, part, layout, read)

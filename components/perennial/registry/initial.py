@@ -101,6 +101,12 @@ def _of_champion(name: str, environment: Environment, store: ObjectStore) -> Ini
     if not _is_stored(store, digest):
         with TemporaryDirectory() as scratch:
             folder = registry.download(version, Path(scratch))
+            if not (folder / WEIGHTS_FILE).is_file():
+                raise PerennialError(
+                    f"{name} version {version.version} cannot be started from",
+                    evidence=f"{version.source} has no {WEIGHTS_FILE}; above 5 GB there are shards",
+                    action='set source = "scratch"  # in [model.initial], for one training',
+                )
             _store(store, folder / WEIGHTS_FILE, digest)
     return InitialModel(
         origin=Origin(
