@@ -37,6 +37,7 @@ def pytest_configure(config):
     usual = tempfile.gettempdir()
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", usual)
     folder = tempfile.mkdtemp(prefix="tests-")
+    Path(folder).chmod(0o711)  # some tests are another user, who must reach what they may
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     # Last of all, after the standard library has deleted its own folder of sockets there.
     multiprocessing.util.Finalize(

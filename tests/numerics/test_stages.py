@@ -115,7 +115,7 @@ def test_a_frozen_batch_normalisation_keeps_its_statistics(root):
 
 def test_rates_are_factors_by_block_and_pattern():
     model = TinyModel(TinyOptions())
-    optimizer = build_optimizer(model, section(**STAGED), blocks=list(model.blocks))
+    optimizer = build_optimizer(model, section(**STAGED), find_blocks=lambda: list(model.blocks))
     names = {id(value): name for name, value in named_weights(model).items()}
     rates = {
         names[id(each)]: round(group["lr"] / 3e-4, 6)

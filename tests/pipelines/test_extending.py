@@ -62,10 +62,10 @@ class Frozen(ImageClassification):
     def build_model(self):
         return super().build_model().requires_grad_(False)
 
-assert "frozen_parameters" in check_names()
+assert "frozen_weights" in check_names()
 workshop = Workshop(Path(sys.argv[1]))
 for task, outcome in ((ImageClassification, "passed"), (Frozen, "warned")):
-    found = results_of(workshop.subject(task, "digits"), "frozen_parameters")["frozen_parameters"]
+    found = results_of(workshop.subject(task, "digits"), "frozen_weights")["frozen_weights"]
     assert found.outcome == outcome, found
 """
 STEP = """

@@ -24,7 +24,7 @@ def save_again(folder: str) -> int:
     job = read_job(Path(sys.argv[1]))
     worker.start_logging(job, int(os.environ["RANK"]))
     world = World.join().arrange(job.training)
-    training = worker.build(job, world, StopSignal())
+    training = worker.build(job, world, StopSignal())()
     other = job.model_copy(update={"folder": folder, "store_uri": ""})
     again = Checkpointer(other, ("loss", "minimize"), world, job.training, training.averaged)
     again.save(training.model, training.optimizer, Progress(step=training.step), {})

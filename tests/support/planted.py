@@ -67,7 +67,7 @@ def planted(
 def require_caught(bug: Bug, workshop: Workshop) -> None:
     """The check that is meant for a bug finds it, and names the cause."""
     result = results_of(bug.subject(workshop), bug.check)[bug.check]
-    assert (result.outcome, result.measured) == (bug.outcome, result.measured)
+    assert result.outcome == bug.outcome, result
     assert re.search(bug.hint, result.hint), result.hint
     assert result.measured
     assert result.expected

@@ -182,8 +182,10 @@ def assemble(
     start = newest_step(job, world) if section.stages else 0
     model = initial_model(task, data, section, world, initial=job.initial, step=start)
     names = model.whole if isinstance(model, Pipeline) else ()
-    blocks = () if isinstance(model, Pipeline) else task.blocks(unwrapped(model))
-    optimizer = build_optimizer(model, section, names, blocks)
+    is_staged = isinstance(model, Pipeline)
+    optimizer = build_optimizer(
+        model, section, names, lambda: () if is_staged else task.blocks(unwrapped(model))
+    )
     share_optimizer_state(optimizer, section, world)
     averaged = AveragedWeights(model, section.averaging) if section.averaging else None
     name = section.metric or next(iter(task.metrics), "loss")

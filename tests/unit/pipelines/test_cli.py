@@ -77,7 +77,6 @@ def test_the_version_is_the_packages(capsys):
         (["sanit", "c.toml"], "Did you mean 'sanity'"),
         (["deploi"], "Did you mean 'deploy'"),
         (["run", "c.toml", "--replai"], "--replay"),
-        (["probe", "batchsize", "c.toml"], "batch-size"),
     ],
 )
 def test_what_is_misspelt_is_answered_with_what_is_near(arguments, suggestion, capsys):

@@ -72,7 +72,7 @@ def test_what_a_task_raises_is_told_with_its_place(project, capsys, verb):
     stock = "perennial.tasks.tabular:TabularClassification"
     contract.write_text(contract.read_text().replace(stock, f"{module}:Mine"))
     if verb == "probe":
-        code = main(["probe", "batch-size", str(contract)])
+        code = main(["probe", str(contract), "--only", "batch-size"])
     else:
         code = main(["sanity", str(contract), "--home", str(project / "home")])
     printed = capsys.readouterr().err

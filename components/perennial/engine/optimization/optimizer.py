@@ -35,7 +35,7 @@ def build_optimizer(
     model: nn.Module,
     training: TrainingSection,
     names: Collection[str] = (),
-    blocks: Sequence[nn.Module] = (),
+    find_blocks: Callable[[], Sequence[nn.Module]] = tuple,
 ) -> torch.optim.Optimizer:
     """Build the optimizer of a model that is already sharded.
 
@@ -43,13 +43,15 @@ def build_optimizer(
         model: Its parameters are updated.
         training: Optimizer and batch size.
         names: Names of the whole model's parameters where `model` is a stage of a pipeline.
-        blocks: The task's, for `layer_decay`.
+        find_blocks: Returns the task's blocks; called for `layer_decay` only, because a task that
+            wraps its model may have none.
 
     Raises:
         PerennialError: a pattern matches nothing, the task has no blocks for `layer_decay`, or a
             package is missing.
     """
     settings = training.optimizer
+    blocks = find_blocks() if settings.layer_decay != 1.0 else ()
     if settings.layer_decay != 1.0 and not blocks:
         raise PerennialError(
             f"training.optimizer.layer_decay = {settings.layer_decay}, but the task names no "

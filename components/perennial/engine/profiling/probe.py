@@ -168,8 +168,9 @@ class Update:
         self._training = training
         self.model = probed_model(subject, training)
         self._parameters = [each for each in self.model.parameters() if each.requires_grad]
-        blocks = subject.task.blocks(self.model)
-        self.optimizer = build_optimizer(self.model, training, blocks=blocks)
+        self.optimizer = build_optimizer(
+            self.model, training, find_blocks=lambda: subject.task.blocks(self.model)
+        )
         self._clipper = Clipper(training.clipping, (), subject.device)
         self._scale = LossScale(training)
         self._randomness = StepRandomness(training.seed, 0, subject.device)

@@ -64,7 +64,6 @@ def test_too_few_or_uneven_passes_are_refused_with_numbers(
     [
         ("ddp", "needs strategy = 'fsdp' or 'hsdp', not 'ddp'"),
         ("single", "not 'single'"),
-        ("auto", "not 'auto'"),
     ],
 )
 def test_a_strategy_without_stages_is_refused(strategy, message):

@@ -64,7 +64,7 @@ def _update(
     task, model = subject.task, subject.build_model()
     freeze(model, training, step)
     model.train()
-    optimizer = build_optimizer(model, training, blocks=task.blocks(model))
+    optimizer = build_optimizer(model, training, find_blocks=lambda: task.blocks(model))
     trained = {name for name, each in model.named_parameters() if each.requires_grad}
     kept = {name: value.clone() for name, value in _frozen_tensors(model).items()}
     batch, silent = subject.balanced(subject.settings.batch_rows), set(trained)

@@ -61,7 +61,9 @@ def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about duplicates, which are checked here
-            optimizer = build_optimizer(model, subject.training, blocks=subject.task.blocks(model))
+            optimizer = build_optimizer(
+                model, subject.training, find_blocks=lambda: subject.task.blocks(model)
+            )
     except (PerennialError, ValueError) as error:
         return judge.failed(
             f"the optimizer cannot be built: {getattr(error, 'problem', error)}",
