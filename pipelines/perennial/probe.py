@@ -43,6 +43,7 @@ from perennial.engine.profiling.settings import (
     measure,
     measure_batch_sizes,
     reached_loss,
+    require_own_settings,
 )
 from perennial.engine.task import load_task
 from perennial.reports.charts import line_chart
@@ -76,7 +77,10 @@ def probe_contract(
     taken: Changes = {}
     with subject_of(contract, snapshot) as subject:
         proposed: list[Changes] = []
-        if "learning-rate" in parts:
+        if "learning-rate" in parts and contract.model.initial.source != "scratch":
+            yield "no range test of the learning rate: it would start from random weights, and the"
+            yield f'contract from others (model.initial.source = "{contract.model.initial.source}")'
+        elif "learning-rate" in parts:
             rate = yield from _range_test(subject, picture)
             proposed += [{RATE: rate}] if rate is not None else []
         if "batch-size" in parts:
@@ -91,6 +95,7 @@ def probe_contract(
             yield from table("one process", points)
         elif "processes" in parts:
             points = measure(subject, [{}], learns=False)
+            require_own_settings(points[0])
     if "processes" in parts:
         updates = min(
             LEARNING_UPDATES,

@@ -11,12 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import wrap
 
+from pydantic import JsonValue
+
 from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.registry import check_names, load_checks, select_names
 from perennial.check_skeleton.verdict import format_verdict, list_contract_changes
 from perennial.console import Console
 from perennial.contract import Contract
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
@@ -43,6 +47,8 @@ class Sanity:
     """The checks to run, in order."""
     folder: Path
     """Folder of the results: `report.html`, `log.txt`, and last `skeleton.json`."""
+    initial: InitialModel | None = None
+    """The weights that training starts with; None for random ones."""
 
     @classmethod
     def of(
@@ -55,10 +61,19 @@ class Sanity:
         snapshot = take_snapshot(contract.data, contract.split)
         checks = choose_checks(only)
         code = code_digest(contract, [code_folder])
-        identity = canonical_json([code, config.to_json(), snapshot.digest(), list(checks)])
+        parts: list[JsonValue] = [code, config.to_json(), snapshot.digest(), list(checks)]
+        initial = None
+        if contract.model.initial.source != "scratch":
+            from perennial.registry.initial import resolve_initial
+
+            initial = resolve_initial(
+                contract.model, Environment(home.store_uri, home.tracking_uri)
+            )
+            parts += [initial.identity()] if initial is not None else []
+        identity = canonical_json(parts)
         key = hashlib.sha256(identity.encode()).hexdigest()[:12]
         folder = home.path / "sanity" / f"{contract.model.name}-{key}"
-        return cls(config, snapshot, checks, folder)
+        return cls(config, snapshot, checks, folder, initial)
 
     @property
     def page(self) -> Path:
@@ -132,7 +147,11 @@ def run_checks(request: Sanity, console: Console) -> SkeletonReport:
     with request.log_to_folder():
         try:
             examination = examine(
-                request.config, Dataset(request.snapshot), only=request.checks, show=show
+                request.config,
+                Dataset(request.snapshot),
+                request.initial,
+                only=request.checks,
+                show=show,
             )
         except PerennialError as error:
             logging.getLogger(__name__).exception("the sanity checks could not be run")

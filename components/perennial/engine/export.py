@@ -126,13 +126,14 @@ def _load_weights(model: nn.Module, folder: Path) -> None:
     Raises:
         RuntimeError: they are not those of the model.
     """
-    shards = [file for file in weight_files(folder) if file.suffix == ".safetensors"]
-    if len(shards) == 1:
-        model.load_state_dict(read_tensors(shards[0]))
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        model.load_state_dict(read_tensors(folder / WEIGHTS_FILE))
         return
     names: set[str] = set()
-    for shard in shards:
-        part = read_tensors(shard)
+    # Those whose digests were compared, whatever else lies in the folder.
+    for shard in json.loads(index.read_bytes())["metadata"]["sha256"]:
+        part = read_tensors(folder / Path(shard).name)
         model.load_state_dict(part, strict=False)
         names |= set(part)
     if differing := names ^ set(model.state_dict()):

@@ -87,6 +87,7 @@ def performance_by_block(
     return tuple(
         BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss / weight)
         for start, rows, loss, weight in whole.iter_rows()
+        if weight  # a block whose examples all count nothing has no mean
     )
 
 

@@ -129,9 +129,10 @@ def fingerprints(plan: StudyPlan, trial: Trial, snapshot: Snapshot) -> Iterator[
             )
         except ValidationError:  # the contract refused the values: nothing was trained
             return
-        yield training_fingerprint(
-            training_contract(snapshot, settings.model, settings.training, plan.code)
-        )
+        contract = training_contract(snapshot, settings.model, settings.training, plan.code)
+        if plan.initial:
+            contract["initial"] = plan.initial
+        yield training_fingerprint(contract)
 
 
 def read_trials(store: ObjectStore, plan: StudyPlan) -> list[Trial]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.task import check_options, load_task, load_task_type
@@ -61,6 +62,12 @@ def draft_plan(settings: TrainModelConfig, study: StudySection) -> StudyPlan:
         pydantic.ValidationError: the contract refuses the study's fixed values.
         PerennialError: a sampler's package is not installed, or the task refuses its options.
     """
+    if study.proposed_by == "katib" and settings.model.initial.source != "scratch":
+        raise PerennialError(
+            "trials that Katib proposes start from random weights, but the contract names others",
+            evidence=f'model.initial.source = "{settings.model.initial.source}"',
+            action="remove study.proposed_by: Perennial's own trials start from these weights",
+        )
     require_sampler(study.sampler, *([study.exploit.sampler] if study.exploit else []))
     document = trial_document(settings, study)
     options = check_options(load_task_type(settings.model.task), settings.model.options)
@@ -76,8 +83,17 @@ def draft_plan(settings: TrainModelConfig, study: StudySection) -> StudyPlan:
     )
 
 
-def plan_study(settings: StudyConfig, snapshot: Snapshot, code: str) -> StudyPlan:
+def plan_study(
+    settings: StudyConfig, snapshot: Snapshot, code: str, initial: InitialModel | None = None
+) -> StudyPlan:
     """Return the plan of the contract's study on a snapshot; imports PyTorch.
+
+    Args:
+        settings: The contract's sections.
+        snapshot: The data.
+        code: Digest of the task's code.
+        initial: The weights that trials start with; None for random ones. A study that continues
+            after its champion was replaced is another study.
 
     Raises:
         PerennialError: the contract has no study, or the task lacks the metric.
@@ -99,5 +115,6 @@ def plan_study(settings: StudyConfig, snapshot: Snapshot, code: str) -> StudyPla
             "direction": direction_of(task, metric, "study.metric"),
             "snapshot": snapshot.digest(),
             "code": code,
+            "initial": initial.identity() if initial is not None else {},
         }
     )

@@ -45,6 +45,8 @@ class StudyPlan(Artifact):
     """Digest of the data."""
     code: str
     """Digest of the task's code."""
+    initial: dict[str, JsonValue] = Field(default_factory=dict)
+    """What determines the weights that trials start with; empty for random ones."""
 
     @cached_property
     def study_digest(self) -> str:

@@ -7,6 +7,7 @@ The package `lightning` is not imported: any module with `training_step` will do
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -41,6 +42,7 @@ class LightningTask(DatasetTask):
     """
 
     _step: nn.Module | None = None
+    _is_compared = False
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -60,15 +62,16 @@ class LightningTask(DatasetTask):
         """Return the loss of `training_step` for each example, shape [B].
 
         Raises:
-            BadTaskError: the step's loss is not the mean over the examples of a loss of `output`.
+            BadTaskError: the step's loss is not the mean over the examples of a loss of `output`,
+                or `output` is not of the inputs that it gives to `self(...)`.
         """
         if self._step is None:
             with torch.random.fork_rng(devices=[]):
                 self._step = _without_weights(self.module())
         step = self._step.to(output.device)
-        vars(step)["forward"] = lambda *_args, **_kwargs: output
         names = [name for name in self.names if name in batch]
         given = tuple(batch[name] for name in names)
+        vars(step)["forward"] = partial(_stand_in, output, given)
         with PerExample(len(batch[LABEL])):
             found = cast("Any", step).training_step(given, 0)
         loss = found["loss"] if isinstance(found, Mapping) else found
@@ -79,7 +82,35 @@ class LightningTask(DatasetTask):
                 evidence=f"per example, its loss is {shape}, not [{len(batch[LABEL])}]",
                 action="compute it by torch.nn.functional or by .mean(), or override `losses`",
             )
+        if not (self._is_compared or loss.is_meta):
+            self._compare(step, given, loss)
+            self._is_compared = True
         return loss
+
+    def _compare(self, step: nn.Module, given: tuple[Tensor, ...], losses: Tensor) -> None:
+        """Refuse a step whose own loss is not the mean of the losses of the examples."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = cast("Any", step).training_step(given, 0)
+        whole = found["loss"] if isinstance(found, Mapping) else found
+        mean = losses.detach().double().mean()
+        if not torch.allclose(whole.double(), mean, 1e-4, equal_nan=True):
+            raise BadTaskError(
+                "training_step's loss is not the mean of the losses of the examples",
+                evidence=f"it is {float(whole):.6g}, their mean {float(mean):.6g}",
+                action="a root, a weight or `ignore_index` of a whole batch has no value for one "
+                "example: return the weight of each from `encode`, or override `losses`",
+            )
+
+
+def _stand_in(output: Tensor, given: tuple[Tensor, ...], *args: object, **kwargs: object) -> Tensor:
+    """Return the model's output, if it is asked for the batch's own inputs."""
+    if not all(any(each is own for own in given) for each in (*args, *kwargs.values())):
+        raise BadTaskError(
+            "training_step changes the inputs before self(...)",
+            evidence="the engine computes self(...) of the batch's own inputs, once",
+            action="move the change into forward, or into `encode` or `augment` of the task",
+        )
+    return output
 
 
 class PerExample(TorchFunctionMode):

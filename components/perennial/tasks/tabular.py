@@ -36,7 +36,6 @@ from perennial.tasks.columns.windows import (
     encode_windows,
     fit_windows,
     is_window,
-    read_windows,
 )
 
 UNKNOWN = 0  # category code of nulls and of values that the training split did not have
@@ -245,7 +244,8 @@ class TabularTask(Task):
         fitted, found = self.fitted, dict[str, ParameterKeys]()
         inputs: list[Hashable] = list(number_keys(fitted.numeric))
         for name, window in fitted.windows.items():
-            inputs += [(name, place) for place in range(window.length)]
+            # Counted from the end, the present: a longer window keeps what it knew of each lag.
+            inputs += [(name, place) for place in range(-window.length, 0)]
         for place, (name, values) in enumerate(fitted.categories.items()):
             codes = (None, *values)
             width = range(embedding_width(len(codes), self.tabular.embedding_size))
@@ -424,7 +424,8 @@ class TabularRegression(TabularTask):
     def _last_values(self, rows: pl.DataFrame) -> NDArray[np.float64]:
         column = rows[self.regression.relative_to]
         if is_window(column.dtype):
-            return read_windows(column)[:, -1]
+            last = column.cast(pl.List(pl.Float64)).list.last()
+            return last.fill_null(math.nan).to_numpy()
         return column.cast(pl.Float64).fill_null(math.nan).to_numpy()
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:

@@ -101,6 +101,15 @@ def test_the_mean_of_the_losses_and_its_gradient_are_the_steps(step):
             "does not return a mean over the examples",
         ),
         (lambda self, x, y: None, "does not return a mean over the examples"),
+        (lambda self, x, y: functional.cross_entropy(self(x / 255), y), "changes the inputs"),
+        (
+            lambda self, x, y: functional.cross_entropy(self(x), y).sqrt(),
+            "is not the mean of the losses of the examples",
+        ),
+        (
+            lambda self, x, y: functional.cross_entropy(self(x), y, ignore_index=0),
+            "is not the mean of the losses of the examples",
+        ),
     ],
 )
 def test_other_steps_are_refused(step, problem):

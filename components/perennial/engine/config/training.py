@@ -355,11 +355,12 @@ class TrainingSection(Section):
             ("extended_from", self.extended_from),
             ('anomalies.spike = "rewind"', self.anomalies.spike == "rewind"),
             ("averaging", self.averaging),
+            ("parallelism.pipeline", self.parallelism.pipeline > 1),
         ):
             if is_used:
                 raise ValueError(
                     f"training.stages cannot be combined with {option}: a stage begins with a new "
-                    "optimizer; remove one of them"
+                    "optimizer of some parameters; remove one of them"
                 )
         for stage in self.stages:
             check_schedule(self.optimizer, stage.schedule or self.schedule, stage.steps)

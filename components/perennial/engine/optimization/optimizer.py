@@ -74,6 +74,12 @@ def build_optimizer(
             settings.batch_exponent,
         )
     groups = parameter_groups(model, settings, names, blocks)
+    if not groups:
+        raise PerennialError(
+            "this process has no parameter to train",
+            evidence="training.frozen covers all parameters of the model, or of a pipeline's stage",
+            action="train a parameter of each stage, or set parallelism.pipeline = 1",
+        )
     optimizer = kind(groups, lr=rate, **arguments)
     set_learning_rate(optimizer, rate)
     return optimizer

@@ -1,6 +1,7 @@
 """Settings: which of a contract's options are fastest at equal quality on this machine."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -122,17 +123,26 @@ def compare_settings(subject: Subject, wanted: Sequence[Changes]) -> list[Settin
         all of them together.
     """
     found = measure(subject, [{}, *wanted])
-    own = found[0]
+    own = require_own_settings(found[0])
+    together = combined([each for each in found[1:] if each.is_better(own)])
+    if len(together) > 1:
+        found += measure(subject, [{}, together])[1:]
+    return found
+
+
+def require_own_settings(own: SettingPoint) -> SettingPoint:
+    """Return the point of the contract's own settings.
+
+    Raises:
+        PerennialError: they cannot be measured.
+    """
     if own.failure:
         raise PerennialError(
             "the contract's own settings cannot be measured on this machine",
             evidence=own.failure,
             action="change them, or probe on the machine that trains",
         )
-    together = combined([each for each in found[1:] if each.is_better(own)])
-    if len(together) > 1:
-        found += measure(subject, [{}, together])[1:]
-    return found
+    return own
 
 
 def best_of(points: Sequence[SettingPoint]) -> Changes:
@@ -294,6 +304,8 @@ def _learned(subject: Subject, point: SettingPoint, updates: int) -> SettingPoin
             point = _failed(point, error)
         else:
             losses.append(reached_loss(course))
+            if not math.isfinite(losses[-1]):
+                point = replace(point, failure="its loss is not finite")
     return replace(point, losses=tuple(losses))
 
 

@@ -64,8 +64,10 @@ def read_windows(column: pl.Series, length: int | None = None) -> NDArray[np.flo
             action="write windows of one length; pad the beginning of a series with nulls",
         )
     values = np.full((len(column), length or 0), np.nan)
+    if not length:
+        return values
     known = lists.is_not_null().to_numpy()
-    values[known] = lists.drop_nulls().explode().to_numpy().reshape(-1, length or 0)
+    values[known] = lists.drop_nulls().explode().to_numpy().reshape(-1, length)
     return values
 
 
