@@ -342,6 +342,11 @@ class Operator(ABC):
         pods = self._run(job)
         self._hold(job)
         self._delete(pods, EXIT_TERMINATED)
-        self._pause(100)
+        training = self._training(job)
+        while training.read("joined") is not None:  # until the launcher has seen it
+            self._pause()
+            if self.closed.is_set():
+                return
+        self._pause(10)
         self._resume(job)
         self._success(job)

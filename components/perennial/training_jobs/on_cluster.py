@@ -167,6 +167,11 @@ class ClusterLauncher(Launcher):
                 found = self._handle_deleted_job(job, followed)
             else:
                 found = self._classify(job, view, pods)
+                if view.is_suspended:
+                    # The same attempt continues with new pods, perhaps at once: delete the markers
+                    # of the earlier ones before the upload of logs takes its time.
+                    fetch_errors(job)
+                    files.forget()
         except QueuedTooLongError as error:
             view, found = None, JobResult(JobState.TOO_LARGE, str(error))
         finally:
@@ -174,8 +179,6 @@ class ClusterLauncher(Launcher):
             logs.close()
             fetch_errors(job)
             are_stored = files.keep_logs(logs.files, is_last=True)
-        if view is not None and view.is_suspended:
-            files.forget()  # the same attempt continues with new pods
         if view is not None and view.outcome is not None and are_stored:
             self._delete_ended(followed)
         self._followed = None
