@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 from perennial import contracts
 from perennial.contract import Contract
 from perennial.contracts.artifact import Artifact, documents_in
-from perennial.contracts.environment import STORE_URI, TRACKING_URI
+from perennial.contracts.environment import STORE_URI, TRACKING_URI, Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.steps.journal import Journal
@@ -75,6 +75,11 @@ class Home:
     def tracking_uri(self) -> str:
         """MLflow: an sqlite database, unless the environment names another."""
         return os.environ.get(TRACKING_URI) or f"sqlite:///{self.path / 'mlflow.db'}"
+
+    @property
+    def environment(self) -> Environment:
+        """The addresses of store and MLflow, as steps receive them."""
+        return Environment(self.store_uri, self.tracking_uri)
 
     def folder(self, run_id: str) -> Path:
         """A run's folder."""

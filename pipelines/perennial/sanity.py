@@ -18,7 +18,6 @@ from perennial.check_skeleton.registry import check_names, load_checks, select_n
 from perennial.check_skeleton.verdict import format_verdict, list_contract_changes
 from perennial.console import Console
 from perennial.contract import Contract
-from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.section import canonical_json
@@ -66,9 +65,7 @@ class Sanity:
         if contract.model.initial.source != "scratch":
             from perennial.registry.initial import resolve_initial
 
-            initial = resolve_initial(
-                contract.model, Environment(home.store_uri, home.tracking_uri)
-            )
+            initial = resolve_initial(contract.model, home.environment)
             parts += [initial.identity()] if initial is not None else []
         identity = canonical_json(parts)
         key = hashlib.sha256(identity.encode()).hexdigest()[:12]

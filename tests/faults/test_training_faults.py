@@ -98,7 +98,10 @@ def test_a_killed_rank_is_restarted_and_the_weights_are_the_same(
     ("call", "max_restarts", "reason"),
     [
         pytest.param(
-            3, 0, "a process was killed and all 0 restarts are used up", marks=pytest.mark.full
+            3,
+            0,
+            "a process was killed; no attempt is left after 0 restarts",
+            marks=pytest.mark.full,
         ),
         (0, 3, "a process was killed before its first step; a restart would not help"),
     ],

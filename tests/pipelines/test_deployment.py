@@ -234,7 +234,7 @@ def test_submitting_starts_the_contract_on_disk_and_leaves_schedules_alone(serve
     parameters = server.runs[run]["runtime_config"]["parameters"]
     assert '"reason":"looked odd"' in parameters["trigger"]
     assert len(server.schedules) == 1
-    with pytest.raises(PerennialError, match="1 runs of flights-late are under way"):
+    with pytest.raises(PerennialError, match="1 run of flights-late under way"):
         submit(target, contract(), RunRequest("training", "again"))
 
 

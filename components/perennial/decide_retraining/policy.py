@@ -12,6 +12,7 @@ from perennial.contracts.monitoring import ColumnDrift, DriftReport, RetrainingD
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.state import TriggerState
+from perennial.reports.text import counted
 
 TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedule"]
 DAY = timedelta(days=1)
@@ -119,7 +120,7 @@ def find_retraining_blocks(
         RetrainingBlock(
             "budget",
             spent >= triggers.max_retrainings,
-            f"{spent} retrainings in {triggers.budget_days} days of data, budget "
+            f"{counted(spent, 'retraining')} in {triggers.budget_days} days of data, budget "
             f"{triggers.max_retrainings}",
         ),
     )
@@ -128,7 +129,7 @@ def find_retraining_blocks(
 def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
     judged = [window for window in drift.windows if window.loss_z_score is not None]
     if not drift.decayed or not judged:
-        detail = f"no persistent decay in {len(judged)} labelled windows"
+        detail = f"no persistent decay in {counted(len(judged), 'labelled window')}"
         return Finding("performance", False, detail)
     newest = judged[-1]
     detail = (
@@ -140,7 +141,9 @@ def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
 
 def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
     if not drift.drifted or not drift.windows:
-        return Finding("drift", False, f"no persistent drift in {len(drift.windows)} windows")
+        return Finding(
+            "drift", False, f"no persistent drift in {counted(len(drift.windows), 'window')}"
+        )
     columns = ", ".join(
         f"{column.column} moved by {column.effect:.3f} (z {column.z_score:.1f})"
         for column in _strongest(drift.windows[-1])

@@ -16,6 +16,7 @@ from perennial.detect_drift.two_sample import Profile
 from perennial.detect_drift.windows import newest_streak
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Outcome, Page
+from perennial.reports.text import counted
 
 if TYPE_CHECKING:  # it imports PyTorch
     from perennial.detect_drift.performance import LossLimit
@@ -81,11 +82,11 @@ def _finding(
 ) -> str:
     streak = newest_streak(alarms)
     if persistent:
-        return f"{what} in the newest {streak} windows, since {windows[-streak].title}"
+        return f"{what} in the newest {counted(streak, 'window')}, since {windows[-streak].title}"
     if not any(alarms):
-        return f"no {what} in {len(windows)} windows"
+        return f"no {what} in {counted(len(windows), 'window')}"
     return (
-        f"{what} in {sum(alarms)} of {len(windows)} windows, but not in the newest "
+        f"{what} in {sum(alarms)} of {counted(len(windows), 'window')}, but not in the newest "
         f"{triggers.windows_in_a_row} in a row"
     )
 

@@ -55,6 +55,12 @@ def number(value: float, digits: int = 4) -> str:
     return _trimmed(f"{value:,.{max(0, digits - 1 - magnitude)}f}")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as `1 partition` or `2,000 rows`."""
+    plural = "es" if noun.endswith(("s", "ch", "x")) else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
 def duration(seconds: float) -> str:
     """A time span in its two largest units, such as `4 min 12 s`."""
     if not math.isfinite(seconds) or seconds < 0:

@@ -10,6 +10,7 @@ from perennial.data.splits import rows_by_block
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.drawing import seconds_at
 from perennial.reports.page import Page
+from perennial.reports.text import counted
 from perennial.snapshot_data.roles import role_of
 
 _MAX_LISTED = 100
@@ -19,8 +20,9 @@ _MAX_SAMPLES = 5
 def summary_of(snapshot: Snapshot, listing: Listing) -> str:
     """The snapshot in one sentence."""
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
-    ignored = f"; {listing.num_ignored:,} other files ignored" if listing.ignored else ""
-    return f"{snapshot.rows:,} rows in {len(snapshot.files)} partitions: {splits}{ignored}."
+    ignored = f"; {counted(listing.num_ignored, 'other file')} ignored" if listing.ignored else ""
+    partitions = counted(len(snapshot.files), "partition")
+    return f"{counted(snapshot.rows, 'row')} in {partitions}: {splits}{ignored}."
 
 
 def snapshot_page(snapshot: Snapshot, listing: Listing, summaries: pl.DataFrame) -> Page:
@@ -52,7 +54,7 @@ def snapshot_page(snapshot: Snapshot, listing: Listing, summaries: pl.DataFrame)
     page.table(
         ["Partition", "Rows", "Bytes", "SHA-256"],
         rows,
-        caption=f"The last {len(rows)} of {len(snapshot.files)} partitions",
+        caption=f"The last {len(rows)} of {counted(len(snapshot.files), 'partition')}",
     )
     if listing.ignored:
         page.heading("Files below data.uri that are not part of the dataset")

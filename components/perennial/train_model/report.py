@@ -8,6 +8,7 @@ from perennial.contracts.training import TrainingResult, describe_parts
 from perennial.engine.optimization.clip_rate import constant_clipping
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Page
+from perennial.reports.text import counted
 
 
 def training_page(result: TrainingResult, summary: str) -> Page:
@@ -20,7 +21,7 @@ def training_page(result: TrainingResult, summary: str) -> Page:
         {
             "steps": f"{result.steps:,}",
             "parameters": f"{result.num_parameters:,}",
-            "trained by": describe_parts(result.parts) or f"{result.world_size} processes",
+            "trained by": describe_parts(result.parts) or counted(result.world_size, "process"),
             **_utilization(result),
             "time": f"{result.seconds:,.0f} s",
             "resumes": result.num_resumes,
@@ -63,10 +64,10 @@ def summarize(result: TrainingResult, *, is_reused: bool) -> str:
     last = result.evaluations[-1]
     values = ", ".join(f"{name} {value:.4f}" for name, value in last.metrics.items())
     origin = "an equal training had finished and is reused; " if is_reused else ""
-    resumes = f", resumed {result.num_resumes} times" if result.num_resumes else ""
+    resumes = f", resumed {counted(result.num_resumes, 'time')}" if result.num_resumes else ""
     return (
-        f"{origin}{result.steps:,} steps on {result.world_size} processes ({result.strategy}) in "
-        f"{result.seconds:.0f} s{resumes}; last validation sample: {values}"
+        f"{origin}{counted(result.steps, 'step')} on {counted(result.world_size, 'process')} "
+        f"({result.strategy}) in {result.seconds:.0f} s{resumes}; last validation sample: {values}"
     )
 
 

@@ -12,6 +12,7 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.user_code import RunStopped, place_in, without_marks
 from perennial.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
+from perennial.reports.text import counted
 from perennial.training_jobs.launcher import JobState, Launcher
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def decide_restart(
     if not has_stepped and state is not JobState.DISPLACED and not is_outage:
         return False, f"{cause} before its first step; a restart would not help"
     if restarts >= max_restarts:
-        return False, f"{cause} and all {max_restarts} restarts are used up"
+        return False, f"{cause}; no attempt is left after {counted(max_restarts, 'restart')}"
     return True, cause
 
 

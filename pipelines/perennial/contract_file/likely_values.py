@@ -1,6 +1,7 @@
 """Likely values: what a person may have meant by a value of the wrong type or out of range."""
 
 import difflib
+import math
 import re
 import typing
 from collections.abc import Iterator, Sequence
@@ -48,8 +49,8 @@ def likely_values(value: JsonValue, field: FieldInfo | None, name: str = "") -> 
         yield from [{}] if value else []
     elif isinstance(value, int | float):
         yield from _words_like(f"{value:g}", list(_words_in(annotation)))
-        if value == int(value):
-            yield int(value)
+        if math.isfinite(value):
+            yield round(value)
         # 95 in the place of a share is percent.
         if _is_share(field) and 1.0 < value <= PERCENT:
             yield round(value / PERCENT, 9)
@@ -86,7 +87,7 @@ def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue
         found = float(number[1].replace(",", "").replace("_", "")) * factor
         yield from [int(found)] if found == int(found) else []
         yield round(found, 9)
-    if re.fullmatch(r"[\w./-]+\.py", text):  # the class is not named
+    if re.fullmatch(r"[\w./-]+\.py|[\w.]+\.[a-z]\w*", text):  # the class is not named
         yield f"{text.removesuffix('.py').replace('/', '.').strip('.')}:MyTask"
     if re.fullmatch(r"[\w./-]+\.py:\w+|[\w./-]+[.:]\w+", text):  # digits.py:Digits, digits.Digits
         module, _, name = text.replace("::", ":").rpartition(":" if ":" in text else ".")

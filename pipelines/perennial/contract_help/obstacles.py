@@ -13,11 +13,13 @@ from pathlib import Path
 from perennial.contract import Contract
 from perennial.contract_help.power_estimate import count_test_blocks, power_estimate_lines
 from perennial.contracts.data import Split
-from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.errors import BadDataError, OutageError, PerennialError
+from perennial.contracts.initial import PretrainedWeights
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Blocks
+from perennial.reports.text import counted
 from perennial.runs import Home
 from perennial.snapshot_data.manifest import take_snapshot
 
@@ -52,9 +54,17 @@ def look_ahead(home: Home, contract: Contract) -> tuple[list[str], bool]:
 
     Raises:
         BadDataError: the data cannot be trained on.
-        PerennialError: the gate names slices that are no columns.
+        PerennialError: the gate names slices that are not columns, or the initial weights are
+            missing, altered or pickled.
     """
     obstacles, lines, is_read = list(obstacles_in_contract(contract)), list[str](), True
+    if isinstance(contract.model.initial, PretrainedWeights):
+        from perennial.registry.initial import resolve_initial  # noqa: PLC0415 - imports PyTorch
+
+        try:
+            resolve_initial(contract.model, home.environment)
+        except OutageError as error:
+            lines.append(f"not looked at: the initial weights: {error.problem}")
     snapshot: Snapshot | None
     try:
         snapshot = take_snapshot(contract.data, contract.split)
@@ -68,8 +78,9 @@ def look_ahead(home: Home, contract: Contract) -> tuple[list[str], bool]:
         _require_slices(contract.gate.slices, snapshot.columns)
         splits = ", ".join(f"{rows:,} {split}" for split, rows in snapshot.split_rows.items())
         features = snapshot.task_columns.features
-        lines.append(f"{len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
-        lines.append(f"{len(features)} features: {', '.join(features)}")
+        partitions = counted(len(snapshot.files), "partition")
+        lines.append(f"{partitions}, {counted(snapshot.rows, 'row')}: {splits}")
+        lines.append(f"{counted(len(features), 'feature')}: {', '.join(features)}")
         obstacles += obstacles_in_data(contract, snapshot)
         obstacles += obstacles_in_profile(home, contract, snapshot)
     if snapshot is not None and is_read:

@@ -35,6 +35,7 @@ from perennial.deployment.plan import Observed, apply, observe
 from perennial.deployment.profile import Profile
 from perennial.deployment.run_reasons import Waiting, reason_lines, step_states
 from perennial.deployment.run_request import RunRequest
+from perennial.reports.text import counted
 from perennial.steps.parameters import resolve
 from perennial.steps.stored_steps import StoredRun
 
@@ -238,7 +239,8 @@ def undeploy(target: TargetCluster, model: str, *, cancel_running: bool) -> Iter
             target.api.delete_schedule(schedule.schedule_id)
             yield f"deleted the schedule {schedule.name!r}"
     if under_way and not cancel_running:
-        yield f"{len(under_way)} runs are under way and go on; --cancel-running ends them"
+        runs = counted(len(under_way), "run")
+        yield f"not ended: {runs} under way; --cancel-running ends what is under way"
 
 
 @dataclass(frozen=True)
@@ -360,7 +362,7 @@ def _start(
     under_way = target.api.unfinished_runs(experiment)
     if under_way and not request.force:
         raise PerennialError(
-            f"{len(under_way)} runs of {model} are under way",
+            f"{counted(len(under_way), 'run')} of {model} under way",
             evidence=", ".join(f"{run.name} ({run.run_id})" for run in under_way),
             action="wait, `perennial cancel` it, or use --force",
         )

@@ -15,6 +15,7 @@ from perennial.data.partitions import find_partitions
 from perennial.deployment.desired import PIPELINE_OF
 from perennial.deployment.operations import TargetCluster, start_deployed
 from perennial.deployment.run_request import RunRequest
+from perennial.reports.text import counted
 from perennial.steps.parameters import resolve
 
 
@@ -48,11 +49,11 @@ def watch(target: TargetCluster, model: str) -> str:
     kept = store.read(key)
     state = WatchState.from_json(kept) if kept else WatchState()
     if listed == state.handled or not files:
-        return f"{model}: nothing new in {files} files"
+        return f"{model}: nothing new in {counted(files, 'file')}"
     new = files - state.files
     if listed != state.seen:
         _keep(store, key, state.model_copy(update={"seen": listed}), kept)
-        return f"{model}: {files} files, {new:+d}; waiting until they stay the same"
+        return f"{model}: {counted(files, 'file')}, {new:+d}; waiting until they stay the same"
     if target.api.unfinished_runs(target.experiment(model)):
         return f"{model}: {new:+d} files, but a run is under way; the next look acts"
     evidence = json.dumps({"files": files, "new_files": new})

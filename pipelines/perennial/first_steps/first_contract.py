@@ -25,6 +25,7 @@ from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
+from perennial.reports.text import counted
 from perennial.validate_data.config import ExpectationsSection
 
 Kind: TypeAlias = Literal["table", "image", "text", "custom"]
@@ -181,7 +182,8 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
                 draft.notes.append(f"ids: {ROW_ID!r}, added: no column identifies a row")
             _write_parquet(table, target)
             uri = "data"
-            yield f"wrote {target}: {draft.rows:,} rows, {len(draft.columns)} columns"
+            columns = counted(len(draft.columns), "column")
+            yield f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
     except (*LIBRARY_ERRORS, UnicodeError) as error:
         raise BadDataError(
             f"cannot read {data}",

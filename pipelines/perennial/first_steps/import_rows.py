@@ -15,6 +15,7 @@ from perennial.data.partitions import Listing, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
 from perennial.first_steps.first_contract import scan_rows
 from perennial.first_steps.written_numbers import parse_written_numbers
+from perennial.reports.text import counted
 
 
 def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> Iterator[str]:
@@ -58,7 +59,8 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         file = Path(folder) / "rows.parquet"
         table.write_parquet(file)
         store.upload(key, file)
-    yield f"wrote {data.uri.rstrip('/')}/{key}: {table.height:,} rows, {table.width} columns"
+    size = f"{counted(table.height, 'row')}, {counted(table.width, 'column')}"
+    yield f"wrote {data.uri.rstrip('/')}/{key}: {size}"
     if left := [column for column in given.columns if column not in schema]:
         yield f"left out, as the dataset has no such columns: {', '.join(left)}"
 

@@ -20,6 +20,7 @@ from perennial.registry_commands.listing import (
     shown_interval,
 )
 from perennial.reports.page import Page
+from perennial.reports.text import counted
 
 Values: TypeAlias = Sequence[tuple[str, str]]
 
@@ -97,7 +98,10 @@ def _verdict(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
         return
     yield "verdict", verdict.summary
     yield "compared with", _version_or(verdict.champion_version, "no champion: it was the first")
-    yield "measured on", f"{verdict.test_rows:,} test rows, {verdict.test_blocks:,} blocks"
+    yield (
+        "measured on",
+        f"{counted(verdict.test_rows, 'test row')}, {counted(verdict.test_blocks, 'block')}",
+    )
     for comparison in verdict.comparisons:
         yield "metric", shown_comparison(comparison, verdict.champion_version)
     for reason in verdict.reasons:

@@ -17,7 +17,7 @@ from tiny_training import tiny_job
         ({"type": "OutOfMemoryError"}, "rank 0 failed: CUDA out of memory", "infeasible"),
         ({"type": "RuntimeError"}, "DefaultCPUAllocator: not enough memory", "infeasible"),
         (None, "the pod was OOMKilled", "infeasible"),
-        (None, "a process was killed and all 3 restarts are used up", "failed"),
+        (None, "a process was killed; no attempt is left after 3 restarts", "failed"),
         ({"type": "OSError"}, "rank 0 failed: no space left on device", "failed"),
         ({"type": "RuntimeError", "is_consequence": True}, "lost connection", "failed"),
         ({"type": "HangError", "is_hang": True}, "the training hangs", "failed"),

@@ -23,13 +23,13 @@ def hang() -> RankFailure:
     ("state", "found", "restarts", "expected", "reason"),
     [
         (JobState.FAILED, hang(), 0, True, "it hung"),
-        (JobState.FAILED, hang(), 2, False, "all 2 restarts are used up"),
+        (JobState.FAILED, hang(), 2, False, "no attempt is left after 2 restarts"),
         (JobState.FAILED, None, 0, True, "a process was killed"),
         (JobState.FAILED, failure(is_consequence=True), 0, True, "a process was killed"),
         (JobState.FAILED, failure(is_consequence=False), 0, False, "rank 0 raised ValueError"),
         (JobState.INTERRUPTED, None, 0, True, "the job was stopped by a signal"),
-        (JobState.FAILED, None, 2, False, "all 2 restarts are used up"),
-        (JobState.INTERRUPTED, None, 2, False, "all 2 restarts are used up"),
+        (JobState.FAILED, None, 2, False, "no attempt is left after 2 restarts"),
+        (JobState.INTERRUPTED, None, 2, False, "no attempt is left after 2 restarts"),
     ],
 )
 def test_what_was_killed_is_restarted_and_what_raised_is_not(
@@ -145,7 +145,7 @@ def test_runs_until_it_succeeds(tmp_path, states, attempts):
 
 def test_gives_up_after_the_budget(tmp_path):
     launcher = ScriptedLauncher(*[JobState.FAILED] * 3)
-    with pytest.raises(TrainingFailedError, match="all 2 restarts are used up"):
+    with pytest.raises(TrainingFailedError, match="no attempt is left after 2 restarts"):
         run_to_end(job(tmp_path), launcher, max_restarts=2)
     assert launcher.started == 3
     assert launcher.is_closed

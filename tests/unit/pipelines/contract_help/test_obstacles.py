@@ -107,6 +107,26 @@ def test_a_leak_that_was_found_before_is_remembered(project, capsys, tmp_path, a
     assert ('leakage_allow = ["x"]  # in [expectations]' in printed) == bool(code)
 
 
+@pytest.mark.parametrize(
+    ("uri", "problem"),
+    [
+        ("models/base.safetensors", "is not the pinned file"),
+        ("models/other.safetensors", "there is no"),
+        ("models/base.bin", "is pickled, and loading a pickle can run any code"),
+    ],
+)
+def test_initial_weights_are_read_before_anything_runs(tmp_path, capsys, uri, problem):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name in ("base.safetensors", "base.bin"):
+        (folder / name).write_bytes(b"something else")
+    initial = f'source = "safetensors", uri = "{tmp_path / uri}", sha256 = "{"0" * 64}"'
+    text = CONTRACT.replace("[data]", f"initial = {{ {initial} }}\n[data]")
+    (tmp_path / "contract.toml").write_text(text)
+    assert main(["check", str(tmp_path / "contract.toml"), "--home", str(tmp_path / "home")]) == 2
+    assert problem in capsys.readouterr().err
+
+
 def test_without_the_store_it_says_what_was_not_looked_at(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
