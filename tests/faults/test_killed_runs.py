@@ -19,10 +19,10 @@ from killing import (
 )
 from perennial.runs import Home
 
-pytestmark = pytest.mark.timeout(900)
+# Of `make test`: test_training_faults.py kills a rank, pipelines/test_local_run.py stops a run.
+pytestmark = [pytest.mark.timeout(900), pytest.mark.full]
 
 
-@pytest.mark.full  # test_training_faults.py kills a rank; below, a run is interrupted
 @pytest.mark.parametrize("victim", ["supervisor", "driver", "training rank"])
 def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, victim):
     home = tmp_path / "home"
@@ -47,19 +47,6 @@ def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, 
     assert again.version == "1"
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_stopping_leaves_no_process_and_a_run_that_continues(project, tmp_path, undisturbed):
-    home = tmp_path / "home"
-    process = start(project, home)
-    wait_for(home, "progress", "train_model", process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 130
-    assert Home(home).runs()[-1].status == "interrupted"
-    no_process_is_left(home)
-    assert finish(project, home).weights_sha256 == undisturbed(project)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("attempt", range(5))
 def test_run_killed_at_any_moment_continues_to_the_same_model(
     project, tmp_path, undisturbed, attempt

@@ -2,12 +2,16 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from click_stream import write_project
+from killing import finish, no_process_is_left, start, wait_for
 from perennial.contracts.environment import Environment
 from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
@@ -47,19 +51,102 @@ def champion(project: Path):
     return open_registry(environment).version_by_alias("clicks", "champion")
 
 
-def test_a_model_is_trained_kept_monitored_and_replaced(project, write_month):
-    contract = str(project / "contract.toml")
+FRAGILE = """
+from pathlib import Path
+from perennial.tasks.tabular import TabularClassification
 
-    # First training: no champion yet, so the floors alone decide.
-    printed = perennial(project, "run", contract)
-    run, folder = newest(project)
-    assert run.status == "succeeded"
+
+class Fragile(TabularClassification):
+    def build_model(self):
+        if Path(__file__).with_name("broken").exists():
+            raise ValueError("the third shelf is empty")
+        return super().build_model()
+"""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A project whose first training failed, and was continued once its task was repaired.
+
+    Attributes:
+        project: The folder of contract, data and home.
+        failed: What the first attempt printed.
+        page: The run's report after it.
+        continued: What the second one printed.
+        weights: Digest of the model that the run registered.
+    """
+
+    project: Path
+    failed: str
+    page: str
+    continued: str
+    weights: str
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    project = write_project(tmp_path_factory.mktemp("trained"))
+    (project / "fragile.py").write_text(FRAGILE)
+    contract = project / "contract.toml"
+    usual = "perennial.tasks.tabular:TabularClassification"
+    contract.write_text(contract.read_text().replace(usual, "fragile:Fragile"))
+    (project / "broken").touch()
+    failed = perennial(project, "run", str(contract), expect=1)
+    first, folder = newest(project)
+    assert first.status == "failed"
+    page = (folder / "report.html").read_text()
+    (project / "broken").unlink()
+    continued = perennial(project, "run", str(contract))
+    second, folder = newest(project)
+    assert (second.run_id, second.attempts) == (first.run_id, 2)
+    registered = Registration.read(output(folder, "register_model", "registration"))
+    return Trained(project, failed, page, continued, registered.weights_sha256)
+
+
+def test_failed_step_is_named_with_its_reason_and_the_run_continues(trained):
+    reason = "the third shelf is empty"
+    assert "check_skeleton failed" in trained.failed
+    assert reason in trained.failed
+    log = re.search(r"log: (\S+)", trained.failed).group(1)
+    assert reason in Path(log).read_text()
+    assert reason in trained.page
+    assert "validate_data" in trained.continued
+    assert "finished before" in trained.continued
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_stopping_leaves_no_process_and_a_run_that_continues_to_the_same_model(trained, tmp_path):
+    """`faults/test_killed_runs.py` kills every process of a run."""
+    home = tmp_path / "home"
+    process = start(trained.project, home)
+    wait_for(home, "progress", "train_model", process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert Home(home).runs()[-1].status == "interrupted"
+    no_process_is_left(home)
+    assert finish(trained.project, home).weights_sha256 == trained.weights
+
+    # From a step on: what came before is kept, what comes after is done again.
+    again = ("run", str(trained.project / "contract.toml"), "--home", str(home), "--from")
+    perennial(trained.project, *again, "select_checkpoint")
+    (run,) = Home(home).runs()
+    statuses = {each.step: each.status for each in step_records(Home(home).folder(run.run_id))}
+    assert statuses["train_model"] == "reused"
+    assert statuses["select_checkpoint"] == "finished"
+    assert "no step 'nowhere'" in perennial(trained.project, *again, "nowhere", expect=2)
+
+
+def test_a_model_is_trained_kept_monitored_and_replaced(trained, write_month):
+    project, contract = trained.project, str(trained.project / "contract.toml")
+
+    # First training: there was no champion, so the floors alone decided.
+    (folder,) = [Home(project / "home").folder(run.run_id) for run in Home(project / "home").runs()]
     assert [record.step for record in step_records(folder)] == list(FLOW["continuous_training"])
     first = Registration.read(output(folder, "register_model", "registration"))
     assert champion(project).version == first.version
     training = TrainingResult.read(output(folder, "train_model", "training"))
     assert (training.world_size, training.strategy) == (2, "fsdp")
-    assert "register_model" in printed
+    assert "register_model" in trained.continued
 
     # One self-contained report of all steps.
     page = (folder / "report.html").read_text()
@@ -152,47 +239,3 @@ def test_two_models_are_trained_in_one_home_at_the_same_time(project):
     assert "clicks version 1 is champion" in printed[0]
     assert "views version 1 is champion" in printed[1]
     assert perennial(project, "runs").count("Promoted") == 2
-
-
-def test_failed_step_is_named_with_its_reason_and_the_run_continues(project):
-    task = project / "fragile.py"
-    task.write_text(
-        "from pathlib import Path\n"
-        "from perennial.tasks.tabular import TabularClassification\n"
-        "class Fragile(TabularClassification):\n"
-        "    def build_model(self):\n"
-        "        if Path(__file__).with_name('broken').exists():\n"
-        "            raise ValueError('the third shelf is empty')\n"
-        "        return super().build_model()\n"
-    )
-    contract = project / "contract.toml"
-    contract.write_text(
-        contract.read_text().replace(
-            "perennial.tasks.tabular:TabularClassification", "fragile:Fragile"
-        )
-    )
-    (project / "broken").touch()
-    printed = perennial(project, "run", str(contract), expect=1)
-    assert "check_skeleton failed" in printed
-    assert "the third shelf is empty" in printed
-    log = re.search(r"log: (\S+)", printed).group(1)
-    assert "the third shelf is empty" in Path(log).read_text()
-    first, folder = newest(project)
-    assert first.status == "failed"
-    assert "the third shelf is empty" in (folder / "report.html").read_text()
-
-    (project / "broken").unlink()
-    printed = perennial(project, "run", str(contract))
-    second, folder = newest(project)
-    assert second.run_id == first.run_id
-    assert second.attempts == 2
-    assert "validate_data" in printed
-    assert "finished before" in printed
-
-    # From a step on: what came before is kept, what comes after is done again.
-    printed = perennial(project, "run", str(contract), "--from", "select_checkpoint")
-    statuses = {record.step: record.status for record in step_records(folder)}
-    assert statuses["train_model"] == "reused"
-    assert statuses["select_checkpoint"] == "finished"
-    printed = perennial(project, "run", str(contract), "--from", "nowhere", expect=2)
-    assert "no step 'nowhere'" in printed

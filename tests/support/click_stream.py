@@ -87,10 +87,15 @@ def write_month():
     return add_month
 
 
+def write_project(folder: Path) -> Path:
+    """Write a contract and three months of data."""
+    (folder / "contract.toml").write_text(CONTRACT)
+    for index in range(3):
+        add_month(folder / "data", index)
+    return folder
+
+
 @pytest.fixture
 def project(tmp_path):
     """A folder with a contract and three months of data."""
-    (tmp_path / "contract.toml").write_text(CONTRACT)
-    for index in range(3):
-        add_month(tmp_path / "data", index)
-    return tmp_path
+    return write_project(tmp_path)
