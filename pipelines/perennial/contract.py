@@ -13,7 +13,7 @@ from perennial.contract_file.sections import ContractError, Problem, read_docume
 from perennial.contract_file.toml_text import where_in
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import BadTaskError
-from perennial.contracts.initial import HuggingFaceWeights, SafetensorsWeights
+from perennial.contracts.initial import HuggingFaceWeights, SafetensorsWeights, Scratch
 from perennial.contracts.section import Section
 from perennial.contracts.toml import toml_line
 from perennial.contracts.triggers import TriggersSection
@@ -243,6 +243,14 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             '"single"',
             "one process",
             'num_processes = 1  # in [resources]; or strategy = "ddp" or "fsdp"',
+        )
+    if training.adapter is not None and isinstance(contract.model.initial, Scratch):
+        yield Problem(
+            at("training", "adapter"),
+            "an adapter of random weights",
+            "weights to adapt, from [model.initial]",
+            'source = "safetensors"  # in [model.initial], with uri and sha256; or remove the '
+            "adapter",
         )
     kept_by, chosen_by = training.metric, contract.selection.metric
     if chosen_by and kept_by != chosen_by:

@@ -5,9 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from torch import nn
+
 from perennial.contracts.errors import NoCheckpointError
 from perennial.contracts.training import Challenger, CheckpointRecord, Direction, ScoredCandidate
+from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
 from perennial.engine.evaluation.diagnosis import diagnose, is_still_improving
@@ -69,14 +73,26 @@ def score_means(
 
 
 def export(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> str:
-    """Store the chosen weights; return their file's SHA-256."""
+    """Store the chosen weights, an adapter with or without its base; return their SHA-256."""
+    model, adapter = _made_model(chosen, rescoring), rescoring.result.adapter
+    if model is None and adapter is not None and adapter.merge:
+        model = load_checkpoint_model(chosen.uri, rescoring.result, averaged=chosen.averaged)[1]
+    if model is None:
+        return export_weights(chosen.uri, folder, averaged=chosen.averaged)
+    if adapter is not None and adapter.merge:
+        merge_adapter(model)
+        return write_weights(model, folder)
+    return write_weights(model, folder, base_names(model, adapter))
+
+
+def _made_model(chosen: ScoredCandidate, rescoring: Rescoring) -> nn.Module | None:
+    """Return the chosen model if no checkpoint holds its weights or running statistics."""
     if chosen.members:
-        return write_weights(rescoring.untrained(chosen.members, averaged=False)[1], folder)
+        return rescoring.untrained(chosen.members, averaged=False)[1]
     if chosen.averaged:
         model = rescoring.untrained((chosen.step,), averaged=True)[1]
-        if normalizations(model):  # of its own, which no checkpoint holds
-            return write_weights(model, folder)
-    return export_weights(chosen.uri, folder, averaged=chosen.averaged)
+        return model if normalizations(model) else None
+    return None
 
 
 def _is_intact(record: CheckpointRecord) -> bool:
@@ -134,6 +150,7 @@ def select_challenger(
         next_steps=diagnosis.next_steps,
         weights_sha256=export(chosen, rescoring, challenger),
         initial=result.initial,
+        adapter=result.adapter,
     ).write(challenger)
     make_servable(challenger, rescoring.dataset)
     write_report(
