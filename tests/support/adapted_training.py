@@ -4,8 +4,8 @@ from torch import nn
 
 from tiny_training import FEATURES, TinyTask, tiny_job
 
-ADAPTER = {"targets": ["blocks.*"], "rank": 1, "alpha": 2.0, "whole": ["head.bias"]}
-WIDTH = 256
+ADAPTER = {"targets": ["blocks.1.*", "blocks.3.*"], "rank": 1, "alpha": 2.0, "whole": ["head.bias"]}
+WIDTH = 768
 
 
 class SquareTask(TinyTask):

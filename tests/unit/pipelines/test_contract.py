@@ -131,6 +131,17 @@ MISTAKES = {
     ),
     "text for a list": (MINIMAL.replace('["click_id"]', '"click_id"'), ["[data] ids", '"click_id"']),
     "unknown format": (MINIMAL.replace('uri = "data"', 'uri = "data"\nformat = "csv"'), ['"csv"', 'format = "parquet"']),
+    "an adapter of random weights": (
+        with_line("training", 'adapter = { targets = ["blocks.*"] }'),
+        ["[training] adapter", "weights to adapt", 'source = "safetensors"  # in [model.initial]'],
+    ),
+    "an adapter of nothing": (
+        with_line("training", "adapter = { targets = [] }"), ["adapter.targets", "at least 1"],
+    ),
+    "an adapter of a lower precision": (
+        with_line("training", 'adapter = { targets = ["blocks.*"], quantization = "nf4" }'),
+        ["quantization"],
+    ),
     "split by time without a time": (
         without('time = "shown_at"') + '\n[split]\nmethod = "time"\n',
         ["[split] method", "time column"],
