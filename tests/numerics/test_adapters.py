@@ -226,6 +226,24 @@ def test_rates_and_layer_decay_reach_the_adapter(base):
     }  # fmt: skip
 
 
+def test_alpha_scales_and_dropout_thins_the_product(base):
+    def answers(train=False, **adapter):
+        training = section(adapter={**ADAPTER, **adapter})
+        model = build_starting_model(SquareTask(TinyOptions(), None), training, base).train(train)
+        with torch.no_grad():
+            untouched = predict(model)
+            for name, each in model.named_parameters():
+                if "lora_B" in name:
+                    each.fill_(1e-4)
+            return predict(model) - untouched
+
+    plain = answers()
+    assert torch.allclose(answers(alpha=4.0), 2.0 * plain, rtol=1e-2, atol=1e-6)
+    assert not torch.allclose(answers(rank=4, alpha=8.0), plain, rtol=1e-2)
+    assert torch.equal(answers(dropout=0.5), plain)
+    assert not torch.allclose(answers(train=True, dropout=0.5), plain, rtol=1e-2)
+
+
 @pytest.mark.parametrize(
     ("adapter", "error"),
     [

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 CARD_FILE = "model_card.md"
 TRIGGER_TAG = "perennial.trigger"
 BASE_TAG = "perennial.base"
-"""Tag of a version that is an adapter: SHA-256 of each file of its base."""
+"""Tag of a version that is an adapter: the beginning of the SHA-256 of each file of its base."""
 # In tags that people read; the lineage holds the whole.
 DIGEST_CHARACTERS = 12
 # Packages that compute or read the numbers; another version may give another model.
@@ -188,7 +188,7 @@ def write_package(
     `uncommitted.diff` when the working tree differed from the commit.
     """
     snapshot, verdict, lineage = content.snapshot, content.verdict, content.lineage
-    base = content.challenger.base
+    based_on = content.challenger.base.origin.files.values() if content.challenger.base else ()
     copy_tree(challenger, folder)
     snapshot.write(folder)
     verdict.write(folder)
@@ -213,7 +213,7 @@ def write_package(
         "perennial.run_id": lineage.run_id,
         TRIGGER_TAG: trigger_name(lineage),
         "perennial.parent_version": lineage.parent_version,
-        BASE_TAG: " ".join(base.origin.files.values()) if base else "",
+        BASE_TAG: " ".join(each[:DIGEST_CHARACTERS] for each in based_on),
     }
     return Candidate(
         name=content.name,

@@ -290,7 +290,7 @@ def test_no_damage_of_an_adapters_base_promotes_a_weaker_challenger(
 ):
     challenger = shutil.copytree(adapted.folder("2"), tmp_path / "copied-challenger")
     (base,) = (adapted.home / "store/initial").glob("*.safetensors")
-    content = base.read_bytes()
+    content, before = base.read_bytes(), adapted.aliases()
     damage(base)
     try:
         with pytest.raises(DamagedModelError) as stopped:
@@ -301,7 +301,7 @@ def test_no_damage_of_an_adapters_base_promotes_a_weaker_challenger(
         assert (code, base.stem in capsys.readouterr().err) == (2, True)
     finally:
         base.write_bytes(content)
-    assert adapted.aliases() == {"champion": "1", "challenger": "1"}
+    assert adapted.aliases() == before
 
 
 def test_an_adapter_is_compared_as_a_champion_and_stays(adapted, tmp_path, capsys):
