@@ -244,14 +244,6 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             "one process",
             'num_processes = 1  # in [resources]; or strategy = "ddp" or "fsdp"',
         )
-    if training.adapter is not None and isinstance(contract.model.initial, Scratch):
-        yield Problem(
-            at("training", "adapter"),
-            "an adapter of random weights",
-            "weights to adapt, from [model.initial]",
-            'source = "safetensors"  # in [model.initial], with uri and sha256; or remove the '
-            "adapter",
-        )
     kept_by, chosen_by = training.metric, contract.selection.metric
     if chosen_by and kept_by != chosen_by:
         yield Problem(
@@ -260,7 +252,20 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
             f'metric = "{chosen_by}"  # or leave it out',
         )
+    yield from _adapter_problems(at("training", "adapter"), contract)
     yield from _baseline_problems(at("gate", "must_beat"), contract)
+
+
+def _adapter_problems(place: str, contract: Contract) -> Iterator[Problem]:
+    """Yield that an adapter has no weights to adapt."""
+    if contract.training.adapter is not None and isinstance(contract.model.initial, Scratch):
+        yield Problem(
+            place,
+            "an adapter of random weights",
+            "weights to adapt, from [model.initial]",
+            'source = "safetensors"  # in [model.initial], with uri and sha256; or remove the '
+            "adapter",
+        )
 
 
 def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:

@@ -199,11 +199,7 @@ def assemble(
         progress,
         job.logs / "metrics.jsonl",
         # Two rows, because batch normalisation refuses one.
-        flops_per_example(
-            task,
-            data.gather(np.arange(min(data.rows, 2))),
-            section.model_copy(update={"stages": ()}),
-        ),
+        flops_per_example(task, data.gather(np.arange(min(data.rows, 2))), section),
     )
     return Training(
         section=section,
