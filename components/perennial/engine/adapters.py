@@ -52,7 +52,8 @@ def build_starting_model(
     random = find_random_values(model, task, initial) if initial and training.adapter else ()
     add_adapter(model, training)
     by_name = named_weights(model)
-    lost = [name for name in random if name not in by_name or not by_name[name].requires_grad]
+    kept = {name for name, each in by_name.items() if not each.requires_grad}
+    lost = sorted(name for name in random if name in kept or name not in by_name)
     if lost:
         raise BadTaskError(
             f"{_listed(lost)} would stay at random values: the initial weights lack them, and "
