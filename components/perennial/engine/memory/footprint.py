@@ -122,10 +122,6 @@ class ModelMemory:
         frozen = sum(weight.shard(shards).nbytes for weight in self.frozen)
         return frozen + self.trainable(shards)
 
-    def written(self, shards: int) -> int:
-        """Return a process's bytes of the parameters in a checkpoint: not an adapter's base."""
-        return self.trainable(shards) if self.section.adapter else self.weights(shards)
-
     def update(self, shards: int) -> UpdateMemory:
         """Return what the optimizer keeps and needs for a process's part."""
         groups = [
@@ -251,7 +247,8 @@ def estimate(
     averaged = model.trainable(shards) if section.averaging else 0
     staging = 0
     if section.checkpoints.asynchronous and around.device_type == "cpu":
-        staging = model.written(shards) + optimizer + averaged
+        own = model.trainable(shards) if section.adapter else weights  # of a checkpoint
+        staging = own + optimizer + averaged
     if section.memory.parameter_offload and around.device_type != "cpu":
         weights = gradients = optimizer = averaged = 0
     exchanged = around.batches.accumulation_steps * sum(each.exchanged for each in measured)

@@ -273,7 +273,7 @@ def test_no_damage_promotes_a_weaker_challenger(registry, tmp_path, capsys, dama
 
 
 @pytest.fixture(scope="module")
-def adapted(tmp_path_factory):
+def adapted_home(tmp_path_factory):
     """A champion that is an adapter, and a weaker version 2 that has all its weights."""
     home = tmp_path_factory.mktemp("adapted")
     with pytest.MonkeyPatch.context() as patch:
@@ -281,7 +281,15 @@ def adapted(tmp_path_factory):
         register = registrar(environment, home)
         register(GOOD, write=write_adapter)
         register(WEAKER, "", promoted=False)
-        yield Registry(home, environment)
+    return Registry(home, environment)
+
+
+@pytest.fixture
+def adapted(adapted_home, monkeypatch):
+    """The same for one test: the other champion's home stays that of other tests."""
+    monkeypatch.setenv("PERENNIAL_STORE_URI", adapted_home.environment.store_uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", adapted_home.environment.tracking_uri)
+    return adapted_home
 
 
 @pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
