@@ -63,9 +63,9 @@ def adapting(root, base):
 
     def make(strategy="single", processes=1, adapter=ADAPTER, **changes):
         options = changes.pop("options", None)
-        job = square_job(
-            root, initial=base, strategy=strategy, processes=processes, options=options
-        )
+        # What the strategy needs besides is in the section that replaces this one.
+        first = "fsdp" if strategy == "hsdp" else strategy
+        job = square_job(root, initial=base, strategy=first, processes=processes, options=options)
         settings = {
             "strategy": strategy,
             "adapter": adapter,
@@ -101,6 +101,21 @@ def test_all_strategies_train_the_same(straight):
     for one, other in zip(single.history, fsdp.history, strict=True):
         assert one.loss == pytest.approx(other.loss, abs=1e-6)
     assert single.history[-1].loss < 0.9 * single.history[0].loss
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "hsdp", "parallelism": {"replicas": 2}},
+        {"strategy": "fsdp", "parallelism": {"zero_stage": 2}},
+        {"strategy": "fsdp", "memory": {"activation_checkpointing": "full"}},
+    ],
+)
+def test_other_layouts_train_the_same(adapting, straight, changes):
+    found = finished(adapting(processes=2, **changes))
+    for one, other in zip(straight("single").history, found.history, strict=True):
+        assert one.loss == pytest.approx(other.loss, abs=1e-6)
 
 
 def test_only_the_adapter_moves(straight):

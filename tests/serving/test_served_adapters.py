@@ -70,6 +70,13 @@ def test_an_adapter_is_never_served_on_another_base(environment, dataset, tmp_pa
         load_model(folder)
 
 
+def test_an_adapter_whose_base_is_not_named_is_refused(environment, dataset, tmp_path):
+    made = write_adapter(tmp_path / "adapter", dataset.snapshot, GOOD)
+    made.model_copy(update={"initial": None}).write(tmp_path / "adapter")
+    with pytest.raises(DamagedModelError, match="names no base for its adapter"):
+        load_model(tmp_path / "adapter")
+
+
 def test_an_adapters_file_of_another_rank_is_refused(environment, dataset, tmp_path):
     folder = tmp_path / "adapter"
     made = write_adapter(folder, dataset.snapshot, GOOD)

@@ -21,7 +21,7 @@ class Adapter(Section):
     convolutions and embeddings. Start with all linear layers of the blocks; name fewer where
     memory is short."""
     rank: Annotated[int, Field(ge=1)] = 8
-    """Number of rows and columns of the two matrices. Raise it when the training loss stays above
+    """Rows of the one matrix, columns of the other. Raise it when the training loss stays above
     that of training all weights; 4 to 8 sufficed in the paper."""
     alpha: Annotated[float, Field(gt=0.0)] = 16.0
     """The product is scaled by `alpha / rank`. Keep the ratio when you change the rank; tune the

@@ -215,7 +215,7 @@ def build_adapted_model(task: Task, initial: InitialModel | None, adapter: Adapt
     """Build a model with the base's weights, and room for those of the adapter.
 
     Raises:
-        DamagedModelError: the base is gone or altered, or nothing names it.
+        DamagedModelError: the base is gone or altered.
         BadTaskError: the base does not fit the task's model.
     """
     return build_starting_model(task, TrainingSection(adapter=adapter), initial)

@@ -138,7 +138,7 @@ def weight_shards(folder: Path) -> list[Path]:
 
 def _load_adapted(task: Task, challenger: Challenger, folder: Path) -> nn.Module | None:
     """Load base and adapter; return None where the folder has all weights."""
-    if challenger.base is None:
+    if challenger.adapter is None or challenger.adapter.merge:
         return None
     # By name, because what is imported here becomes a requirement of every served model.
     load: Callable[[Task, Challenger, Path], nn.Module]
