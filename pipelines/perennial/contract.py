@@ -13,7 +13,7 @@ from perennial.contract_file.sections import ContractError, Problem, read_docume
 from perennial.contract_file.toml_text import where_in
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import BadTaskError
-from perennial.contracts.initial import HuggingFaceWeights, SafetensorsWeights
+from perennial.contracts.initial import HuggingFaceWeights, SafetensorsWeights, Scratch
 from perennial.contracts.section import Section
 from perennial.contracts.toml import toml_line
 from perennial.contracts.triggers import TriggersSection
@@ -252,7 +252,20 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
             f'metric = "{chosen_by}"  # or leave it out',
         )
+    yield from _adapter_problems(at("training", "adapter"), contract)
     yield from _baseline_problems(at("gate", "must_beat"), contract)
+
+
+def _adapter_problems(place: str, contract: Contract) -> Iterator[Problem]:
+    """Yield that an adapter has no weights to adapt."""
+    if contract.training.adapter is not None and isinstance(contract.model.initial, Scratch):
+        yield Problem(
+            place,
+            "an adapter of random weights",
+            "weights to adapt, from [model.initial]",
+            'source = "safetensors"  # in [model.initial], with uri and sha256; or remove the '
+            "adapter",
+        )
 
 
 def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:

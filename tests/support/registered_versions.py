@@ -44,14 +44,15 @@ def registrar(environment, tmp_path):
     """The same for a home that several tests share."""
     snapshots = {}
 
-    def run(weights, champion="", *, seed=7, days=90, promoted=True):
+    def run(weights, champion="", *, seed=7, days=90, promoted=True, write=write_challenger):
         if days not in snapshots:
             frame = stream(days=days)
             snapshots[days] = write_snapshot(tmp_path / f"data-{days}", frame)
         folder = tmp_path / f"challenger-{weights}-{seed}-{days}"
         content = _content(
-            environment, folder, snapshots[days], weights=weights, champion=champion, seed=seed
-        )
+            environment, folder, snapshots[days], weights=weights, champion=champion, seed=seed,
+            write=write,
+        )  # fmt: skip
         package = tmp_path / f"package-{folder.name}"
         contract = contract_of(snapshots[days].data, seed).to_json()
         candidate = write_package(
@@ -82,8 +83,8 @@ def contract_of(data: DataSection, seed: int) -> Contract:
     )
 
 
-def _content(environment, folder: Path, snapshot, *, weights, champion, seed) -> CardContent:
-    challenger = write_challenger(folder, snapshot, weights, f"{folder.name}")
+def _content(environment, folder: Path, snapshot, *, weights, champion, seed, write) -> CardContent:
+    challenger = write(folder, snapshot, weights, f"{folder.name}")
     gain = Interval(estimate=0.25, low=0.125, high=0.5) if champion else None
     verdict = Verdict(
         promote=True, summary="Promote: it is better.", champion_version=champion,
@@ -101,6 +102,7 @@ def _content(environment, folder: Path, snapshot, *, weights, champion, seed) ->
         fingerprint="training", task=TASK, options=OPTIONS, columns=snapshot.task_columns,
         task_state={}, steps=10, world_size=1, strategy="single", num_parameters=3, history=(),
         evaluations=(), checkpoints=(), seconds=1.0, num_resumes=0,
+        initial=challenger.initial, adapter=challenger.adapter,
     )  # fmt: skip
     return CardContent(
         name=NAME,
@@ -120,6 +122,7 @@ def _content(environment, folder: Path, snapshot, *, weights, champion, seed) ->
             snapshot_digest=snapshot.digest(),
             tracking_run_id="run",
             parent_version=champion,
+            trained=training,
         ).model_copy(update={"diff_digest": hashlib.sha256(DIFF).hexdigest()}),
     )
 

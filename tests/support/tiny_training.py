@@ -44,6 +44,7 @@ from ports import get_free_port
 distributed.ASK_SECONDS = 0.0
 
 FEATURES = 6
+PRELOADED = ["tiny_training", "torch._dynamo"]
 
 
 class TinyOptions(Section):
@@ -308,7 +309,7 @@ def require_same_evaluations(one: TrainingResult, other: TrainingResult) -> None
 
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tiny_training", "torch._dynamo"])
+    context.set_forkserver_preload(PRELOADED)
     # The server finds what it must import by this variable alone.
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -319,6 +320,13 @@ def _context() -> ForkServerContext:
         if before is not None:
             os.environ["PYTHONPATH"] = before
     return context
+
+
+def preload(module: str) -> None:
+    """Let ranks have a module from their start, which takes each of them seconds to import."""
+    if module not in PRELOADED:
+        PRELOADED.append(module)
+        multiprocessing.forkserver._forkserver._stop()  # there for tests; the next rank starts it
 
 
 def _of_rank(rank: int, world_size: int, port: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
+from perennial.engine.adapters import require_base
 from perennial.engine.evaluation.baseline_rows import DOCUMENT
 from perennial.registry.initial import resolve_initial
 from perennial.steps.decorator import StepResult, pipeline_step
@@ -43,6 +44,7 @@ def check_skeleton_step(*, contract: str, snapshot: str, skeleton: str, report: 
     config = CheckSkeletonConfig.from_json(contract)
     # Resolved here, once: all later steps read what is pinned.
     initial = resolve_initial(config.model, Environment.read())
+    require_base(config.training.adapter, initial)
     dataset = Dataset(Snapshot.read(Path(snapshot)))
     examination = examine(config, dataset, initial, show=log_progress)
     found = examination.report

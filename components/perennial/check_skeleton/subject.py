@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from perennial.check_skeleton.config import SkeletonSection
+from perennial.contracts.adapter import Adapter
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.initial_model import InitialModel
@@ -53,6 +54,7 @@ class Subject:
     # Test rows that the initial weights have seen.
     seen: SeenTestRows = field(default_factory=SeenTestRows)
     stages: tuple[Stage, ...] = ()  # of the training; `training` has none
+    adapter: Adapter | None = None  # of the training; `training` has none
     _made: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -81,8 +83,8 @@ class Subject:
         data = dataset.snapshot.data
         seen = find_seen_test_rows(initial, dataset)
         # Other checks examine one stage, in which all is trained that is not frozen.
-        whole = training.model_copy(update={"stages": ()})
-        known = split_rows, data, initial, seen, training.stages
+        whole = training.model_copy(update={"stages": (), "adapter": None})
+        known = split_rows, data, initial, seen, training.stages, training.adapter
         subject = cls(make_task, task, train, validation, settings, whole, *known)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))

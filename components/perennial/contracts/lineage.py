@@ -2,6 +2,7 @@
 
 from pydantic import Field, JsonValue
 
+from perennial.contracts.adapter import Adapter
 from perennial.contracts.initial_model import Origin
 from perennial.contracts.section import Section
 from perennial.contracts.training import TrainedPart
@@ -44,6 +45,8 @@ class Lineage(Section):
     """Reason of this training, with its evidence."""
     initial: Origin | None = None
     """Weights that the training started with; None for random ones."""
+    adapter: Adapter | None = None
+    """The adapter that was trained on them; None where all weights were."""
     parent_version: str = ""
     """The champion that was beaten; empty for a first model."""
     study: dict[str, JsonValue] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 
+from perennial.contracts.adapter import Adapter
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
 from perennial.contracts.initial_model import InitialModel
@@ -153,6 +154,8 @@ class TrainingResult(Artifact):
     """State that the task fitted on the training split."""
     initial: InitialModel | None = None
     """Weights that the training started with; None for random ones."""
+    adapter: Adapter | None = None
+    """The adapter that was trained; its checkpoints lack the initial weights. None without one."""
     steps: int
     world_size: int
     strategy: str
@@ -212,7 +215,8 @@ class Challenger(Artifact):
     """The selected checkpoint as one portable model.
 
     File tree: `challenger.json` (this value), `model.safetensors` (the weights, fp32),
-    or above 5 GB its shards and `model.safetensors.index.json`.
+    or above 5 GB its shards and `model.safetensors.index.json`. Those of an adapter that is not
+    merged are the trained weights alone; the others are in the store, by the digests of `base`.
     Loaded by `perennial.engine.export.load_model`.
     """
 
@@ -242,6 +246,13 @@ class Challenger(Artifact):
     weights_sha256: str
     initial: InitialModel | None = None
     """Weights that the training started with; None for random ones."""
+    adapter: Adapter | None = None
+    """The adapter that was trained; None without one."""
+
+    @property
+    def base(self) -> InitialModel | None:
+        """Return the weights that this folder lacks; None if it has all."""
+        return self.initial if self.adapter is not None and not self.adapter.merge else None
 
     def version_fingerprint(self) -> str:
         """Equal for the same weights from the same training."""

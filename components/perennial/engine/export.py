@@ -1,9 +1,10 @@
 """Export: a trained model as one portable folder; imports only what serving has."""
 
 import hashlib
+import importlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import safetensors.torch
@@ -17,6 +18,7 @@ from perennial.engine.task import Task, load_task
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+ADAPTERS = "perennial.engine.adapters"
 # Above it there are several files, named and indexed as huggingface_hub does, whose limit it is.
 SHARD_BYTES = 5 * 10**9
 # Types and their names in the format, in the order that it aligns them by.
@@ -39,9 +41,9 @@ DTYPES = {
 }
 
 
-def write_weights(model: nn.Module, folder: Path) -> str:
+def write_weights(model: nn.Module, folder: Path, left_out: Collection[str] = ()) -> str:
     """Store a full (unsharded) model's parameters and buffers; return their SHA-256."""
-    state = model.state_dict()
+    state = {name: value for name, value in model.state_dict().items() if name not in left_out}
     return write_tensors(
         {name: (v.dtype, v.shape) for name, v in state.items()}, state.__getitem__, folder
     )
@@ -55,7 +57,8 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
         device: Device of the model.
 
     Raises:
-        DamagedModelError: the weights' file is missing or not the one that was exported.
+        DamagedModelError: the weights' file is missing or not the one that was exported, or so is
+            the base of an adapter.
         PerennialError: the weights do not fit the task's model.
         BadTaskError: the task's code is gone or refuses its options.
     """
@@ -70,9 +73,11 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
         )
     task = load_task(challenger.task, challenger.options, challenger.columns)
     task.load_state(challenger.task_state)
-    model = task.build_model()
     try:
-        _load_weights(model, folder)
+        model = _load_adapted(task, challenger, folder)
+        if model is None:
+            model = task.build_model()
+            _load_weights(model, folder)
     except RuntimeError as error:
         raise PerennialError(
             f"the weights in {weights} do not fit {challenger.task}",
@@ -120,20 +125,36 @@ def weights_digest(folder: Path) -> str:
     return _digest(index) if intact else ""
 
 
+def weight_shards(folder: Path) -> list[Path]:
+    """Return the files of an export that hold its tensors, of intact weights."""
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        return [folder / WEIGHTS_FILE]
+    # Those whose digests were compared, whatever else lies in the folder.
+    return [
+        folder / Path(name).name for name in json.loads(index.read_bytes())["metadata"]["sha256"]
+    ]
+
+
+def _load_adapted(task: Task, challenger: Challenger, folder: Path) -> nn.Module | None:
+    """Load base and adapter; return None where the folder has all weights."""
+    if challenger.adapter is None or challenger.adapter.merge:
+        return None
+    # By name, because what is imported here becomes a requirement of every served model.
+    load: Callable[[Task, Challenger, Path], nn.Module]
+    load = importlib.import_module(ADAPTERS).load_adapted_model
+    return load(task, challenger, folder)
+
+
 def _load_weights(model: nn.Module, folder: Path) -> None:
     """Load weights file by file.
 
     Raises:
         RuntimeError: they are not those of the model.
     """
-    index = folder / INDEX_FILE
-    if not index.is_file():
-        model.load_state_dict(read_tensors(folder / WEIGHTS_FILE))
-        return
     names: set[str] = set()
-    # Those whose digests were compared, whatever else lies in the folder.
-    for shard in json.loads(index.read_bytes())["metadata"]["sha256"]:
-        part = read_tensors(folder / Path(shard).name)
+    for file in weight_shards(folder):
+        part = read_tensors(file)
         model.load_state_dict(part, strict=False)
         names |= set(part)
     if differing := names ^ set(model.state_dict()):

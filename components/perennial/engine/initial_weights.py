@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from perennial.clients.object_store import open_store, sha256_of_file
 from perennial.contracts.environment import data_cache
-from perennial.contracts.errors import BadTaskError, DamagedModelError
+from perennial.contracts.errors import BadDataError, BadTaskError, DamagedModelError
 from perennial.contracts.initial_model import FOLDER, InitialModel
 from perennial.data.verified_files import is_verified, record_verified
 from perennial.engine.export import read_tensors
@@ -70,6 +70,20 @@ def fresh_names(model: nn.Module, initial: InitialModel) -> set[str]:
     return {name for name, _ in model.named_parameters() if _matches(name, initial.new)}
 
 
+def find_random_values(model: nn.Module, task: Task, initial: InitialModel) -> set[str]:
+    """Return the parameters of which some values are not stored: they start at random."""
+    former = {keys.name: keys.keys for keys in _former_keys(initial).values()}
+    found = fresh_names(model, initial)
+    for name, own in task.parameter_keys().items() if former else ():
+        then = former.get(own.name)
+        if then is None or any(
+            mine is not None and old is not None and set(mine) - set(old)
+            for mine, old in zip(own.keys, then, strict=False)
+        ):
+            found.add(name)
+    return found
+
+
 def read_weights(initial: InitialModel) -> dict[str, Tensor]:
     """Return stored name, renamed for the model → tensor, mapped from the verified files.
 
@@ -101,17 +115,23 @@ def fetch_weights(store_uri: str, sha256: str) -> Path:
     """Return a local file with pinned weights, verified once per machine.
 
     Raises:
-        DamagedModelError: the store's file is another one.
-        BadDataError: the store has no such file.
+        DamagedModelError: the store has no such file, or another one.
     """
     cache, key = data_cache(), f"{FOLDER}/{sha256}.safetensors"
-    path = open_store(store_uri).fetch(key, cache)
+    try:
+        path = open_store(store_uri).fetch(key, cache)
+    except BadDataError as error:
+        raise DamagedModelError(
+            f"pinned weights are gone from the store: {key}",
+            evidence=error.problem,
+            action="restore it from a backup, or copy it from its origin to this place",
+        ) from error
     if not is_verified(path, sha256, cache):
         found = sha256_of_file(path)
         if found != sha256:
             raise DamagedModelError(
                 f"{store_uri}/{key} is not the file that was pinned",
-                evidence=f"its SHA-256 is {found}",
+                evidence=f"SHA-256 of {store_uri}/{key} is {found}",
                 action="delete it: the next run stores it again from its origin",
             )
         record_verified(path, sha256, cache)

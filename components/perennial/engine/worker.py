@@ -34,6 +34,7 @@ from perennial.contracts.user_code import (
     no_silent_exit,
     user_code,
 )
+from perennial.engine.adapters import build_starting_model
 from perennial.engine.checkpoints.checkpointer import Checkpointer, newest_step
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
@@ -51,7 +52,6 @@ from perennial.engine.handover import (
     receive_job,
     sending_curves,
 )
-from perennial.engine.initial_weights import load_initial_weights
 from perennial.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
 from perennial.engine.loop.telemetry import Instruments, Telemetry
 from perennial.engine.loop.train import Training, train
@@ -68,7 +68,7 @@ from perennial.engine.parallelism.pipeline import Pipeline, build_pipeline, num_
 from perennial.engine.precision import choose_kernels
 from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.profiling.profiler import Profiler
-from perennial.engine.reproducibility import make_deterministic, seeded_model
+from perennial.engine.reproducibility import make_deterministic
 from perennial.engine.resilience.guard import Guard
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.unattended import ending_unattended
@@ -199,7 +199,7 @@ def assemble(
         progress,
         job.logs / "metrics.jsonl",
         # Two rows, because batch normalisation refuses one.
-        flops_per_example(task, data.gather(np.arange(min(data.rows, 2)))),
+        flops_per_example(task, data.gather(np.arange(min(data.rows, 2))), section),
     )
     return Training(
         section=section,
@@ -268,11 +268,7 @@ def initial_model(
     step: int = 0,
 ) -> nn.Module:
     """Build the same initial model on every rank, parallelized and ready for the update `step`."""
-    model = seeded_model(task, section.seed)
-    if initial is not None:
-        changes = load_initial_weights(model, task, initial)
-        logger.info("initial=%s %s", initial.origin.describe(), "; ".join(changes))
-    model = normalized(model, section, world)
+    model = normalized(build_starting_model(task, section, initial), section, world)
     freeze(model, section, step)
     if section.parallelism.pipeline > 1:
         return build_pipeline(
@@ -301,6 +297,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
         columns=training.task.columns,
         task_state=training.task.state(),
         initial=job.initial,
+        adapter=training.section.adapter,
         steps=training.step,
         world_size=training.world.size,
         strategy=training.section.strategy,

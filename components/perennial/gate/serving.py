@@ -33,6 +33,7 @@ from perennial.contracts.user_code import shorten_trace
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Floats
 from perennial.engine.export import load_model, weight_files
+from perennial.engine.initial_weights import fetch_weights
 from perennial.engine.serving.pyfunc import predict_rows
 from perennial.engine.task import Task
 
@@ -86,7 +87,11 @@ def serve_in_clean_process(
 
 def model_megabytes(artifact: Path) -> float:
     """Return the size of weights and preprocessing, without code and records, in MB."""
-    return _megabytes((artifact / Challenger.file_name, *weight_files(artifact)))
+    base = Challenger.read(artifact).base
+    digests = base.origin.files.values() if base else ()
+    # An adapter is served with its base.
+    based_on = [fetch_weights(base.store_uri, each) for each in digests] if base else []
+    return _megabytes((artifact / Challenger.file_name, *weight_files(artifact), *based_on))
 
 
 def lower_bound(ratios: Floats) -> float:

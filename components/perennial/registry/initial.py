@@ -25,6 +25,7 @@ from perennial.contracts.lineage import LINEAGE_FILE, Lineage
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset, count_seen_rows
+from perennial.engine.adapters import write_merged
 from perennial.engine.export import WEIGHTS_FILE, read_tensors
 
 INDEX, CARD = "model.safetensors.index.json", "README.md"
@@ -98,9 +99,11 @@ def _of_champion(name: str, environment: Environment, store: ObjectStore) -> Ini
     snapshot = Snapshot.from_json(kept[Snapshot.file_name])
     before = Lineage.from_json(kept[LINEAGE_FILE]).initial
     digest = challenger.weights_sha256
-    if not _is_stored(store, digest):
+    if challenger.base is not None or not _is_stored(store, digest):
         with TemporaryDirectory() as scratch:
             folder = registry.download(version, Path(scratch))
+            if challenger.base is not None:
+                folder, digest = write_merged(folder, folder / "merged")
             if not (folder / WEIGHTS_FILE).is_file():
                 raise PerennialError(
                     f"{name} version {version.version} cannot be started from",

@@ -121,6 +121,7 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
         "uncommitted changes": f"`{lineage.diff_digest}`" if lineage.diff_digest else "",
         "image": f"`{lineage.image_digest}`" if lineage.image_digest else "",
         "initial weights": lineage.initial.describe() if lineage.initial else "",
+        "adapter": lineage.adapter.describe() if lineage.adapter else "",
         "seed": str(lineage.seed),
         "trained by": describe_parts(lineage.parts),
         "pipeline run": lineage.run_id,

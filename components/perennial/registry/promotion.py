@@ -41,10 +41,22 @@ Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
 CARD_FILE = "model_card.md"
 TRIGGER_TAG = "perennial.trigger"
+BASE_TAG = "perennial.base"
+"""Tag of a version that is an adapter: the beginning of the SHA-256 of each file of its base."""
 # In tags that people read; the lineage holds the whole.
 DIGEST_CHARACTERS = 12
 # Packages that compute or read the numbers; another version may give another model.
-PACKAGES = ("torch", "numpy", "polars", "pyarrow", "scikit-learn", "scipy", "safetensors", "kfp")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "polars",
+    "pyarrow",
+    "scikit-learn",
+    "scipy",
+    "safetensors",
+    "peft",
+    "kfp",
+)
 
 
 def promote_while_better(
@@ -144,6 +156,7 @@ def trace_lineage(
         seed=seed,
         parts=trained.parts if trained else (),
         initial=trained.initial.origin if trained and trained.initial else None,
+        adapter=trained.adapter if trained else None,
         run_id=environment.run_id,
         tracking_run_id=tracking_run_id,
         trigger=_read_trigger(environment, trigger),
@@ -175,6 +188,7 @@ def write_package(
     `uncommitted.diff` when the working tree differed from the commit.
     """
     snapshot, verdict, lineage = content.snapshot, content.verdict, content.lineage
+    based_on = content.challenger.base.origin.files.values() if content.challenger.base else ()
     copy_tree(challenger, folder)
     snapshot.write(folder)
     verdict.write(folder)
@@ -199,6 +213,7 @@ def write_package(
         "perennial.run_id": lineage.run_id,
         TRIGGER_TAG: trigger_name(lineage),
         "perennial.parent_version": lineage.parent_version,
+        BASE_TAG: " ".join(each[:DIGEST_CHARACTERS] for each in based_on),
     }
     return Candidate(
         name=content.name,

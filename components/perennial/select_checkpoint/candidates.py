@@ -5,9 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from torch import nn
+
 from perennial.contracts.errors import NoCheckpointError
 from perennial.contracts.training import Challenger, CheckpointRecord, Direction, ScoredCandidate
+from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
 from perennial.engine.evaluation.diagnosis import diagnose, is_still_improving
@@ -69,14 +73,26 @@ def score_means(
 
 
 def export(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> str:
-    """Store the chosen weights; return their file's SHA-256."""
+    """Store the chosen weights, an adapter with or without its base; return their SHA-256."""
+    model, adapter = _made_model(chosen, rescoring), rescoring.result.adapter
+    if model is None and adapter is not None and adapter.merge:
+        model = load_checkpoint_model(chosen.uri, rescoring.result, averaged=chosen.averaged)[1]
+    if model is None:
+        return export_weights(chosen.uri, folder, averaged=chosen.averaged)
+    if adapter is not None and adapter.merge:
+        merge_adapter(model)
+        return write_weights(model, folder)
+    return write_weights(model, folder, base_names(model, adapter))
+
+
+def _made_model(chosen: ScoredCandidate, rescoring: Rescoring) -> nn.Module | None:
+    """Return the chosen model if no checkpoint holds its weights or running statistics."""
     if chosen.members:
-        return write_weights(rescoring.untrained(chosen.members, averaged=False)[1], folder)
+        return rescoring.untrained(chosen.members, averaged=False)[1]
     if chosen.averaged:
         model = rescoring.untrained((chosen.step,), averaged=True)[1]
-        if normalizations(model):  # of its own, which no checkpoint holds
-            return write_weights(model, folder)
-    return export_weights(chosen.uri, folder, averaged=chosen.averaged)
+        return model if normalizations(model) else None
+    return None
 
 
 def _is_intact(record: CheckpointRecord) -> bool:
@@ -88,6 +104,14 @@ def _is_intact(record: CheckpointRecord) -> bool:
     return True
 
 
+def _find_metric(rule: SelectionSection, task: Task) -> tuple[str, Direction]:
+    """Return the metric to choose by and its direction; the task must have those of limits, too."""
+    metric = rule.metric or next(iter(task.metrics))
+    for name in rule.limits:
+        direction_of(task, name, "selection.limits")
+    return metric, direction_of(task, metric, "selection.metric")
+
+
 def select_challenger(
     rule: SelectionSection, snapshot: Path, training: Path, challenger: Path, *, page: Path
 ) -> StepResult:
@@ -97,10 +121,7 @@ def select_challenger(
         result = rescoring.result
         task = load_task(result.task, result.options, result.columns)
         task.load_state(result.task_state)
-        metric = rule.metric or next(iter(task.metrics))  # checked before hours of scoring
-        direction = direction_of(task, metric, "selection.metric")
-        for name in rule.limits:
-            direction_of(task, name, "selection.limits")
+        metric, direction = _find_metric(rule, task)  # before hours of scoring
         # A metric may be undefined on the sample but defined on all rows.
         evaluations = [point for point in result.evaluations if metric in point.metrics]
         kept = score_checkpoints(rescoring)
@@ -134,6 +155,7 @@ def select_challenger(
         next_steps=diagnosis.next_steps,
         weights_sha256=export(chosen, rescoring, challenger),
         initial=result.initial,
+        adapter=result.adapter,
     ).write(challenger)
     make_servable(challenger, rescoring.dataset)
     write_report(

@@ -1,6 +1,7 @@
 """A contract's mistakes are found before anything runs, each with where, what, and what to write."""
 
 import json
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from perennial.contract_file.sections import ContractError
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.section import CONTRACT_SECTIONS, REMOVED_OPTIONS
 
+ROOT = Path(__file__).parents[3]
 MINIMAL = """
 [model]
 name = "clicks"
@@ -37,6 +39,13 @@ def test_minimal_contract_has_a_default_for_everything_else(tmp_path):
     assert len(MINIMAL.strip().splitlines()) <= 12
     assert contract.split.resolved_method(contract.data) == "time"
     assert contract.data.uri == str(tmp_path / "data")
+
+
+def test_the_contract_of_the_page_on_fine_tuning_holds(tmp_path):
+    text = (ROOT / "docs" / "fine_tuning.md").read_text().partition("## Adapters")[2]
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    contract = load_contract(write(tmp_path, example))
+    assert contract.training.adapter.targets[0] == "*.attention.*.query"
 
 
 def test_steps_know_every_section_of_a_contract():
@@ -131,6 +140,17 @@ MISTAKES = {
     ),
     "text for a list": (MINIMAL.replace('["click_id"]', '"click_id"'), ["[data] ids", '"click_id"']),
     "unknown format": (MINIMAL.replace('uri = "data"', 'uri = "data"\nformat = "csv"'), ['"csv"', 'format = "parquet"']),
+    "an adapter of random weights": (
+        with_line("training", 'adapter = { targets = ["blocks.*"] }'),
+        ["[training] adapter", "weights to adapt", 'source = "safetensors"  # in [model.initial]'],
+    ),
+    "an adapter of nothing": (
+        with_line("training", "adapter = { targets = [] }"), ["adapter.targets", "at least 1"],
+    ),
+    "an adapter of a lower precision": (
+        with_line("training", 'adapter = { targets = ["blocks.*"], quantization = "nf4" }'),
+        ["quantization"],
+    ),
     "split by time without a time": (
         without('time = "shown_at"') + '\n[split]\nmethod = "time"\n',
         ["[split] method", "time column"],

@@ -9,14 +9,18 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
 
+from adapter_versions import write_adapter
 from perennial.clients.object_store import sha256_of_file
 from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
+from perennial.engine.export import load_model
 from perennial.engine.initial_weights import read_weights
 from perennial.registry.initial import find_seen_test_rows, resolve_initial
+from perennial.registry.model_registry import open_registry
 from perennial.training_jobs.config import TrainModelConfig
 from perennial.training_jobs.identity import training_job
 from registered_versions import NAME
@@ -103,6 +107,20 @@ def test_a_champion_is_pinned_with_its_task_and_the_rows_that_it_has_seen(enviro
     assert seen.files == ()
     assert seen.time_max is not None
     assert InitialModel.from_json(found.to_json()) == found
+
+
+def test_a_champion_that_is_an_adapter_is_started_from_with_its_base(
+    environment, register, tmp_path
+):
+    register(GOOD, write=write_adapter)
+    found = resolve_initial(asked(source="champion"), environment)
+    registry = open_registry(environment)
+    folder = registry.download(registry.version_by_alias(NAME, "champion"), tmp_path / "files")
+    _, model = load_model(folder)
+    stored, whole = read_weights(found)["output.weight"], model.output.weight
+    product = model.output.get_delta_weight("default")
+    assert torch.equal(stored, whole + product)
+    assert found.origin.files != Challenger.read(folder).base.origin.files
 
 
 def test_a_champion_has_seen_no_test_row_of_newer_data_under_the_same_split_rule(

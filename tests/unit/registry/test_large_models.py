@@ -5,6 +5,7 @@ from urllib.parse import urlparse
 import boto3
 import pytest
 
+from adapter_versions import write_adapter
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import DamagedModelError
@@ -13,6 +14,7 @@ from perennial.engine.export import load_model
 from perennial.register_model.step import register_model_step
 from perennial.registry.model_registry import CHAMPION, open_registry
 from registration_inputs import NAME, step_arguments, write_inputs
+from small_models import GOOD, stream, write_snapshot
 
 UPLOADS = ("PutObject", "CopyObject", "CreateMultipartUpload", "UploadPart")
 
@@ -85,6 +87,25 @@ def test_a_bit_that_flips_in_the_bucket_is_found(on_s3, tmp_path, monkeypatch, n
     client.delete_object(Bucket=place.netloc, Key=place.path[1:])
     with pytest.raises(DamagedModelError, match=f"version 1 is damaged: {name}"):
         registry.download(version, tmp_path / "downloads")
+
+
+def test_the_base_of_an_adapter_is_fetched_from_the_bucket_by_digest(environment, tmp_path, bucket):
+    folder = tmp_path / "adapter"
+    made = write_adapter(folder, write_snapshot(tmp_path / "data", stream(days=30)), GOOD)
+    (digest,) = made.base.origin.files.values()
+    (file,) = (tmp_path / "store" / "initial").iterdir()
+    initial = made.initial.model_copy(update={"store_uri": f"{bucket}/home"})
+    made.model_copy(update={"initial": initial}).write(folder)
+    content, place = file.read_bytes(), {"Bucket": bucket[5:], "Key": f"home/initial/{file.name}"}
+    file.unlink()
+    client = boto3.client("s3")
+    with pytest.raises(DamagedModelError, match=f"gone from the store: initial/{digest}"):
+        load_model(folder)
+    client.put_object(**place, Body=content[:-1] + b"x")
+    with pytest.raises(DamagedModelError, match="is not the file that was pinned"):
+        load_model(folder)
+    client.put_object(**place, Body=content)
+    load_model(folder)
 
 
 def test_an_attempt_that_died_after_the_weights_does_not_send_them_again(

@@ -36,6 +36,7 @@ from perennial.contracts.training import (
     TrainedPart,
     TrainingResult,
 )
+from perennial.engine.adapters import base_names, build_adapted_model
 from perennial.engine.checkpoints.checkpoint_store import (
     fetch_checkpoint,
     measured,
@@ -136,7 +137,7 @@ class Checkpointer:
         # A stage begins with a new optimizer, whether or not the training was interrupted there.
         is_begun = manifest.step > self._section.stage_at(manifest.step).start
         has_moments = is_begun and holds(path, "optimizer")
-        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
+        state = self._state(model, optimizer, has_moments=has_moments)
         leave_out_absent(state, path)
         with _quiet():
             load_state(state, path)
@@ -178,7 +179,7 @@ class Checkpointer:
         self.wait()
         start = time.monotonic()
         has_moments = any(optimizer.state.values())
-        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
+        state = self._state(model, optimizer, has_moments=has_moments)
         manifest = CheckpointManifest(
             fingerprint=self._job.fingerprint,
             contract=self._job.contract,
@@ -193,6 +194,15 @@ class Checkpointer:
         logger.info("checkpoint=%d taken_seconds=%.4f", progress.step, time.monotonic() - start)
         if not self._is_asynchronous:
             self.wait()
+
+    def _state(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, *, has_moments: bool
+    ) -> State:
+        """Return what a checkpoint holds; of a training with an adapter, not its base."""
+        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
+        for name in base_names(model, self._section.adapter):
+            del state["model"][name]
+        return state
 
     def _write(self, state: State, writer: CheckpointWriter) -> Future[Any]:
         """Start to write a copy of the state, or write the state itself."""
@@ -347,6 +357,7 @@ def load_checkpoint_model(
 
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
+        DamagedModelError: the base of its adapter is gone or altered.
         PerennialError: it has no averaged weights.
         BadTaskError: the task's model is not the one that was trained.
     """
@@ -359,8 +370,10 @@ def _load_model(
     """Return the model from a folder whose bytes have been verified."""
     task = load_task(result.task, result.options, result.columns)
     task.load_state(result.task_state)
-    model = task.build_model()
-    state = {"model": model.state_dict()}
+    adapter = result.adapter
+    model = build_adapted_model(task, result.initial, adapter) if adapter else task.build_model()
+    base = base_names(model, adapter)
+    state = {"model": {name: v for name, v in model.state_dict().items() if name not in base}}
     stored = CheckpointReader(checkpoint).read_metadata().state_dict_metadata
     trained = {name.removeprefix("model.") for name in stored if name.startswith("model.")}
     if averaged:
@@ -372,7 +385,8 @@ def _load_model(
             raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
         with _quiet():
             load_state(state, checkpoint, no_dist=True)
-        model.load_state_dict(state["model"] | state.get("averaged", {}))
+        own = state["model"] | state.get("averaged", {})
+        model.load_state_dict({**model.state_dict(), **own})
     except RuntimeError as error:
         raise BadTaskError(
             f"the weights in {checkpoint} do not fit the model of {result.task}",
@@ -404,8 +418,10 @@ def _state(
 
 
 def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    # With the base of an adapter, which the model has already.
+    weights = {**get_model_state_dict(model), **state["model"]}
     if "optimizer" not in state:
-        set_model_state_dict(model, state["model"])
+        set_model_state_dict(model, weights)
         optimizer.state.clear()
         return
     groups = cast(
@@ -415,7 +431,7 @@ def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State)
     set_state_dict(
         model,
         optimizer,
-        model_state_dict=state["model"],
+        model_state_dict=weights,
         optim_state_dict={**moments, "param_groups": groups},
     )
     # The library wants a state for each weight, and the next checkpoint must not hold empty ones.

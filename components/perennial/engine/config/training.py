@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from perennial.contracts.adapter import Adapter
 from perennial.contracts.section import Advanced, Layout, Section
 from perennial.engine.config.optimization import (
     AdamW,
@@ -247,6 +248,10 @@ class TrainingSection(Section):
     stages: tuple[Stage, ...] = ()
     """Stages with trainable parameters, steps and schedule of their own, one after the other: a new
     head first, then all of the model. Their steps add up to `steps`."""
+    adapter: Adapter | None = None
+    """A LoRA adapter that is trained in the place of the weights, which come from
+    `[model.initial]`. Choose it where the model is large, the data are few, or many versions are
+    kept."""
     clipping: Clipping = NormClipping()
     """Gradient clipping: by `norm` (default) or another `method`."""
     averaging: Averaging | None = None
@@ -364,6 +369,18 @@ class TrainingSection(Section):
                 )
         for stage in self.stages:
             check_schedule(self.optimizer, stage.schedule or self.schedule, stage.steps)
+        return self
+
+    @model_validator(mode="after")
+    def _adapter_fits(self) -> Self:
+        degrees = self.parallelism
+        divided = degrees.changed("tensor", "pipeline", "context", "expert")
+        if self.adapter is not None and divided:
+            raise ValueError(
+                f"training.adapter cannot be combined with parallelism.{divided[0]} = "
+                f"{getattr(degrees, divided[0])}: only the base's modules can be divided so; set "
+                f"it to 1 and share the work by strategy = 'fsdp'"
+            )
         return self
 
     @model_validator(mode="after")

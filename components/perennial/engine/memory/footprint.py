@@ -247,7 +247,8 @@ def estimate(
     averaged = model.trainable(shards) if section.averaging else 0
     staging = 0
     if section.checkpoints.asynchronous and around.device_type == "cpu":
-        staging = weights + optimizer + averaged
+        own = model.trainable(shards) if section.adapter else weights  # of a checkpoint
+        staging = own + optimizer + averaged
     if section.memory.parameter_offload and around.device_type != "cpu":
         weights = gradients = optimizer = averaged = 0
     exchanged = around.batches.accumulation_steps * sum(each.exchanged for each in measured)

@@ -20,6 +20,7 @@ from torch import nn
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.memory import MemoryEstimate, MemoryPlan
+from perennial.engine.adapters import add_adapter
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.encoded import EncodedRows
 from perennial.engine.handover import load_decision, save_decision
@@ -155,6 +156,7 @@ class Activations:
         self._found: dict[str, tuple[PassLine, ...]] = {}
         self.measured_rows = self._rows
         model = seeded_model(task, self._section.seed)
+        add_adapter(model, self._section)
         whole = {name: value.nbytes for name, value in model.named_parameters()}
         # Twice the weights leave room for casts; else the host has the model anyway.
         is_roomy = world.from_first(2 * sum(whole.values()) <= available)
@@ -187,7 +189,9 @@ class Activations:
     def _measure(self, checkpointing: str) -> tuple[PassLine, ...]:
         """Measure passes with few rows and with all, or with more where all would not fit."""
         section = self._measured_section(checkpointing)
-        parts, _ = self._divide(seeded_model(self._task, section.seed))
+        model = seeded_model(self._task, section.seed)
+        add_adapter(model, section)
+        parts, _ = self._divide(model)
         for part in parts:
             save_memory(part.module, self._task, section, self._device)
         count = min(max(self._rows // FIRST_SHARE, FIRST_ROWS), max(self._data.rows // 2, 1))

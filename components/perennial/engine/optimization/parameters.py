@@ -62,7 +62,7 @@ def freeze(model: nn.Module, training: TrainingSection, step: int = 0) -> None:
     Raises:
         PerennialError: a pattern matches no parameter, or no parameter is left to train.
     """
-    if not (training.frozen or training.stages):
+    if not (training.frozen or training.stages or training.adapter):
         return
     # Of all stages, because a mistake in the last one would be noticed after the others.
     for number, each in enumerate(training.stages):

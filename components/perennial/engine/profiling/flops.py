@@ -5,6 +5,9 @@ import logging
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from perennial.engine.adapters import add_adapter
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.optimization.parameters import freeze
 from perennial.engine.task import Batch, Task, inputs_of, to_device
 
 logger = logging.getLogger(__name__)
@@ -24,7 +27,9 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 }
 
 
-def flops_per_example(task: Task, batch: Batch) -> float | None:
+def flops_per_example(
+    task: Task, batch: Batch, training: TrainingSection | None = None
+) -> float | None:
     """Arithmetic of one forward and backward pass, divided by the batch's examples.
 
     Counted without computing anything, on tensors without content. Element-wise operations are not
@@ -33,6 +38,7 @@ def flops_per_example(task: Task, batch: Batch) -> float | None:
     Args:
         task: Fitted.
         batch: Some examples; their shapes count.
+        training: Names what is frozen, whose gradients are not computed; None if nothing is.
 
     Returns: None when the model or the loss needs the tensors' content; the log gives the reason.
     """
@@ -40,6 +46,10 @@ def flops_per_example(task: Task, batch: Batch) -> float | None:
     try:
         with torch.device("meta"), FlopCounterMode(display=False) as counter:
             model = task.build_model().to("meta")
+            if training is not None:
+                add_adapter(model, training)
+                # Of stages, the one that trains most is likely the longest.
+                freeze(model, training.model_copy(update={"stages": ()}))
             model.train()
             output = model(**inputs_of(inputs)).float()
             torch.autograd.backward(task.losses(output, inputs).sum())

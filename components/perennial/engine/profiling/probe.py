@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from perennial.engine.adapters import add_adapter
 from perennial.engine.config.parallelism import Parallelism
 from perennial.engine.config.training import Loading, Normalization, TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
@@ -244,7 +245,9 @@ def probed_model(subject: Subject, training: TrainingSection) -> nn.Module:
     choose_kernels(training, device)
     make_deterministic(enabled=training.deterministic)
     world = World(rank=0, local_rank=0, size=1, device=device)
-    model = normalized(seeded_model(task, training.seed), training, world).to(device)
+    model = seeded_model(task, training.seed)
+    add_adapter(model, training)
+    model = normalized(model, training, world).to(device)
     freeze(model, training)
     save_memory(model, task, training, device)
     if training.compile:

@@ -8,7 +8,7 @@ from perennial.clients.pyfunc_flavor import write_flavor
 from perennial.contracts.data import Split
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
-from perennial.engine.export import load_model
+from perennial.engine.export import ADAPTERS, load_model
 from perennial.engine.serving import pyfunc
 from perennial.engine.serving.sources import sources_of
 from perennial.engine.task import Task
@@ -35,7 +35,7 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
     example = next(dataset.batches(Split.VALIDATION, max(EXAMPLE_ROWS, task.scored_together)))
     example = example.select(input_columns(task))
     width = pyfunc.predict_rows(task, model, example).shape[1]
-    needed = sources_of([pyfunc.__name__, challenger.task.partition(":")[0]])
+    needed = sources_of([pyfunc.__name__, *_modules(challenger)])
     write_flavor(
         folder,
         loader=pyfunc.__name__,
@@ -45,6 +45,14 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
         nullable=_nullable(dataset, example.schema),
         outputs=pyfunc.prediction_names(task, width),
     )
+
+
+def _modules(challenger: Challenger) -> list[str]:
+    """Return what loading imports by name: the task's module, and what an adapter needs."""
+    former = challenger.base.former if challenger.base else None
+    tasks = [each.task for each in (challenger, former) if each]
+    adapters = [ADAPTERS] if challenger.base else []
+    return [*(task.partition(":")[0] for task in tasks), *adapters]
 
 
 def input_columns(task: Task) -> list[str]:

@@ -2,6 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from perennial.contracts.adapter import Adapter
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.profiling.flops import flops_per_example, peak_flops
 from perennial.engine.task import LABEL
 
@@ -35,6 +37,19 @@ def test_products_of_forward_and_backward_are_counted():
     forward = 2 * (50 * 30 + 30 * 1)
     # Backward: once for the weights, once for the inputs, which the first layer's do not need.
     assert flops_per_example(Linear(), BATCH) == 3 * forward - 2 * 50 * 30
+
+
+def test_gradients_of_frozen_weights_are_not_counted():
+    forward = 2 * (50 * 30 + 30 * 1)
+    frozen = TrainingSection(frozen=("layers.0.*",))
+    # No gradient passes below the second layer, whose weights have one.
+    assert flops_per_example(Linear(), BATCH, frozen) == forward + 2 * 30
+    rank = 2
+    adapted = TrainingSection(adapter=Adapter(targets=("layers.0",), rank=rank))
+    matrices = 2 * rank * (50 + 30)
+    # Backward: through the second layer, and through both matrices but for the first one's input.
+    backward = 2 * 30 + 2 * matrices - 2 * rank * 50
+    assert flops_per_example(Linear(), BATCH, adapted) == forward + matrices + backward
 
 
 def test_batch_normalisation_takes_no_single_row():

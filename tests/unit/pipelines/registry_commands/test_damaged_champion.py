@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from adapter_versions import ADAPTER, write_adapter
 from perennial.cli import main
 from perennial.clients.object_store import sha256_of_file
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import ModelSection
 from perennial.contracts.environment import Environment
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.judgement import judge_challenger
 from perennial.registry.version_files import FILES_TAG, RegisteredFiles
@@ -269,6 +270,54 @@ def test_no_damage_promotes_a_weaker_challenger(registry, tmp_path, capsys, dama
     assert code == 2, output
     assert "Traceback" not in output
     assert every_alias(registry) == before
+
+
+@pytest.fixture(scope="module")
+def adapted_home(tmp_path_factory):
+    """A champion that is an adapter, and a weaker version 2 that has all its weights."""
+    home = tmp_path_factory.mktemp("adapted")
+    with pytest.MonkeyPatch.context() as patch:
+        environment = lay_out(home, tmp_path_factory.getbasetemp(), patch)
+        register = registrar(environment, home)
+        register(GOOD, write=write_adapter)
+        register(WEAKER, "", promoted=False)
+    return Registry(home, environment)
+
+
+@pytest.fixture
+def adapted(adapted_home, monkeypatch):
+    """The same for one test: the other champion's home stays that of other tests."""
+    monkeypatch.setenv("PERENNIAL_STORE_URI", adapted_home.environment.store_uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", adapted_home.environment.tracking_uri)
+    return adapted_home
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
+def test_no_damage_of_an_adapters_base_promotes_a_weaker_challenger(
+    adapted, tmp_path, capsys, damage
+):
+    challenger = shutil.copytree(adapted.folder("2"), tmp_path / "copied-challenger")
+    (base,) = (adapted.home / "store/initial").glob("*.safetensors")
+    content, before = base.read_bytes(), adapted.aliases()
+    damage(base)
+    try:
+        with pytest.raises(DamagedModelError) as stopped:
+            judge(challenger)
+        assert base.stem in stopped.value.evidence, "the base is named, not the adapter"
+        assert "perennial rollback" in stopped.value.action
+        code = main(["promote", NAME, "2", "--reason", "newer", "--home", str(adapted.home)])
+        assert (code, base.stem in capsys.readouterr().err) == (2, True)
+    finally:
+        base.write_bytes(content)
+    assert adapted.aliases() == before
+
+
+def test_an_adapter_is_compared_as_a_champion_and_stays(adapted, tmp_path, capsys):
+    challenger = shutil.copytree(adapted.folder("2"), tmp_path / "copied-challenger")
+    verdict = judge(challenger)
+    assert (verdict.champion_version, verdict.promote) == ("1", False)
+    assert main(["explain", f"{NAME}@champion", "--home", str(adapted.home)]) == 0
+    assert ADAPTER.describe() in capsys.readouterr().out
 
 
 HARMLESS = {

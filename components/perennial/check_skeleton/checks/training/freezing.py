@@ -1,12 +1,13 @@
-"""Check of `training.frozen` and `training.stages`: what is frozen stays, what is trained moves."""
+"""Check of frozen parameters, stages and adapters: what is frozen stays, what is trained moves."""
 
 import torch
 from torch import Tensor, nn
 
 from perennial.check_skeleton.registry import Judge, check, join_names
-from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.subject import Subject, seeded
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.adapters import build_starting_model, is_own
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.objective import weighted_losses
 from perennial.engine.optimization.optimizer import build_optimizer, follow_schedule
@@ -24,25 +25,35 @@ UPDATES = 3
 )
 def check_frozen_parameters(subject: Subject, judge: Judge) -> CheckResult:
     """Check that freezing holds, and that it cuts no gradient off."""
-    training = subject.training.model_copy(update={"stages": subject.stages})
-    if not (training.frozen or training.stages):
-        return judge.skipped("no parameter is frozen and there are no stages")
-    whole = training.model_copy(update={"frozen": (), "stages": ()})
+    own = {"stages": subject.stages, "adapter": subject.adapter}
+    training = subject.training.model_copy(update=own)
+    if not (training.frozen or training.stages or training.adapter):
+        return judge.skipped("no parameter is frozen, there are no stages and no adapter")
+    whole = training.model_copy(update={"frozen": (), "stages": (), "adapter": None})
     silent_anyway, _, _ = _update(subject, whole, 0)
     counts, start = list[str](), 0
     for stage in training.stages or (training.stage_at(0).stage,):
         try:
             silent, changed, trained = _update(subject, training, start)
         except PerennialError as error:
-            return judge.failed(error.problem, hint=error.action)
+            found = f" ({error.evidence})" if error.evidence else ""
+            return judge.failed(error.problem, hint=f"{error.action}{found}")
         if changed:
             return judge.failed(
                 f"{len(changed)} frozen tensors changed within {UPDATES} updates: "
                 f"{join_names(sorted(changed))}",
                 hint="the model changes them itself, as in an Embedding with max_norm, running "
-                "statistics of its own, or an assignment in forward",
+                "statistics of its own, an assignment in forward, or a `train` that thaws them",
             )
-        if cut := sorted(silent - silent_anyway):
+        cut = sorted(silent - silent_anyway)
+        if idle := [name for name in cut if is_own(name)]:
+            return judge.failed(
+                f"{len(idle)} adapter matrices have no gradient: {join_names(idle)}",
+                hint="the model reads these modules' weights without calling them (as of an "
+                "attention's out_proj), calls them under no_grad, or never: change the model, or "
+                "training.adapter.targets",
+            )
+        if cut:
             return judge.failed(
                 f"{len(cut)} trained parameters have no gradient because others are frozen: "
                 f"{join_names(cut)}",
@@ -61,12 +72,12 @@ def _update(
 
     Also the number of trained values.
     """
-    task, model = subject.task, subject.build_model()
+    task, model = subject.task, _build_model(subject, training)
     freeze(model, training, step)
-    model.train()
-    optimizer = build_optimizer(model, training, find_blocks=lambda: task.blocks(model))
     trained = {name for name, each in model.named_parameters() if each.requires_grad}
     kept = {name: value.clone() for name, value in _frozen_tensors(model).items()}
+    model.train()  # afterwards, because it may thaw what is frozen
+    optimizer = build_optimizer(model, training, find_blocks=lambda: task.blocks(model))
     batch, silent = subject.balanced(subject.settings.batch_rows), set(trained)
     for _ in range(UPDATES):
         optimizer.zero_grad()
@@ -76,9 +87,16 @@ def _update(
         for name in [name for name in silent if _has_gradient(model.get_parameter(name))]:
             silent.remove(name)
         optimizer.step()
-    now = _frozen_tensors(model)
+    now = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     changed = {name for name, value in kept.items() if not torch.equal(value, now[name])}
     return silent, changed, sum(model.get_parameter(name).numel() for name in trained)
+
+
+def _build_model(subject: Subject, training: TrainingSection) -> nn.Module:
+    if training.adapter is None:
+        return subject.build_model()
+    with seeded(subject.seed):
+        return build_starting_model(subject.task, training, subject.initial)
 
 
 def _frozen_tensors(model: nn.Module) -> dict[str, Tensor]:
