@@ -44,6 +44,8 @@ class Lineage(Section):
     """Reason of this training, with its evidence."""
     initial: Origin | None = None
     """Weights that the training started with; None for random ones."""
+    teachers: tuple[Origin, ...] = ()
+    """Registered versions whose predictions the training learned from."""
     parent_version: str = ""
     """The champion that was beaten; empty for a first model."""
     study: dict[str, JsonValue] = Field(default_factory=dict)

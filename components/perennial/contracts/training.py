@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.memory import MemoryPlan
 from perennial.contracts.section import Section
 
@@ -153,6 +153,8 @@ class TrainingResult(Artifact):
     """State that the task fitted on the training split."""
     initial: InitialModel | None = None
     """Weights that the training started with; None for random ones."""
+    teachers: Teachers | None = None
+    """Versions whose predictions it learned from; None without distillation."""
     steps: int
     world_size: int
     strategy: str
@@ -242,6 +244,8 @@ class Challenger(Artifact):
     weights_sha256: str
     initial: InitialModel | None = None
     """Weights that the training started with; None for random ones."""
+    teachers: Teachers | None = None
+    """Versions whose predictions it learned from; None without distillation."""
 
     def version_fingerprint(self) -> str:
         """Equal for the same weights from the same training."""

@@ -121,6 +121,7 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
         "uncommitted changes": f"`{lineage.diff_digest}`" if lineage.diff_digest else "",
         "image": f"`{lineage.image_digest}`" if lineage.image_digest else "",
         "initial weights": lineage.initial.describe() if lineage.initial else "",
+        "teachers": "; ".join(each.describe() for each in lineage.teachers),
         "seed": str(lineage.seed),
         "trained by": describe_parts(lineage.parts),
         "pipeline run": lineage.run_id,

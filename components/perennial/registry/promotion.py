@@ -144,6 +144,7 @@ def trace_lineage(
         seed=seed,
         parts=trained.parts if trained else (),
         initial=trained.initial.origin if trained and trained.initial else None,
+        teachers=trained.teachers.origins if trained and trained.teachers else (),
         run_id=environment.run_id,
         tracking_run_id=tracking_run_id,
         trigger=_read_trigger(environment, trigger),

@@ -134,6 +134,7 @@ def select_challenger(
         next_steps=diagnosis.next_steps,
         weights_sha256=export(chosen, rescoring, challenger),
         initial=result.initial,
+        teachers=result.teachers,
     ).write(challenger)
     make_servable(challenger, rescoring.dataset)
     write_report(

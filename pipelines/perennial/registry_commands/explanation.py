@@ -147,6 +147,8 @@ def _data(lineage: Lineage, snapshot: Snapshot | None) -> Iterator[tuple[str, st
 def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple[str, str]]:
     yield "seed", str(lineage.seed)
     yield "initial weights", lineage.initial.describe() if lineage.initial else "random"
+    for teacher in lineage.teachers:
+        yield "teacher", teacher.describe()
     yield "trained by", describe_parts(lineage.parts) or LACKING
     yield "pipeline run", lineage.run_id
     yield "MLflow run", lineage.tracking_run_id or LACKING

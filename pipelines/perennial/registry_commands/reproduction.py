@@ -187,8 +187,9 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
 def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Challenger:
     contract, snapshot, challenger = record.contract, folder / "snapshot", folder / "challenger"
     record.snapshot.write(snapshot)
-    if record.challenger.initial is not None:  # the weights are still in their store
-        record.challenger.initial.write(snapshot)
+    for pinned in (record.challenger.initial, record.challenger.teachers):
+        if pinned is not None:  # the weights are still in their store
+            pinned.write(snapshot)
     settings = TrainModelConfig(
         model=contract.model, training=contract.training, resources=contract.resources
     )

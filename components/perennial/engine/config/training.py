@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perennial.contracts.section import Advanced, Layout, Section
+from perennial.engine.config.distillation import Distillation
 from perennial.engine.config.optimization import (
     AdamW,
     Averaging,
@@ -247,6 +248,10 @@ class TrainingSection(Section):
     stages: tuple[Stage, ...] = ()
     """Stages with trainable parameters, steps and schedule of their own, one after the other: a new
     head first, then all of the model. Their steps add up to `steps`."""
+    distillation: Distillation | None = None
+    """Learning from the predictions of registered versions, beside the labels: of a larger model,
+    or of several. Turn it on where the model that is served must be smaller or faster than the best
+    one."""
     clipping: Clipping = NormClipping()
     """Gradient clipping: by `norm` (default) or another `method`."""
     averaging: Averaging | None = None
