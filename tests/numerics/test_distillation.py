@@ -151,26 +151,6 @@ def test_all_strategies_train_the_same(taught):
         assert one.loss == pytest.approx(other.loss, abs=1e-6)
 
 
-def test_a_student_ends_nearer_to_its_teachers_than_without_them(root, taught):
-    """The effect of the option: the same training, by the teachers alone and by labels alone."""
-    length = {"strategy": "single", "steps": 60}
-    job = taught(CLASSES, weight=1.0, **length)
-    alone = of_task(tiny_job(root, options=STUDENT, **length), CLASSES)
-    rows = Dataset(Snapshot.read(Path(job.snapshot))).scan(Split.TEST).collect()
-    members = job.teachers.members
-    former = members[0].former
-    task = load_task(former.task, former.options, former.columns)
-    task.load_state(former.state)
-    x = task.encode(rows)["x"]
-    wanted = torch.stack([load_version(each)(x).softmax(-1) for each in members]).mean(0).detach()
-
-    def distance(result):
-        model = load_checkpoint_model(result.checkpoints[-1].uri, result)[1]
-        return (wanted - model(x).softmax(-1)).abs().mean().item()
-
-    assert distance(finished(job)) < 0.8 * distance(finished(alone))
-
-
 def test_answers_are_computed_once_and_again_if_they_are_damaged(taught):
     job = taught(CLASSES, strategy="single")
     first = finished(job)

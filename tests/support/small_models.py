@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import Environment
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
@@ -78,7 +78,9 @@ def write_challenger(
     snapshot: Snapshot,
     weights: tuple[float, float],
     fingerprint: str = "training",
+    *,
     initial: InitialModel | None = None,
+    teachers: Teachers | None = None,
 ) -> Challenger:
     """An exported model with the given weights."""
     task, model = linear_model(snapshot, weights)
@@ -96,6 +98,7 @@ def write_challenger(
         diagnosis=(),
         weights_sha256=write_weights(model, folder),
         initial=initial,
+        teachers=teachers,
     )
     challenger.write(folder)
     make_servable(folder, Dataset(snapshot))

@@ -12,7 +12,7 @@ from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import ModelSection, Split, SplitSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Verdict
-from perennial.contracts.initial_model import InitialModel, Origin
+from perennial.contracts.initial_model import InitialModel, Origin, Teachers
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation import resampling
 from perennial.engine.metrics import arrays
@@ -336,17 +336,19 @@ def test_the_page_shows_verdict_intervals_baselines_and_calibration(judged, crow
 
 
 @pytest.mark.parametrize(("test_fraction", "is_seen"), [(0.25, False), (0.05, True)])
-def test_the_gate_warns_of_initial_weights_that_have_seen_test_rows(
+def test_the_gate_warns_of_initial_weights_and_teachers_that_have_seen_test_rows(
     judged, snapshot, test_fraction, is_seen
 ):
     """A warm start under the same split rule has seen none; under another, rows are counted."""
     rule = snapshot.split.model_copy(update={"test_fraction": test_fraction})
     seen = with_rule((), snapshot.model_copy(update={"split": rule}))
-    origin = Origin(source="champion", uri="mlflow", version="1", files={}, seen=seen)
-    _, verdict = judged(GOOD, initial=InitialModel(origin=origin, store_uri="unread"))
-    warnings = [note for note in verdict.notes if "initial weights" in note]
-    assert bool(warnings) is is_seen
-    if is_seen:
-        assert re.fullmatch(
-            r"the initial weights were trained or selected on \d+ of \d+ test rows, .*", warnings[0]
-        )
+    origin = Origin(source="version", uri="mlflow", model="big", version="2", files={}, seen=seen)
+    pinned = InitialModel(origin=origin, store_uri="unread")
+    teachers = Teachers(asked=("big@2",), members=(pinned,))
+    _, verdict = judged(GOOD, initial=pinned, teachers=teachers)
+    for who in ("the initial weights were", "the teacher big version 2 was"):
+        warnings = [note for note in verdict.notes if note.startswith(who)]
+        assert bool(warnings) is is_seen
+        if is_seen:
+            known = r" trained or selected on \d+ of \d+ test rows, under another split rule"
+            assert re.fullmatch(who + known, warnings[0])
