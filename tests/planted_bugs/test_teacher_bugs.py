@@ -94,7 +94,7 @@ def test_classes_in_another_order_are_put_in_order_by_name(pupils, teach):
     plain = teach(subject, task, weights, kind="multiclass")
     rows = subject.train_rows.head(50)
     answers = [
-        load_teachers(each.teaching.teachers, task, rows)[0].answer(rows)
+        load_teachers(each.teaching.teachers.members, task, rows)[0].answer(rows)
         for each in (taught, plain)
     ]
     torch.testing.assert_close(*map(torch.from_numpy, answers))
@@ -170,9 +170,9 @@ def test_another_unit_of_the_label_is_converted(pupils, teach):
     taught = teach(subject, other, weights, kind="regression")
     assert check_teachers(taught).outcome == "passed"
     rows = subject.train_rows.head(50)
-    (teacher,) = load_teachers(taught.teaching.teachers, subject.task, rows)
+    (teacher,) = load_teachers(taught.teaching.teachers.members, subject.task, rows)
     own = teach(subject, subject.task, weights, kind="regression").teaching.teachers
-    expected = load_teachers(own, subject.task, rows)[0].answer(rows)
+    expected = load_teachers(own.members, subject.task, rows)[0].answer(rows)
     assert teacher.answer(rows) == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
@@ -292,7 +292,7 @@ def test_a_teacher_answers_in_evaluation_mode_without_gradients(pupils, teach):
     noisy.load_state(subject.task.state())
     rows = subject.train_rows.head(64)
     (teacher,) = load_teachers(
-        teach(subject, noisy, weights, kind="binary").teaching.teachers, subject.task, rows
+        teach(subject, noisy, weights, kind="binary").teaching.teachers.members, subject.task, rows
     )
     before = {name: value.clone() for name, value in teacher.model.state_dict().items()}
     with torch.enable_grad():

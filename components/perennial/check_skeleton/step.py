@@ -15,6 +15,7 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.baseline_rows import DOCUMENT
+from perennial.registry.champions import resolve_champions
 from perennial.registry.initial import resolve_initial
 from perennial.registry.teachers import resolve_teachers
 from perennial.steps.decorator import StepResult, pipeline_step
@@ -26,7 +27,7 @@ def check_skeleton_step(*, contract: str, snapshot: str, skeleton: str, report: 
     """Examine the task; the report is written whatever the results are.
 
     Raises:
-        PerennialError: the initial weights, or the teachers, cannot be used.
+        PerennialError: initial weights, teachers or champions cannot be used.
         BadTaskError: a check failed and no waiver covers it.
     """
     journal, done = Journal.of_this_process(), count(1)
@@ -46,10 +47,11 @@ def check_skeleton_step(*, contract: str, snapshot: str, skeleton: str, report: 
     initial = resolve_initial(config.model, environment)
     teachers = resolve_teachers(config.model, config.training.distillation, environment)
     dataset = Dataset(Snapshot.read(Path(snapshot)))
+    champions = resolve_champions(config.model, dataset.snapshot, environment)
     examination = examine(config, dataset, initial, teachers, show=log_progress)
     found = examination.report
     more: dict[str, JsonValue] = {DOCUMENT: examination.baseline_rows.document()}
-    for pinned in (initial, teachers):
+    for pinned in (initial, teachers, champions):
         if pinned is not None:
             more[pinned.document_name()] = pinned.model_dump(mode="json")
     hand_on(Path(skeleton), found, Path(snapshot), more=more)

@@ -113,3 +113,23 @@ class Teachers(Artifact):
     def identity(self) -> dict[str, JsonValue]:
         """Return what determines their predictions, wherever they are stored."""
         return {"members": [each.identity() for each in self.members]}
+
+
+class Champions(Artifact):
+    """The last champions that an ensemble may have as members, pinned as initial weights are.
+
+    File tree: `champions.json`.
+    """
+
+    file_name: ClassVar[str] = "champions.json"
+
+    members: tuple[InitialModel, ...]
+    """The latest first; empty before there is one."""
+    left_out: tuple[str, ...] = ()
+    """Champions that may not be members, with the reason, for people."""
+
+    @classmethod
+    def find(cls, place: Path) -> Self | None:
+        """Return the champions that a step handed on; None without `[model.ensemble]`."""
+        found = documents_in(place).get(cls.document_name())
+        return None if found is None else cls.from_json(json.dumps(found))

@@ -6,6 +6,7 @@ without gradients. What comes out are numbers, so no update can reach its weight
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 import polars as pl
@@ -76,7 +77,10 @@ class Teacher:
 
 
 def load_teachers(
-    teachers: Teachers, task: Task, rows: pl.DataFrame, device: torch.device | str = "cpu"
+    teachers: Sequence[InitialModel],
+    task: Task,
+    rows: pl.DataFrame,
+    device: torch.device | str = "cpu",
 ) -> list[Teacher]:
     """Load the teachers of a task, and match their predictions with its own.
 
@@ -90,7 +94,7 @@ def load_teachers(
         DamagedModelError: weights are not those that were pinned.
         BadTaskError: a teacher does not fit: its kind, label, columns, classes, or its unit.
     """
-    return [_match(_load(each, device), task, rows) for each in teachers.members]
+    return [match(load_version(each, device), task, rows) for each in teachers]
 
 
 def mean_answer(
@@ -123,17 +127,22 @@ def require_learnable(
             f"training.distillation.temperature has no effect on {name}, a regression",
             action="remove it",
         )
-    if task.kind != "regression" and not _predicts_logits(task):
+    if task.kind != "regression" and not predicts_logits(task):
         raise BadTaskError(
             f"training.distillation needs logits, which the output of {name} is not",
             evidence="its `predict` is not the softmax, or the sigmoid, of the output",
             action="let the model return logits, and leave `predict` as it is",
         )
     for each in teachers.members:
-        _require_columns(each, task, snapshot)
+        require_columns(each, task, snapshot)
 
 
-def _require_columns(teacher: InitialModel, task: Task, snapshot: Snapshot) -> None:
+def require_columns(teacher: InitialModel, task: Task, snapshot: Snapshot) -> None:
+    """Check that a pinned version predicts the task's label from columns of the data.
+
+    Raises:
+        BadTaskError: it does not.
+    """
     title, former = _title(teacher), teacher.former
     if former is None:
         raise RuntimeError("pin_version() records the task of each version")
@@ -158,15 +167,27 @@ def _require_columns(teacher: InitialModel, task: Task, snapshot: Snapshot) -> N
         raise _misfit(title, problem, evidence)
 
 
-def _load(teacher: InitialModel, device: torch.device | str) -> Teacher:
+def load_version(teacher: InitialModel, device: torch.device | str = "cpu") -> Teacher:
+    """Load a pinned version.
+
+    Raises:
+        DamagedModelError: its weights are not those that were pinned.
+        BadTaskError: they do not fit its task.
+    """
     former = teacher.former
     if former is None:
         raise RuntimeError("pin_version() records the task of each version")
     task = load_task(former.task, former.options, former.columns)
     task.load_state(former.state)
     model = task.build_model()
+    # Of an ensemble that a warm start or another ensemble continues, one member is read.
+    state = {
+        name: value
+        for name, value in read_weights(teacher).items()
+        if not any(fnmatchcase(name, pattern) for pattern in teacher.unused)
+    }
     try:
-        model.load_state_dict(read_weights(teacher))
+        model.load_state_dict(state)
     except RuntimeError as error:
         raise _misfit(
             _title(teacher), "was trained by other code of its task", str(error).splitlines()[0]
@@ -175,7 +196,7 @@ def _load(teacher: InitialModel, device: torch.device | str) -> Teacher:
     return Teacher(_title(teacher), task, model.to(device).eval())
 
 
-def _match(teacher: Teacher, task: Task, rows: pl.DataFrame) -> Teacher:
+def match(teacher: Teacher, task: Task, rows: pl.DataFrame) -> Teacher:
     """Return the teacher with the places, or the unit, of its predictions.
 
     Raises:
@@ -248,7 +269,7 @@ def _softened(predictions: Tensor, temperature: float) -> Tensor:
     return (logits / temperature).sigmoid()
 
 
-def _predicts_logits(task: Task) -> bool:
+def predicts_logits(task: Task) -> bool:
     """Whether predictions are the default of the task's kind, also where it overrides them."""
     if type(task).predict is Task.predict:
         return True

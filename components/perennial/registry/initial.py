@@ -25,9 +25,11 @@ from perennial.contracts.initial import (
 from perennial.contracts.initial_model import FOLDER, FormerTask, InitialModel, Origin
 from perennial.contracts.lineage import LINEAGE_FILE, Lineage
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Challenger
+from perennial.contracts.training import ENSEMBLE, Challenger
 from perennial.data.dataset import Dataset, count_seen_rows
 from perennial.engine.export import WEIGHTS_FILE, read_tensors
+from perennial.engine.task import load_task
+from perennial.tasks.ensemble import Ensemble
 
 if TYPE_CHECKING:
     from perennial.registry.model_registry import ModelRegistry
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 INDEX, CARD = "model.safetensors.index.json", "README.md"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 DIGEST_LENGTH = 64
+PART = "champion", ENSEMBLE
+"""What is continued by a member, not as a whole: its source and its task."""
 logger = logging.getLogger(__name__)
 
 
@@ -58,7 +62,8 @@ def resolve_initial(model: ModelSection, environment: Environment) -> InitialMod
         if found is None:
             logger.info("model.initial: there is no champion yet, so training starts at random")
             return None
-        found = found.model_copy(update={"new": asked.new, "unused": asked.unused})
+        unused = (*found.unused, *asked.unused)
+        found = found.model_copy(update={"new": asked.new, "unused": unused})
     else:
         origin = (
             _of_file(asked, store)
@@ -111,6 +116,8 @@ def pin_version(
 ) -> InitialModel:
     """Pin a registered version: its weights by digest in the store, its task, what it has seen.
 
+    As `champion`, of an ensemble only the first member: what was trained when it was registered.
+
     Args:
         registry: Where it is registered.
         version: Its files are verified.
@@ -122,32 +129,24 @@ def pin_version(
         DamagedModelError: the version's files are not what they were.
         PerennialError: its record is incomplete, or its weights are shards.
     """
-    name = f"{version.name} version {version.version}"
     needed = {Challenger.file_name, Snapshot.file_name, LINEAGE_FILE}
     kept = registry.read_files(version, needed)
     if needed - set(kept):
         raise PerennialError(
-            f"{name} cannot be started from or learned from: its record is incomplete",
+            f"{version.name} version {version.version} cannot be started from or learned from: its "
+            "record is incomplete",
             evidence=f"{version.source} lacks {', '.join(sorted(needed - set(kept)))}",
             action=action,
         )
     challenger = Challenger.from_json(kept[Challenger.file_name])
-    snapshot = Snapshot.from_json(kept[Snapshot.file_name])
     lineage = Lineage.from_json(kept[LINEAGE_FILE])
     before = lineage.initial
-    former = [*lineage.teachers, *([before] if before else [])]
+    former = [*lineage.teachers, *lineage.members, *([before] if before else [])]
+    seen = tuple(chain.from_iterable(each.seen for each in former))
     digest = challenger.weights_sha256
     if not _is_stored(store, digest):
-        with TemporaryDirectory() as scratch:
-            folder = registry.download(version, Path(scratch))
-            if not (folder / WEIGHTS_FILE).is_file():
-                raise PerennialError(
-                    f"{name} cannot be started from or learned from",
-                    evidence=f"{version.source} has no {WEIGHTS_FILE}; above 5 GB there are shards",
-                    action=action,
-                )
-            _store(store, folder / WEIGHTS_FILE, digest)
-    return InitialModel(
+        _store_weights(registry, version, store, digest, action=action)
+    pinned = InitialModel(
         origin=Origin(
             source=source,
             uri=version.source,
@@ -155,10 +154,8 @@ def pin_version(
             version=version.version,
             license=before.license if before else "",
             files={WEIGHTS_FILE: digest},
-            trained_until=max(
-                (each.trained_until for each in former if each.trained_until), default=None
-            ),
-            seen=with_rule(tuple(chain.from_iterable(each.seen for each in former)), snapshot),
+            trained_until=max(filter(None, (each.trained_until for each in former)), default=None),
+            seen=with_rule(seen, Snapshot.from_json(kept[Snapshot.file_name])),
         ),
         store_uri=store.uri,
         former=FormerTask(
@@ -168,6 +165,46 @@ def pin_version(
             state=challenger.task_state,
         ),
     )
+    return _first_member(pinned) if (source, challenger.task) == PART else pinned
+
+
+def _store_weights(
+    registry: "ModelRegistry",
+    version: "ModelVersion",
+    store: ObjectStore,
+    digest: str,
+    *,
+    action: str,
+) -> None:
+    with TemporaryDirectory() as scratch:
+        folder = registry.download(version, Path(scratch))
+        if not (folder / WEIGHTS_FILE).is_file():
+            raise PerennialError(
+                f"{version.name} version {version.version} cannot be started from or learned from",
+                evidence=f"{version.source} has no {WEIGHTS_FILE}; above 5 GB there are shards",
+                action=action,
+            )
+        _store(store, folder / WEIGHTS_FILE, digest)
+
+
+def _first_member(pinned: InitialModel) -> InitialModel:
+    """Return the member of an ensemble that was trained when it was registered."""
+    whole = pinned.former
+    if whole is None:
+        raise RuntimeError("pin_version() records the task of each version")
+    ensemble = load_task(whole.task, whole.options, whole.columns)
+    ensemble.load_state(whole.state)
+    if not isinstance(ensemble, Ensemble):
+        raise RuntimeError("a version with the task of an ensemble is one")
+    first = ensemble.members[0]
+    former = FormerTask(
+        task=first.task,
+        options=first.options,
+        columns=first.columns,
+        state=ensemble.tasks[0].state(),
+    )
+    parts = {"rename": {"members.0.": ""}, "unused": ("members.*",), "former": former}
+    return pinned.model_copy(update=parts)
 
 
 def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot, ...]:
@@ -214,13 +251,17 @@ class SeenTestRows:
 
 
 def find_seen_test_rows(
-    initial: InitialModel | None, dataset: Dataset, teachers: Sequence[Origin] = ()
+    initial: InitialModel | None,
+    dataset: Dataset,
+    teachers: Sequence[Origin] = (),
+    members: Sequence[Origin] = (),
 ) -> SeenTestRows:
-    """Return which test rows initial weights and teachers have seen, by their splits and dates."""
+    """Return which test rows initial weights, teachers and members of an ensemble have seen."""
     named = [] if initial is None else [("the initial weights", "were", initial.origin)]
     named += [
         (f"the teacher {each.model} version {each.version}", "was", each) for each in teachers
     ]
+    named += [(f"the member version {each.version}", "was", each) for each in members]
     found = [_find_seen(who, was, origin, dataset) for who, was, origin in named]
     return SeenTestRows(
         max((each.count for each in found), default=0),

@@ -149,6 +149,8 @@ def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple
     yield "initial weights", lineage.initial.describe() if lineage.initial else "random"
     for teacher in lineage.teachers:
         yield "teacher", teacher.describe()
+    for member in lineage.members:
+        yield "ensemble with", member.describe()
     yield "trained by", describe_parts(lineage.parts) or LACKING
     yield "pipeline run", lineage.run_id
     yield "MLflow run", lineage.tracking_run_id or LACKING
@@ -157,7 +159,7 @@ def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple
         yield "checkpoint", LACKING
         return
     yield "task", challenger.task
-    for name, value in challenger.options.items():
+    for name, value in challenger.own_options.items():
         yield f"option {name}", in_words(value)
     yield "checkpoint", challenger.reason
     for finding in challenger.diagnosis:

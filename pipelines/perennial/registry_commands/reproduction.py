@@ -198,8 +198,16 @@ def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Ch
     run_to_end(job, launcher, settings.resources.max_restarts)
     training = folder / "training"
     TrainingResult.read(job.root).write(training)
-    page = folder / "selection.html"
-    select_challenger(contract.selection, snapshot, training, challenger, page=page)
+    if record.challenger.champions is not None:
+        record.challenger.champions.write(training)
+    select_challenger(
+        contract.selection,
+        snapshot,
+        training,
+        challenger,
+        page=folder / "selection.html",
+        ensemble=contract.model.ensemble,
+    )
     return Challenger.read(challenger)
 
 

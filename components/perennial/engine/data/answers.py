@@ -139,7 +139,7 @@ def _compute(
 ) -> NDArray[np.float32]:
     """Compute the answers into a file, chunk by chunk; memory holds one chunk."""
     expected, device, folder = place
-    loaded = load_teachers(teachers, task, next(rows()), device)
+    loaded = load_teachers(teachers.members, task, next(rows()), device)
     found: NDArray[np.float32] = np.empty(0, np.float32)
     start, began, logged_at = 0, time.monotonic(), time.monotonic()
     for chunk in rows():

@@ -35,7 +35,8 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
     example = next(dataset.batches(Split.VALIDATION, max(EXAMPLE_ROWS, task.scored_together)))
     example = example.select(input_columns(task))
     width = pyfunc.predict_rows(task, model, example).shape[1]
-    needed = sources_of([pyfunc.__name__, challenger.task.partition(":")[0]])
+    modules = [path.partition(":")[0] for path in challenger.task_paths]
+    needed = sources_of([pyfunc.__name__, *modules])
     write_flavor(
         folder,
         loader=pyfunc.__name__,

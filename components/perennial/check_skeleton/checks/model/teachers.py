@@ -71,7 +71,7 @@ def _fit_teachers(subject: Subject, teaching: Teaching) -> list[Teacher]:
     """
     task, rows = subject.task, subject.train_rows
     require_learnable(task, teaching.distillation, teaching.teachers, teaching.snapshot)
-    teachers = load_teachers(teaching.teachers, task, rows.head(MATCHED_ROWS))
+    teachers = load_teachers(teaching.teachers.members, task, rows.head(MATCHED_ROWS))
     batch = select_head(subject.train, TRIED_ROWS)
     answers = mean_answer(teachers, rows.head(TRIED_ROWS), teaching.distillation.softening)
     batch[ANSWERS] = torch.from_numpy(answers.astype(np.float32))
