@@ -41,7 +41,7 @@ from perennial.engine.data.batching import BatchPlan
 from perennial.engine.memory.footprint import Candidate
 from perennial.engine.memory.plan import Activations, circumstances, device_name
 from perennial.engine.metrics.metric import Kind
-from perennial.engine.objective import forward, weighted_losses
+from perennial.engine.objective import both_losses, forward
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.parallelism.context import own_sequences
 from perennial.engine.parallelism.parallelize import set_gradient_sync
@@ -326,7 +326,7 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
     optimizer = build_optimizer(model, section)
     for _ in range(STEPS):
         if isinstance(model, Pipeline):
-            model.add_gradients(batches, partial(weighted_losses, task), 1.0)
+            model.add_gradients(batches, partial(both_losses, task, distillation=None), 1.0)
         else:
             for number, each in enumerate(batches, start=1):
                 set_gradient_sync(model, enabled=number == len(batches))

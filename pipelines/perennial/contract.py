@@ -257,8 +257,16 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
 
 
 def _adapter_problems(place: str, contract: Contract) -> Iterator[Problem]:
-    """Yield that an adapter has no weights to adapt."""
-    if contract.training.adapter is not None and isinstance(contract.model.initial, Scratch):
+    """Yield that an adapter has no weights to adapt, or cannot be averaged with champions."""
+    adapter = contract.training.adapter
+    if adapter is not None and not adapter.merge and contract.model.ensemble is not None:
+        yield Problem(
+            place,
+            "an adapter that is exported alone",
+            "whole weights, which [model.ensemble] averages with champions",
+            "merge = true  # in [training.adapter]; or remove [model.ensemble]",
+        )
+    if adapter is not None and isinstance(contract.model.initial, Scratch):
         yield Problem(
             place,
             "an adapter of random weights",

@@ -74,6 +74,10 @@ def probe_contract(
         picture: Where to draw the learning rate range test; None draws none.
     """
     snapshot = take_snapshot(contract.data, contract.split)
+    if contract.training.distillation is not None:
+        yield "measured without teachers, which cost a step hardly anything"
+        training = contract.training.model_copy(update={"distillation": None})
+        contract = contract.model_copy(update={"training": training})
     taken: Changes = {}
     with subject_of(contract, snapshot) as subject:
         proposed: list[Changes] = []

@@ -19,7 +19,7 @@ from perennial.check_skeleton.verdict import format_verdict, list_contract_chang
 from perennial.console import Console
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
@@ -48,6 +48,8 @@ class Sanity:
     """Folder of the results: `report.html`, `log.txt`, and last `skeleton.json`."""
     initial: InitialModel | None = None
     """The weights that training starts with; None for random ones."""
+    teachers: Teachers | None = None
+    """The versions that it learns from; None without distillation."""
 
     @classmethod
     def of(
@@ -61,16 +63,21 @@ class Sanity:
         checks = choose_checks(only)
         code = code_digest(contract, [code_folder])
         parts: list[JsonValue] = [code, config.to_json(), snapshot.digest(), list(checks)]
-        initial = None
+        initial, teachers = None, None
         if contract.model.initial.source != "scratch":
             from perennial.registry.initial import resolve_initial
 
             initial = resolve_initial(contract.model, home.environment)
-            parts += [initial.identity()] if initial is not None else []
+        if contract.training.distillation is not None:
+            from perennial.registry.teachers import resolve_teachers
+
+            asked = contract.training.distillation
+            teachers = resolve_teachers(contract.model, asked, home.environment)
+        parts += [each.identity() for each in (initial, teachers) if each is not None]
         identity = canonical_json(parts)
         key = hashlib.sha256(identity.encode()).hexdigest()[:12]
         folder = home.path / "sanity" / f"{contract.model.name}-{key}"
-        return cls(config, snapshot, checks, folder, initial)
+        return cls(config, snapshot, checks, folder, initial, teachers)
 
     @property
     def page(self) -> Path:
@@ -147,6 +154,7 @@ def run_checks(request: Sanity, console: Console) -> SkeletonReport:
                 request.config,
                 Dataset(request.snapshot),
                 request.initial,
+                request.teachers,
                 only=request.checks,
                 show=show,
             )

@@ -15,7 +15,7 @@ from perennial.engine.data.batching import BatchPlan
 from perennial.engine.handover import receive_job
 from perennial.engine.memory.footprint import Candidate
 from perennial.engine.memory.plan import Activations, circumstances
-from perennial.engine.objective import forward, weighted_losses
+from perennial.engine.objective import both_losses, forward
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.optimization.parameters import local
 from perennial.engine.parallelism.context import own_sequences
@@ -131,7 +131,7 @@ def own_batches(task, data, section, world):
 def update(model, task, batches, section):
     """Run the forward and backward passes of an update."""
     if isinstance(model, Pipeline):
-        model.add_gradients(batches, partial(weighted_losses, task), 1.0)
+        model.add_gradients(batches, partial(both_losses, task, distillation=None), 1.0)
         return
     for number, batch in enumerate(batches, start=1):
         set_gradient_sync(model, enabled=number == len(batches))

@@ -18,7 +18,7 @@ from perennial.gate.config import GateSection
 from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import open_registry
 from perennial.registry.promotion import promote, trace_lineage, write_package
-from small_models import OPTIONS, TASK, stream, write_challenger, write_snapshot
+from small_models import OPTIONS, TASK, average_with, stream, write_challenger, write_snapshot
 
 NAME = "clicks"
 DIFF = b"+rate = 2\n"
@@ -36,7 +36,7 @@ def home(environment, tmp_path):
 
 @pytest.fixture
 def register(environment, tmp_path):
-    """Registers a version and makes it champion in place of `champion`."""
+    """Registers a version and makes it champion in place of `champion`; `among`: an ensemble."""
     return registrar(environment, tmp_path)
 
 
@@ -44,14 +44,16 @@ def registrar(environment, tmp_path):
     """The same for a home that several tests share."""
     snapshots = {}
 
-    def run(weights, champion="", *, seed=7, days=90, promoted=True, write=write_challenger):
+    def run(
+        weights, champion="", *, seed=7, days=90, promoted=True, among=None, write=write_challenger
+    ):
         if days not in snapshots:
             frame = stream(days=days)
             snapshots[days] = write_snapshot(tmp_path / f"data-{days}", frame)
         folder = tmp_path / f"challenger-{weights}-{seed}-{days}"
         content = _content(
             environment, folder, snapshots[days], weights=weights, champion=champion, seed=seed,
-            write=write,
+            among=among, write=write,
         )  # fmt: skip
         package = tmp_path / f"package-{folder.name}"
         contract = contract_of(snapshots[days].data, seed).to_json()
@@ -83,8 +85,12 @@ def contract_of(data: DataSection, seed: int) -> Contract:
     )
 
 
-def _content(environment, folder: Path, snapshot, *, weights, champion, seed, write) -> CardContent:
+def _content(
+    environment, folder: Path, snapshot, *, weights, champion, seed, among, write
+) -> CardContent:
     challenger = write(folder, snapshot, weights, f"{folder.name}")
+    if among is not None:
+        challenger = average_with(folder, snapshot, among)
     gain = Interval(estimate=0.25, low=0.125, high=0.5) if champion else None
     verdict = Verdict(
         promote=True, summary="Promote: it is better.", champion_version=champion,
@@ -122,6 +128,7 @@ def _content(environment, folder: Path, snapshot, *, weights, champion, seed, wr
             snapshot_digest=snapshot.digest(),
             tracking_run_id="run",
             parent_version=champion,
+            members=challenger.members,
             trained=training,
         ).model_copy(update={"diff_digest": hashlib.sha256(DIFF).hexdigest()}),
     )

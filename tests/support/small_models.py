@@ -14,15 +14,18 @@ from sklearn.metrics import roc_auc_score
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import Environment
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial import EnsembleSection
+from perennial.contracts.initial_model import Champions, InitialModel, Teachers
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.baseline_rows import BaselineRows
+from perennial.engine.evaluation.resampling import blocks_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import load_task
+from perennial.select_checkpoint.ensembling import consider_ensemble
 from perennial.snapshot_data.manifest import take_snapshot
 
 TASK = "perennial.tasks.tabular:TabularClassification"
@@ -78,7 +81,9 @@ def write_challenger(
     snapshot: Snapshot,
     weights: tuple[float, float],
     fingerprint: str = "training",
+    *,
     initial: InitialModel | None = None,
+    teachers: Teachers | None = None,
 ) -> Challenger:
     """An exported model with the given weights."""
     task, model = linear_model(snapshot, weights)
@@ -96,10 +101,24 @@ def write_challenger(
         diagnosis=(),
         weights_sha256=write_weights(model, folder),
         initial=initial,
+        teachers=teachers,
     )
     challenger.write(folder)
     make_servable(folder, Dataset(snapshot))
     return challenger
+
+
+def average_with(folder: Path, snapshot: Snapshot, champions: Champions) -> Challenger:
+    """An exported model, made the first member of an ensemble whatever that gains."""
+    dataset = Dataset(snapshot)
+    rows = dataset.scan(Split.VALIDATION).collect()
+    found = consider_ensemble(
+        EnsembleSection(gain_standard_errors=0.0), champions, folder, dataset,
+        blocks_of(rows, snapshot.data), metric="roc_auc", limits={},
+    )  # fmt: skip
+    assert found.is_chosen, found
+    make_servable(folder, dataset)
+    return Challenger.read(folder)
 
 
 def write_skeleton(folder: Path, **baselines: float) -> SkeletonReport:

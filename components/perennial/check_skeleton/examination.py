@@ -25,7 +25,7 @@ from perennial.check_skeleton.report import build_page, make_preview
 from perennial.check_skeleton.subject import Subject, read_rows_at, sample_positions, seeded
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
@@ -56,18 +56,22 @@ def examine(
     settings: CheckSkeletonConfig,
     dataset: Dataset,
     initial: InitialModel | None = None,
+    teachers: Teachers | None = None,
     *,
     only: Sequence[str] = (),
     show: Callable[[CheckResult], None] = lambda result: None,
 ) -> Examination:
     """Run the checks, all or only some, on a dataset; if none blocks, measure the baselines.
 
-    `initial` are the weights that training starts with; None for random ones.
+    `initial` are the weights that training starts with, None for random ones; `teachers` the
+    versions that it learns from.
     `show` is called with each result as soon as it is known.
     """
     model, snapshot = settings.model, dataset.snapshot
     make_task = partial(load_task, model.task, model.options, snapshot.task_columns)
-    subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training, initial)
+    subject = Subject.prepare(
+        make_task, dataset, settings.skeleton, settings.training, initial, teachers=teachers
+    )
     most = settings.skeleton.baseline_rows
     positions = sample_positions(dataset, Split.TEST, most, subject.seed)
     test_rows = read_rows_at(dataset, Split.TEST, positions)

@@ -11,13 +11,14 @@ from perennial.check_skeleton.registry import check_names
 from perennial.check_skeleton.verdict import make_error, summarise
 from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
-from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.adapters import require_base
 from perennial.engine.evaluation.baseline_rows import DOCUMENT
+from perennial.registry.champions import resolve_champions
 from perennial.registry.initial import resolve_initial
+from perennial.registry.teachers import resolve_teachers
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 
@@ -27,7 +28,7 @@ def check_skeleton_step(*, contract: str, snapshot: str, skeleton: str, report: 
     """Examine the task; the report is written whatever the results are.
 
     Raises:
-        PerennialError: the initial weights cannot be used.
+        PerennialError: initial weights, teachers or champions cannot be used.
         BadTaskError: a check failed and no waiver covers it.
     """
     journal, done = Journal.of_this_process(), count(1)
@@ -43,14 +44,18 @@ def check_skeleton_step(*, contract: str, snapshot: str, skeleton: str, report: 
 
     config = CheckSkeletonConfig.from_json(contract)
     # Resolved here, once: all later steps read what is pinned.
-    initial = resolve_initial(config.model, Environment.read())
+    environment = Environment.read()
+    initial = resolve_initial(config.model, environment)
     require_base(config.training.adapter, initial)
+    teachers = resolve_teachers(config.model, config.training.distillation, environment)
     dataset = Dataset(Snapshot.read(Path(snapshot)))
-    examination = examine(config, dataset, initial, show=log_progress)
+    champions = resolve_champions(config.model, dataset.snapshot, environment)
+    examination = examine(config, dataset, initial, teachers, show=log_progress)
     found = examination.report
     more: dict[str, JsonValue] = {DOCUMENT: examination.baseline_rows.document()}
-    if initial is not None:
-        more[InitialModel.document_name()] = initial.model_dump(mode="json")
+    for pinned in (initial, teachers, champions):
+        if pinned is not None:
+            more[pinned.document_name()] = pinned.model_dump(mode="json")
     hand_on(Path(skeleton), found, Path(snapshot), more=more)
     examination.page.write(Path(report))
     if found.failures:

@@ -18,9 +18,11 @@ from perennial.check_skeleton.config import SkeletonSection
 from perennial.contracts.adapter import Adapter
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
+from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.user_code import explain
 from perennial.data.dataset import Dataset
+from perennial.engine.config.distillation import Distillation
 from perennial.engine.config.optimization import Stage
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
@@ -36,6 +38,16 @@ FEWEST_ROWS = 16
 ROUNDING = 1e-5
 # Columns of codes have equal ends in many rows, but not runs of several lengths.
 FEWEST_LENGTHS = 4
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """The versions that a training learns from, and what is known of them."""
+
+    teachers: Teachers
+    distillation: Distillation
+    snapshot: Snapshot
+    seen: SeenTestRows  # test rows that they were trained or selected on
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,7 @@ class Subject:
     seen: SeenTestRows = field(default_factory=SeenTestRows)
     stages: tuple[Stage, ...] = ()  # of the training; `training` has none
     adapter: Adapter | None = None  # of the training; `training` has none
+    teaching: Teaching | None = None  # of the training; `training` has no distillation
     _made: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -67,6 +80,8 @@ class Subject:
         settings: SkeletonSection,
         training: TrainingSection,
         initial: InitialModel | None = None,
+        *,
+        teachers: Teachers | None = None,
     ) -> "Subject":
         """Fit the task and sample its data.
 
@@ -82,9 +97,14 @@ class Subject:
         split_rows = dataset.snapshot.split_rows[Split.TRAIN]
         data = dataset.snapshot.data
         seen = find_seen_test_rows(initial, dataset)
-        # Other checks examine one stage, in which all is trained that is not frozen.
-        whole = training.model_copy(update={"stages": (), "adapter": None})
-        known = split_rows, data, initial, seen, training.stages, training.adapter
+        teaching = None
+        if training.distillation is not None and teachers is not None:
+            taught = find_seen_test_rows(None, dataset, teachers.origins)
+            teaching = Teaching(teachers, training.distillation, dataset.snapshot, taught)
+        # Other checks examine one stage, in which all is trained that is not frozen, by labels.
+        others = {"stages": (), "adapter": None, "distillation": None}
+        whole = training.model_copy(update=others)
+        known = split_rows, data, initial, seen, training.stages, training.adapter, teaching
         subject = cls(make_task, task, train, validation, settings, whole, *known)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))

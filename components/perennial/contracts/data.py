@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
-from perennial.contracts.initial import Initial, Scratch
+from perennial.contracts.initial import EnsembleSection, Initial, Scratch
 from perennial.contracts.old_names import current_task
 from perennial.contracts.section import Advanced, Section
 
@@ -37,6 +37,10 @@ class ModelSection(Section):
     initial: Initial = Scratch()
     """Weights that a training starts with: `scratch` (random), or those of the `champion`, of a
     `safetensors` file or of a `huggingface` snapshot."""
+    ensemble: EnsembleSection | None = None
+    """Serve the mean of the selected checkpoint and the last champions where it is clearly better.
+    Set it where quality counts more than the cost of serving; to distil it into one model, name its
+    version in `training.distillation`."""
 
     @field_validator("task")
     @classmethod

@@ -1,4 +1,4 @@
-"""The `[model.initial]` options: where the weights come from that a training starts with."""
+"""The `[model.initial]` and `[model.ensemble]` options: what a model owes to earlier versions."""
 
 from datetime import date
 from typing import Annotated, Literal, TypeAlias
@@ -88,3 +88,18 @@ Initial: TypeAlias = Annotated[
     | Annotated[HuggingFaceWeights, Tag("huggingface")],
     Discriminator(tag_of("source", "scratch")),
 ]
+
+
+class EnsembleSection(Section):
+    """Options of ensembles: the selected checkpoint and the last champions, averaged.
+
+    On all validation rows the mean of their predictions is compared with the selected checkpoint
+    alone. The better one is what the gate judges on test rows.
+    """
+
+    champions: Annotated[int, Field(ge=1, le=16)] = 2
+    """Number of the last champions beside the selected checkpoint. Serving takes memory and time
+    of each; the report names both."""
+    gain_standard_errors: Annotated[float, Field(ge=0.0, le=10.0)] = 2.0
+    """By how many standard errors of the paired difference the ensemble must be better. 2 is
+    beyond chance at about 95%; raise it where serving is expensive."""

@@ -1,4 +1,4 @@
-"""Initial model: the pinned weights that a training starts with, and where they come from."""
+"""Pinned models: the weights that a training starts with, its teachers, and their origins."""
 
 import json
 from datetime import date
@@ -19,11 +19,13 @@ FOLDER = "initial"
 class Origin(Section):
     """Origin of weights that were not trained in this run."""
 
-    source: Literal["champion", "safetensors", "huggingface"]
+    source: Literal["champion", "version", "safetensors", "huggingface"]
     uri: str
     """Where they were read."""
+    model: str = ""
+    """Name of the registered model, of a `version`."""
     version: str = ""
-    """Of the champion."""
+    """Number of the registered version."""
     revision: str = ""
     """Commit of the Hugging Face repository."""
     license: str = ""
@@ -32,13 +34,14 @@ class Origin(Section):
     trained_until: date | None = None
     """Newest day that they were trained on, where somebody named it."""
     seen: tuple[Snapshot, ...] = ()
-    """Which rows the champion, and the champions that it started from, were trained and selected
+    """Which rows the version, those that it started from and its teachers were trained and selected
     on: one snapshot without files for each split rule."""
 
     def describe(self) -> str:
         """Return the origin for people, in one line."""
         names = {
             "champion": f"champion version {self.version}",
+            "version": f"{self.model} version {self.version}",
             "safetensors": self.uri,
             "huggingface": f"{self.uri} at {self.revision}",
         }
@@ -47,7 +50,7 @@ class Origin(Section):
 
 
 class FormerTask(Section):
-    """The task of a champion, which tells what the rows of its parameters stand for."""
+    """The task of a registered version: what its inputs, outputs and parameters stand for."""
 
     task: ImportPath
     options: dict[str, JsonValue]
@@ -81,3 +84,52 @@ class InitialModel(Artifact):
         """Return what determines the initial weights, wherever they are stored."""
         own = self.model_dump(mode="json", include={"new", "unused", "rename", "former"})
         return {"files": sorted(self.origin.files.values()), **own}
+
+
+class Teachers(Artifact):
+    """Registered versions whose predictions a training learns from, pinned as initial weights are.
+
+    File tree: `teachers.json`.
+    """
+
+    file_name: ClassVar[str] = "teachers.json"
+
+    asked: tuple[str, ...]
+    """`training.distillation.teachers`, which the versions were found by."""
+    members: tuple[InitialModel, ...]
+    """Empty if the only one is a champion that does not exist yet."""
+
+    @classmethod
+    def find(cls, place: Path) -> Self | None:
+        """Return the teachers that a step handed on; None without distillation."""
+        found = documents_in(place).get(cls.document_name())
+        return None if found is None else cls.from_json(json.dumps(found))
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Return the origin of each."""
+        return tuple(each.origin for each in self.members)
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Return what determines their predictions, wherever they are stored."""
+        return {"members": [each.identity() for each in self.members]}
+
+
+class Champions(Artifact):
+    """The last champions that an ensemble may have as members, pinned as initial weights are.
+
+    File tree: `champions.json`.
+    """
+
+    file_name: ClassVar[str] = "champions.json"
+
+    members: tuple[InitialModel, ...]
+    """The latest first; empty before there is one."""
+    left_out: tuple[str, ...] = ()
+    """Champions that may not be members, with the reason, for people."""
+
+    @classmethod
+    def find(cls, place: Path) -> Self | None:
+        """Return the champions that a step handed on; None without `[model.ensemble]`."""
+        found = documents_in(place).get(cls.document_name())
+        return None if found is None else cls.from_json(json.dumps(found))

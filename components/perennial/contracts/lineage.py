@@ -47,6 +47,10 @@ class Lineage(Section):
     """Weights that the training started with; None for random ones."""
     adapter: Adapter | None = None
     """The adapter that was trained on them; None where all weights were."""
+    teachers: tuple[Origin, ...] = ()
+    """Registered versions whose predictions the training learned from."""
+    members: tuple[Origin, ...] = ()
+    """Former champions that are part of the model; empty unless it is an ensemble."""
     parent_version: str = ""
     """The champion that was beaten; empty for a first model."""
     study: dict[str, JsonValue] = Field(default_factory=dict)

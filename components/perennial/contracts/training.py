@@ -9,10 +9,12 @@ from pydantic import JsonValue
 from perennial.contracts.adapter import Adapter
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import Champions, InitialModel, Origin, Teachers
 from perennial.contracts.memory import MemoryPlan
 from perennial.contracts.section import Section
 
+ENSEMBLE = "perennial.tasks.ensemble:Ensemble"
+"""Task of a model that is the mean of several."""
 Direction = Literal["maximize", "minimize"]
 Advice = Literal["longer", "shorter", "regularise", "bug", "nothing"]
 """Advice for the next training; `nothing` also where the curve is too short to tell."""
@@ -156,6 +158,8 @@ class TrainingResult(Artifact):
     """Weights that the training started with; None for random ones."""
     adapter: Adapter | None = None
     """The adapter that was trained; its checkpoints lack the initial weights. None without one."""
+    teachers: Teachers | None = None
+    """Versions whose predictions it learned from; None without distillation."""
     steps: int
     world_size: int
     strategy: str
@@ -253,6 +257,34 @@ class Challenger(Artifact):
     def base(self) -> InitialModel | None:
         """Return the weights that this folder lacks; None if it has all."""
         return self.initial if self.adapter is not None and not self.adapter.merge else None
+
+    teachers: Teachers | None = None
+    """Versions whose predictions it learned from; None without distillation."""
+    champions: Champions | None = None
+    """The champions that an ensemble was considered with; None without `[model.ensemble]`."""
+    members: tuple[Origin, ...] = ()
+    """The champions that are part of this model; empty unless it is an ensemble."""
+
+    @property
+    def taught_by(self) -> tuple[Origin, ...]:
+        """Return the origins of its teachers."""
+        return self.teachers.origins if self.teachers else ()
+
+    @property
+    def task_paths(self) -> tuple[ImportPath, ...]:
+        """Return every task class that the model needs: of an ensemble, those of its members."""
+        return tuple(dict.fromkeys((self.task, *(str(each["task"]) for each in self._parts))))
+
+    @property
+    def own_options(self) -> dict[str, JsonValue]:
+        """Return the task's options: of an ensemble, those of the member that was trained."""
+        options = self._parts[0]["options"] if self._parts else self.options
+        return options if isinstance(options, dict) else {}
+
+    @property
+    def _parts(self) -> list[dict[str, JsonValue]]:
+        found = self.options.get("members") if self.task == ENSEMBLE else None
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
     def version_fingerprint(self) -> str:
         """Equal for the same weights from the same training."""

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.config.training import TrainingSection
@@ -39,6 +39,8 @@ class TrainingJob(Section):
     training: TrainingSection
     initial: InitialModel | None = None
     """Weights to start with; None for random ones."""
+    teachers: Teachers | None = None
+    """Versions to learn from; None without distillation."""
     num_processes: int
     folder: str
     """Folder of the checkpoints, logs and result of this training."""
@@ -213,6 +215,8 @@ def training_contract(
     training: TrainingSection,
     code_digest: str,
     initial: InitialModel | None = None,
+    *,
+    teachers: Teachers | None = None,
 ) -> dict[str, JsonValue]:
     """Return everything that determines the weights, except how the work is divided.
 
@@ -220,13 +224,16 @@ def training_contract(
     and options marked `Layout` are left out, so that it resumes on other resources; they change the
     order of summation, and equal ones mean bit-identical weights.
     """
-    started: dict[str, JsonValue] = {"initial": initial.identity()} if initial else {}
+    pinned = {"initial": initial, "teachers": teachers}
+    identities: dict[str, JsonValue] = {
+        name: each.identity() for name, each in pinned.items() if each
+    }
     return {
         "snapshot": snapshot.digest(),
         "model": {"task": model.task, "options": dict(model.options)},
         "training": training.without_layout(),
         "code": code_digest,
-        **started,
+        **identities,
     }
 
 

@@ -1,34 +1,81 @@
 """Objective: a micro-batch's part of the global loss, reported and differentiated."""
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from perennial.contracts.errors import BadTaskError
+from perennial.engine.config.distillation import Distillation
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.parallelism.parallelize import unwrapped
 from perennial.engine.precision import computation
-from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from perennial.engine.task import ANSWERS, LABEL, WEIGHT, Batch, Task, inputs_of
 
 
 def forward(
     task: Task, model: nn.Module, batch: Batch, training: TrainingSection
 ) -> tuple[Tensor, Tensor]:
-    """Run the model; return the sum of the weighted losses, without and with auxiliary losses.
+    """Run the model; return the sum of the weighted losses, reported and differentiated.
 
-    The first is reported, the second is differentiated. Neither is scaled.
+    The second contains auxiliary losses and the teachers' part. Neither is scaled.
 
     Args:
         task: Computes the losses.
         model: Parallelized or not.
         batch: On the model's device.
-        training: Its precision.
+        training: Its precision and distillation.
     """
     with computation(training, batch[LABEL].device):
         output = model(**inputs_of(batch))
-    loss = weighted_losses(task, output.float(), batch).sum()
+    losses, objectives = both_losses(task, output.float(), batch, training.distillation)
+    loss = losses.sum()
+    objective = loss if objectives is losses else objectives.sum()
     auxiliary = task.auxiliary_losses(unwrapped(model))
     if auxiliary is None:
-        return loss, loss
-    return loss, loss + _weighted(auxiliary, batch).sum()
+        return loss, objective
+    return loss, objective + _weighted(auxiliary, batch).sum()
+
+
+def both_losses(
+    task: Task, output: Tensor, batch: Batch, distillation: Distillation | None
+) -> tuple[Tensor, Tensor]:
+    """Return the weighted loss of each example: by the labels, and with the teachers' part.
+
+    The first is reported, so that curves of trainings with and without teachers mean the same.
+    """
+    losses = weighted_losses(task, output, batch)
+    if distillation is None or ANSWERS not in batch:
+        return losses, losses
+    taught = _weighted(distillation_losses(task, output, batch, distillation.softening), batch)
+    return losses, torch.lerp(losses, taught, distillation.weight)
+
+
+def distillation_losses(task: Task, output: Tensor, batch: Batch, temperature: float) -> Tensor:
+    """Return the loss of each example against the teachers' answers, shape [B].
+
+    For classes the Kullback-Leibler divergence from the model's softened probabilities, times the
+    squared temperature (Hinton et al. 2015, section 2); for a regression the task's own loss, with
+    the answer as label: the squared error, unless the task chose another.
+
+    Raises:
+        BadTaskError: the answers do not have the form of the model's output.
+    """
+    answers = batch[ANSWERS]
+    if task.kind == "regression":
+        return task.losses(output, {**batch, LABEL: answers})
+    logits = output
+    if task.kind == "binary":
+        logits = output.reshape(len(output), -1) / temperature
+        if answers.ndim != 1 or logits.shape[1] != 1:
+            raise _misfit(task, output, answers)
+        logits = torch.cat([functional.logsigmoid(-logits), functional.logsigmoid(logits)], dim=1)
+        answers = torch.stack([1.0 - answers, answers], dim=1)
+    elif answers.shape != output.shape:
+        raise _misfit(task, output, answers)
+    else:
+        logits = (output / temperature).log_softmax(dim=-1)
+    divergence = functional.kl_div(logits, answers, reduction="none").sum(dim=-1)
+    return divergence * temperature**2
 
 
 def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
@@ -49,3 +96,11 @@ def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
 
 def _weighted(losses: Tensor, batch: Batch) -> Tensor:
     return losses * batch[WEIGHT] if WEIGHT in batch else losses
+
+
+def _misfit(task: Task, output: Tensor, answers: Tensor) -> BadTaskError:
+    return BadTaskError(
+        f"the teachers' predictions do not fit the output of {type(task).__name__}'s model",
+        evidence=f"they have the shape {list(answers.shape)}, the output {list(output.shape)}",
+        action="name teachers that were trained for the same classes",
+    )

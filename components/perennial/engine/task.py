@@ -36,6 +36,8 @@ model's inputs."""
 
 LABEL = "label"
 WEIGHT = "weight"
+ANSWERS = "teacher_answers"
+"""What teachers predict for each example; the engine adds it to training batches."""
 DEFAULT_METRICS: Mapping[str, tuple[str, ...]] = {
     "binary": ("roc_auc", "log_loss"),
     "multiclass": ("log_loss", "accuracy"),
@@ -417,8 +419,8 @@ class Task(ABC):
 
 
 def inputs_of(batch: Batch) -> Batch:
-    """Return the batch without label and weight: the model's inputs."""
-    return {name: tensor for name, tensor in batch.items() if name not in (LABEL, WEIGHT)}
+    """Return the batch without label, weight and teachers' answers: the model's inputs."""
+    return {name: tensor for name, tensor in batch.items() if name not in (LABEL, WEIGHT, ANSWERS)}
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -37,6 +37,7 @@ from perennial.contracts.user_code import (
 from perennial.engine.adapters import build_starting_model
 from perennial.engine.checkpoints.checkpointer import Checkpointer, newest_step
 from perennial.engine.config.training import TrainingSection
+from perennial.engine.data.answers import prepare_answers
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit, encoded, prepare_data
 from perennial.engine.data.loader import Loader
@@ -154,13 +155,21 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Callable[[], Trai
     """Prepare a job: fit the task and encode the data; return what builds the training loop."""
     snapshot = Snapshot.read(Path(job.snapshot))
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
-    if choose_mode(job, world, snapshot):
-        train, sample = stream_data(job, world, task, snapshot)
-        return partial(assemble, job, world, stop, task, data=train, validation=sample)
-    prepare_data(job, world, task, snapshot)
-    data, validation = (
-        EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
-    )
+    is_streamed = choose_mode(job, world, snapshot)
+    data: EncodedRows
+    validation: EncodedSplit
+    if is_streamed:
+        data, validation = stream_data(job, world, task, snapshot)
+    else:
+        prepare_data(job, world, task, snapshot)
+        data, validation = (
+            EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
+        )
+    if job.teachers is not None and job.teachers.members:
+        data.answers = prepare_answers(job, world, task, snapshot, streamed=is_streamed)
+    elif job.teachers is not None:  # there is no champion yet
+        alone = job.training.model_copy(update={"distillation": None})
+        job = job.model_copy(update={"training": alone})
     return partial(assemble, job, world, stop, task, data=data, validation=validation)
 
 
@@ -231,8 +240,15 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
 
     Raises:
         PerennialError: batches cannot be pinned for a device that needs no pinning, or the task
-            needs the global batch in one pass.
+            needs the global batch in one pass, or there are no answers to learn from.
     """
+    if (section.distillation is None) != (data.answers is None):
+        raise PerennialError(
+            "training.distillation is set, but no teacher has answered"
+            if data.answers is None
+            else "teachers have answered, but training.distillation is not set",
+            action="start the training through `train_model`, which hands the teachers on",
+        )
     plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.data_size)
     logger.info(plan.describe())
     if task.needs_whole_batch and plan.accumulation_steps > 1:
@@ -298,6 +314,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
         task_state=training.task.state(),
         initial=job.initial,
         adapter=training.section.adapter,
+        teachers=job.teachers,
         steps=training.step,
         world_size=training.world.size,
         strategy=training.section.strategy,

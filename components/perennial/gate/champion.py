@@ -6,6 +6,7 @@ the first. So a challenger is compared with the champion that they all descend f
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,9 @@ def _notes(
         )
         how = " and ".join(changed) or "with other column types"
         notes.append(f"version {version} was trained {how}")
-    if changed := changed_sources(folder / CODE_FOLDER, record.task):
+    code = folder / CODE_FOLDER
+    files = chain.from_iterable(changed_sources(code, path) for path in record.task_paths)
+    if changed := list(dict.fromkeys(files)):
         notes.append(
             f"version {version} is scored with the task's current code, and {', '.join(changed)} "
             "changed since it was registered: its predictions in production may differ"

@@ -252,7 +252,8 @@ def judge_challenger(
     task, scored = score_exported(challenger, dataset, keep, section.gate.processes)
     contender = finite_contender(task, scored[Split.TEST])
     record = Challenger.read(challenger)
-    seen, weights = find_seen_test_rows(record.initial, dataset), record.weights_sha256
+    weights = record.weights_sha256
+    seen = find_seen_test_rows(record.initial, dataset, record.taught_by, record.members)
     test = replace(judged_rows(dataset, contender, section.gate), notes=seen.lines)
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))

@@ -52,6 +52,7 @@ def register_model_step(
         hand_on(Path(registration), nothing_registered(section.model.name, *left), Path(verdict))
         return write_rejection(Path(report), decided)
     data, trained = Snapshot.read(Path(snapshot)), TrainingResult.read(Path(training))
+    chosen = Challenger.read(Path(challenger))
     lineage = trace_lineage(
         environment,
         contract=contract,
@@ -60,6 +61,7 @@ def register_model_step(
         tracking_run_id=tracking.run_id,
         parent_version=decided.champion_version,
         trained=trained,
+        members=chosen.members,
     )
     content = CardContent(
         name=section.model.name,
@@ -68,7 +70,7 @@ def register_model_step(
         validation=ValidationReport.read(Path(validation)),
         skeleton=SkeletonReport.read(Path(skeleton)),
         training=trained,
-        challenger=Challenger.read(Path(challenger)),
+        challenger=chosen,
         verdict=decided,
         lineage=lineage,
     )

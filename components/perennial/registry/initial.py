@@ -2,10 +2,12 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 import yaml
@@ -23,14 +25,22 @@ from perennial.contracts.initial import (
 from perennial.contracts.initial_model import FOLDER, FormerTask, InitialModel, Origin
 from perennial.contracts.lineage import LINEAGE_FILE, Lineage
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Challenger
+from perennial.contracts.training import ENSEMBLE, Challenger
 from perennial.data.dataset import Dataset, count_seen_rows
 from perennial.engine.adapters import write_merged
 from perennial.engine.export import WEIGHTS_FILE, read_tensors
+from perennial.engine.task import load_task
+from perennial.tasks.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    from perennial.registry.model_registry import ModelRegistry
+    from perennial.registry.version_files import ModelVersion
 
 INDEX, CARD = "model.safetensors.index.json", "README.md"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 DIGEST_LENGTH = 64
+PART = "champion", ENSEMBLE
+"""What is continued by a member, not as a whole: its source and its task."""
 logger = logging.getLogger(__name__)
 
 
@@ -53,7 +63,8 @@ def resolve_initial(model: ModelSection, environment: Environment) -> InitialMod
         if found is None:
             logger.info("model.initial: there is no champion yet, so training starts at random")
             return None
-        found = found.model_copy(update={"new": asked.new, "unused": asked.unused})
+        unused = (*found.unused, *asked.unused)
+        found = found.model_copy(update={"new": asked.new, "unused": unused})
     else:
         origin = (
             _of_file(asked, store)
@@ -87,39 +98,65 @@ def _of_champion(name: str, environment: Environment, store: ObjectStore) -> Ini
     version = registry.version_by_alias(name, CHAMPION)
     if version is None:
         return None
+    return pin_version(
+        registry,
+        version,
+        store,
+        source="champion",
+        action='set source = "scratch"  # in [model.initial], for one training',
+    )
+
+
+def pin_version(
+    registry: "ModelRegistry",
+    version: "ModelVersion",
+    store: ObjectStore,
+    *,
+    source: Literal["champion", "version"],
+    action: str,
+) -> InitialModel:
+    """Pin a registered version: its weights by digest in the store, its task, what it has seen.
+
+    As `champion`, of an ensemble only the first member: what was trained when it was registered.
+
+    Args:
+        registry: Where it is registered.
+        version: Its files are verified.
+        store: Where the weights are kept.
+        source: What the contract asked for.
+        action: What to do where the version cannot be used.
+
+    Raises:
+        DamagedModelError: the version's files are not what they were.
+        PerennialError: its record is incomplete, or its weights are shards.
+    """
     needed = {Challenger.file_name, Snapshot.file_name, LINEAGE_FILE}
     kept = registry.read_files(version, needed)
     if needed - set(kept):
         raise PerennialError(
-            f"{name} version {version.version} cannot be started from: its record is incomplete",
+            f"{version.name} version {version.version} cannot be started from or learned from: its "
+            "record is incomplete",
             evidence=f"{version.source} lacks {', '.join(sorted(needed - set(kept)))}",
-            action='set source = "scratch"  # in [model.initial], for one training',
+            action=action,
         )
     challenger = Challenger.from_json(kept[Challenger.file_name])
-    snapshot = Snapshot.from_json(kept[Snapshot.file_name])
-    before = Lineage.from_json(kept[LINEAGE_FILE]).initial
+    lineage = Lineage.from_json(kept[LINEAGE_FILE])
+    before = lineage.initial
+    former = [*lineage.teachers, *lineage.members, *([before] if before else [])]
+    seen = tuple(chain.from_iterable(each.seen for each in former))
     digest = challenger.weights_sha256
     if challenger.base is not None or not _is_stored(store, digest):
-        with TemporaryDirectory() as scratch:
-            folder = registry.download(version, Path(scratch))
-            if challenger.base is not None:
-                folder, digest = write_merged(folder, folder / "merged")
-            if not (folder / WEIGHTS_FILE).is_file():
-                raise PerennialError(
-                    f"{name} version {version.version} cannot be started from",
-                    evidence=f"{version.source} has no {WEIGHTS_FILE}; above 5 GB there are shards",
-                    action='set source = "scratch"  # in [model.initial], for one training',
-                )
-            _store(store, folder / WEIGHTS_FILE, digest)
-    return InitialModel(
+        digest = _store_weights(registry, version, store, challenger, action=action)
+    pinned = InitialModel(
         origin=Origin(
-            source="champion",
+            source=source,
             uri=version.source,
+            model=version.name if source == "version" else "",
             version=version.version,
             license=before.license if before else "",
             files={WEIGHTS_FILE: digest},
-            trained_until=before.trained_until if before else None,
-            seen=with_rule(before.seen if before else (), snapshot),
+            trained_until=max(filter(None, (each.trained_until for each in former)), default=None),
+            seen=with_rule(seen, Snapshot.from_json(kept[Snapshot.file_name])),
         ),
         store_uri=store.uri,
         former=FormerTask(
@@ -129,6 +166,51 @@ def _of_champion(name: str, environment: Environment, store: ObjectStore) -> Ini
             state=challenger.task_state,
         ),
     )
+    return _first_member(pinned) if (source, challenger.task) == PART else pinned
+
+
+def _store_weights(
+    registry: "ModelRegistry",
+    version: "ModelVersion",
+    store: ObjectStore,
+    challenger: Challenger,
+    *,
+    action: str,
+) -> str:
+    """Store a version's weights, those of an adapter merged with its base; return their digest."""
+    digest = challenger.weights_sha256
+    with TemporaryDirectory() as scratch:
+        folder = registry.download(version, Path(scratch))
+        if challenger.base is not None:
+            folder, digest = write_merged(folder, folder / "merged")
+        if not (folder / WEIGHTS_FILE).is_file():
+            raise PerennialError(
+                f"{version.name} version {version.version} cannot be started from or learned from",
+                evidence=f"{version.source} has no {WEIGHTS_FILE}; above 5 GB there are shards",
+                action=action,
+            )
+        _store(store, folder / WEIGHTS_FILE, digest)
+    return digest
+
+
+def _first_member(pinned: InitialModel) -> InitialModel:
+    """Return the member of an ensemble that was trained when it was registered."""
+    whole = pinned.former
+    if whole is None:
+        raise RuntimeError("pin_version() records the task of each version")
+    ensemble = load_task(whole.task, whole.options, whole.columns)
+    ensemble.load_state(whole.state)
+    if not isinstance(ensemble, Ensemble):
+        raise RuntimeError("a version with the task of an ensemble is one")
+    first = ensemble.members[0]
+    former = FormerTask(
+        task=first.task,
+        options=first.options,
+        columns=first.columns,
+        state=ensemble.tasks[0].state(),
+    )
+    parts = {"rename": {"members.0.": ""}, "unused": ("members.*",), "former": former}
+    return pinned.model_copy(update=parts)
 
 
 def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot, ...]:
@@ -148,16 +230,25 @@ def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot,
             "split_rows": {},
         }
     )
-    others = [each for each in seen if (each.data, each.split) != (own.data, own.split)]
-    return (*others, own)
+    newest: list[Snapshot] = []
+    for each in sorted(
+        (*seen, own), key=lambda one: one.time_max.timestamp() if one.time_max else 0
+    ):
+        newest = [one for one in newest if (one.data, one.split) != (each.data, each.split)]
+        newest.append(each)
+    return tuple(newest)
+
+
+def _newest_time(snapshot: Snapshot) -> float:
+    return snapshot.time_max.timestamp() if snapshot.time_max else 0.0
 
 
 @dataclass(frozen=True)
 class SeenTestRows:
-    """What is known of test rows that the initial weights were trained or selected on.
+    """What is known of test rows that pinned models were trained or selected on.
 
     Attributes:
-        count: How many they certainly were.
+        count: How many they certainly were, of the model that has seen most.
         lines: For people; empty if it is known that there are none.
     """
 
@@ -165,39 +256,55 @@ class SeenTestRows:
     lines: tuple[str, ...] = ()
 
 
-def find_seen_test_rows(initial: InitialModel | None, dataset: Dataset) -> SeenTestRows:
-    """Return which test rows initial weights have seen, by their champion's splits and dates."""
-    if initial is None:
-        return SeenTestRows()
-    origin, rows = initial.origin, dataset.snapshot.split_rows[Split.TEST]
+def find_seen_test_rows(
+    initial: InitialModel | None,
+    dataset: Dataset,
+    teachers: Sequence[Origin] = (),
+    members: Sequence[Origin] = (),
+) -> SeenTestRows:
+    """Return which test rows initial weights, teachers and members of an ensemble have seen."""
+    named = [] if initial is None else [("the initial weights", "were", initial.origin)]
+    named += [
+        (f"the teacher {each.model} version {each.version}", "was", each) for each in teachers
+    ]
+    named += [(f"the member version {each.version}", "was", each) for each in members]
+    found = [_find_seen(who, was, origin, dataset) for who, was, origin in named]
+    return SeenTestRows(
+        max((each.count for each in found), default=0),
+        tuple(chain.from_iterable(each.lines for each in found)),
+    )
+
+
+def _find_seen(who: str, was: str, origin: Origin, dataset: Dataset) -> SeenTestRows:
+    rows = dataset.snapshot.split_rows[Split.TEST]
     until, time = origin.trained_until, dataset.snapshot.data.time
     if until is None and not origin.seen:
         return SeenTestRows(
             0,
             (
-                "it is not known what the initial weights were trained on, so they may have seen "
-                "test rows (model.initial.trained_until)",
+                f"it is not known what {who} {was} trained on, so test rows may have been seen "
+                "(model.initial.trained_until)",
             ),
         )
     counts = [count_seen_rows(dataset, then) for then in origin.seen]
     lines = [
-        f"the initial weights were trained or selected on {count:,} of {rows:,} test rows, under "
-        "another split rule"
+        f"{who} {was} trained or selected on {count:,} of {rows:,} test rows, under another split "
+        "rule"
         for count in counts
         if count
     ]
     if None in counts:
         lines.append(
-            "the initial weights may have seen test rows: the split rule of their training cannot "
-            "be applied to this data"
+            f"{who} may have seen test rows: the split rule of that training cannot be applied to "
+            "this data"
         )
     if until is not None:
         # Rows without a time may all be old.
         old = (pl.col(time).dt.date() <= until).sum() if time else pl.len()
         if number := dataset.scan(Split.TEST).select(old).collect().item():
             lines.append(
-                f"the initial weights were trained until {until}, and {number:,} of {rows:,} test "
-                "rows are not newer: they may have been seen"
+                f"{who} {was} trained until {until}, and {number:,} of {rows:,} test rows are not "
+                "newer: they may have been seen"
             )
     return SeenTestRows(max((count or 0 for count in counts), default=0), tuple(lines))
 

@@ -122,6 +122,8 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
         "image": f"`{lineage.image_digest}`" if lineage.image_digest else "",
         "initial weights": lineage.initial.describe() if lineage.initial else "",
         "adapter": lineage.adapter.describe() if lineage.adapter else "",
+        "teachers": "; ".join(each.describe() for each in lineage.teachers),
+        "ensemble of": _members(lineage),
         "seed": str(lineage.seed),
         "trained by": describe_parts(lineage.parts),
         "pipeline run": lineage.run_id,
@@ -132,6 +134,12 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
         "python": f"{lineage.python} on {lineage.platform}" if lineage.python else "",
         "packages": packages,
     }
+
+
+def _members(lineage: Lineage) -> str:
+    """Return the parts of an ensemble; empty for a single model."""
+    parts = ["this training", *(each.describe() for each in lineage.members)]
+    return "; ".join(parts) if lineage.members else ""
 
 
 def _shown_outcome(result: CheckResult) -> str:

@@ -19,6 +19,7 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Alias, Registration, Verdict
+from perennial.contracts.initial_model import Origin
 from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from perennial.contracts.monitoring import Reference
 from perennial.contracts.section import canonical_json
@@ -125,6 +126,7 @@ def trace_lineage(
     tracking_run_id: str,
     parent_version: str,
     trained: TrainingResult | None = None,
+    members: tuple[Origin, ...] = (),
 ) -> Lineage:
     """Return the model's lineage.
 
@@ -157,6 +159,8 @@ def trace_lineage(
         parts=trained.parts if trained else (),
         initial=trained.initial.origin if trained and trained.initial else None,
         adapter=trained.adapter if trained else None,
+        teachers=trained.teachers.origins if trained and trained.teachers else (),
+        members=members,
         run_id=environment.run_id,
         tracking_run_id=tracking_run_id,
         trigger=_read_trigger(environment, trigger),

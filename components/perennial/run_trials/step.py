@@ -9,7 +9,7 @@ from pathlib import Path
 from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment, leave_run_folder
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.snapshot import Snapshot
 from perennial.run_trials.recording import TrialRecorder
 from perennial.run_trials.report import trials_page
@@ -40,7 +40,9 @@ def run_trials_step(
     settings = StudyConfig.from_json(contract)
     environment = Environment.read()
     found = Snapshot.read(Path(snapshot))
-    plan = plan_study(settings, found, environment.code_digest, InitialModel.find(Path(snapshot)))
+    place = Path(snapshot)
+    pinned = InitialModel.find(place), Teachers.find(place)
+    plan = plan_study(settings, found, environment.code_digest, *pinned)
     store = StudyStore(open_store(environment.store_uri), plan, owner_of(environment, worker))
     store.begin(found)
     journal = Journal(environment.run_folder)

@@ -2,28 +2,44 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from torch import nn
 
-from perennial.contracts.errors import NoCheckpointError
-from perennial.contracts.training import Challenger, CheckpointRecord, Direction, ScoredCandidate
+from perennial.contracts.errors import NoCheckpointError, PerennialError
+from perennial.contracts.initial import EnsembleSection
+from perennial.contracts.initial_model import Champions
+from perennial.contracts.training import (
+    Challenger,
+    CheckpointRecord,
+    Direction,
+    EvaluationPoint,
+    ScoredCandidate,
+)
 from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
-from perennial.engine.evaluation.diagnosis import diagnose, is_still_improving
-from perennial.engine.evaluation.resampling import direction_of
+from perennial.engine.evaluation.diagnosis import Diagnosis, diagnose, is_still_improving
+from perennial.engine.evaluation.resampling import Blocks, direction_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import Task, load_task
 from perennial.select_checkpoint.averaging import choose_members, normalizations
 from perennial.select_checkpoint.config import SelectionSection
+from perennial.select_checkpoint.ensembling import consider_ensemble
 from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
-from perennial.select_checkpoint.selection import Candidate, alternatives, is_finite, select
+from perennial.select_checkpoint.selection import (
+    Candidate,
+    Selection,
+    alternatives,
+    is_finite,
+    select,
+)
 from perennial.steps.decorator import StepResult
 
 logger = logging.getLogger(__name__)
@@ -104,47 +120,121 @@ def _is_intact(record: CheckpointRecord) -> bool:
     return True
 
 
-def _find_metric(rule: SelectionSection, task: Task) -> tuple[str, Direction]:
-    """Return the metric to choose by and its direction; the task must have those of limits, too."""
-    metric = rule.metric or next(iter(task.metrics))
-    for name in rule.limits:
-        direction_of(task, name, "selection.limits")
-    return metric, direction_of(task, metric, "selection.metric")
+@dataclass(frozen=True)
+class Choice:
+    """The selection among a training's weights, and what it was made by.
+
+    Attributes:
+        metric: Of the selection.
+        direction: The metric's.
+        evaluations: Those of the training that define the metric.
+        blocks: Of the validation rows.
+    """
+
+    metric: str
+    direction: Direction
+    evaluations: list[EvaluationPoint]
+    blocks: Blocks
+    selection: Selection
 
 
 def select_challenger(
-    rule: SelectionSection, snapshot: Path, training: Path, challenger: Path, *, page: Path
+    rule: SelectionSection,
+    snapshot: Path,
+    training: Path,
+    challenger: Path,
+    *,
+    page: Path,
+    ensemble: EnsembleSection | None = None,
 ) -> StepResult:
-    """Choose a training's checkpoint by a rule and export it."""
+    """Choose a training's checkpoint by a rule and export it, or the ensemble with champions.
+
+    Raises:
+        PerennialError: an ensemble is asked for, but no step has resolved the champions.
+    """
+    champions = _find_champions(training, ensemble)
     with TemporaryDirectory(prefix="perennial-scores-") as scratch:
         rescoring = Rescoring(training, snapshot, Path(scratch), rule.processes)
-        result = rescoring.result
-        task = load_task(result.task, result.options, result.columns)
-        task.load_state(result.task_state)
-        metric, direction = _find_metric(rule, task)  # before hours of scoring
-        # A metric may be undefined on the sample but defined on all rows.
-        evaluations = [point for point in result.evaluations if metric in point.metrics]
-        kept = score_checkpoints(rescoring)
-        means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
-        blocks = rescoring.blocks()
-        selection = select(
-            task,
-            [*kept, *means],
-            blocks,
+        choice = _choose(rule, rescoring)
+    selection, metric, direction = choice.selection, choice.metric, choice.direction
+    diagnosis = diagnose(choice.evaluations, metric, direction)
+    _export(choice, rescoring, diagnosis, champions, challenger)
+    found = None
+    if ensemble is not None and champions is not None:
+        found = consider_ensemble(
+            ensemble,
+            champions,
+            challenger,
+            rescoring.dataset,
+            choice.blocks,
             metric=metric,
             limits=rule.limits,
-            tolerance=rule.tolerance_standard_errors,
-            improving=is_still_improving(evaluations, metric, direction),
         )
-    diagnosis, chosen = diagnose(evaluations, metric, direction), selection.chosen
+    make_servable(challenger, rescoring.dataset)
+    write_report(
+        page,
+        training=rescoring.result,
+        selection=selection,
+        metric=metric,
+        diagnosis=diagnosis,
+        others=alternatives(
+            choice.evaluations,
+            selection.candidates,
+            selection.chosen,
+            metric=metric,
+            direction=direction,
+        ),
+        unit=choice.blocks.unit,
+        ensemble=found,
+    )
+    figures, summary = selection.figures(metric), selection.reason
+    if found is not None and found.members:
+        figures[f"validation/ensemble_{metric}"] = found.figures[1]
+    return StepResult(metrics=figures, summary=f"{summary}; {found.reason}" if found else summary)
+
+
+def _choose(rule: SelectionSection, rescoring: Rescoring) -> Choice:
+    result = rescoring.result
+    task = load_task(result.task, result.options, result.columns)
+    task.load_state(result.task_state)
+    metric = rule.metric or next(iter(task.metrics))  # checked before hours of scoring
+    direction = direction_of(task, metric, "selection.metric")
+    for name in rule.limits:
+        direction_of(task, name, "selection.limits")
+    # A metric may be undefined on the sample but defined on all rows.
+    evaluations = [point for point in result.evaluations if metric in point.metrics]
+    kept = score_checkpoints(rescoring)
+    means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
+    blocks = rescoring.blocks()
+    selection = select(
+        task,
+        [*kept, *means],
+        blocks,
+        metric=metric,
+        limits=rule.limits,
+        tolerance=rule.tolerance_standard_errors,
+        improving=is_still_improving(evaluations, metric, direction),
+    )
+    return Choice(metric, direction, evaluations, blocks, selection)
+
+
+def _export(
+    choice: Choice,
+    rescoring: Rescoring,
+    diagnosis: Diagnosis,
+    champions: Champions | None,
+    folder: Path,
+) -> None:
+    result, selection = rescoring.result, choice.selection
+    chosen = selection.chosen
     Challenger(
         task=result.task,
         options=result.options,
         task_state=result.task_state,
         columns=result.columns,
         training_fingerprint=result.fingerprint,
-        metric=metric,
-        direction=direction,
+        metric=choice.metric,
+        direction=choice.direction,
         chosen_step=chosen.step,
         chosen_averaged=chosen.averaged,
         chosen_members=chosen.members,
@@ -153,20 +243,22 @@ def select_challenger(
         diagnosis=diagnosis.findings,
         advice=diagnosis.advice,
         next_steps=diagnosis.next_steps,
-        weights_sha256=export(chosen, rescoring, challenger),
+        weights_sha256=export(chosen, rescoring, folder),
         initial=result.initial,
         adapter=result.adapter,
-    ).write(challenger)
-    make_servable(challenger, rescoring.dataset)
-    write_report(
-        page,
-        training=result,
-        selection=selection,
-        metric=metric,
-        diagnosis=diagnosis,
-        others=alternatives(
-            evaluations, selection.candidates, chosen, metric=metric, direction=direction
-        ),
-        unit=blocks.unit,
-    )
-    return StepResult(metrics=selection.figures(metric), summary=selection.reason)
+        teachers=result.teachers,
+        champions=champions,
+    ).write(folder)
+
+
+def _find_champions(place: Path, ensemble: EnsembleSection | None) -> Champions | None:
+    if ensemble is None:
+        return None
+    champions = Champions.find(place)
+    if champions is None:
+        raise PerennialError(
+            "the champions for model.ensemble were not resolved",
+            evidence=f"{place} does not name them",
+            action="start the run at check_skeleton, which pins them",
+        )
+    return champions

@@ -7,6 +7,7 @@ from perennial.contracts.training import Advice, ScoredCandidate, TrainingResult
 from perennial.engine.evaluation.diagnosis import Diagnosis
 from perennial.reports.charts import interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
+from perennial.select_checkpoint.ensembling import Comparison
 from perennial.select_checkpoint.selection import Alternative, Selection
 
 ADVICE: dict[Advice, str] = {
@@ -26,11 +27,15 @@ def write_report(
     diagnosis: Diagnosis,
     others: Sequence[Alternative],
     unit: str,
+    ensemble: Comparison | None = None,
 ) -> None:
     """Write the page."""
-    page = Page("Select checkpoint", outcome="passed", summary=f"Chosen {selection.reason}.")
+    more = f"; {ensemble.reason}" if ensemble else ""
+    page = Page("Select checkpoint", outcome="passed", summary=f"Chosen {selection.reason}{more}.")
     page.values(_shipped(selection, metric))
     _add_candidates(page, selection, metric, unit)
+    if ensemble is not None:
+        _add_ensemble(page, ensemble, metric)
     _add_alternatives(page, others, metric)
     page.heading("Diagnosis of the curves")
     values = {"steps": f"{training.steps:,}"}
@@ -79,6 +84,27 @@ def _add_candidates(page: Page, selection: Selection, metric: str, unit: str) ->
     for candidate, broken in zip(selection.candidates, selection.breaches, strict=True):
         if broken:
             page.text(f"{candidate.title} is not eligible: {' and '.join(broken)}.")
+
+
+def _add_ensemble(page: Page, found: Comparison, metric: str) -> None:
+    page.heading("Ensemble with the last champions")
+    page.text(f"{found.reason[0].upper()}{found.reason[1:]}.")
+    if found.members:
+        versions = ", ".join(each.version for each in found.members)
+        titles = "selected checkpoint", f"mean with version {versions}"
+        rows = max(cost.rows for cost in found.costs)
+        page.table(
+            ("candidate", metric, "weights, MB", f"prediction of {rows:,} rows, ms"),
+            [
+                (title, f"{figure:.5g}", f"{cost.megabytes:,.3g}", f"{cost.milliseconds:,.1f}")
+                for title, figure, cost in zip(titles, found.figures, found.costs, strict=True)
+            ],
+            caption=f"On all validation rows; the difference is {found.gain:.2g}, its standard "
+            f"error {found.error:.2g}. Times are of this machine.",
+            outcomes=[_outcome(found.is_chosen == bool(n), ()) for n in range(2)],
+        )
+    for line in found.left_out:
+        page.text(f"Left out: {line}.")
 
 
 def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) -> None:

@@ -103,10 +103,10 @@ def select(
     )
     _require_one(finite, candidates)
     draws = blocks.draws(RESAMPLES)
-    values = _paired([resample(task, metric, each.scored, blocks, draws) for each in finite])
+    values = paired_draws([resample(task, metric, each.scored, blocks, draws) for each in finite])
     errors = [_bounded(standard_error(row, blocks)) for row in values]
     ordered = tuple(_figures(each, task, error) for each, error in zip(finite, errors, strict=True))
-    breaches = tuple(_breaches(task, candidate.metrics, limits) for candidate in ordered)
+    breaches = tuple(breaches_of(task, candidate.metrics, limits) for candidate in ordered)
     allowed = [number for number, broken in enumerate(breaches) if not broken]
     if not allowed:
         raise _none_allowed(ordered, breaches)
@@ -153,10 +153,10 @@ def _figures(candidate: Candidate, task: Task, error: float) -> ScoredCandidate:
     )
 
 
-def _breaches(
+def breaches_of(
     task: Task, metrics: Mapping[str, float], limits: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """Describe the violated limits; NaN and undefined metrics violate their limit."""
+    """Describe the violated limits of the selection; NaN and undefined metrics violate theirs."""
     found = []
     for name, limit in limits.items():
         sign = sign_of(direction_of(task, name, "selection.limits"))
@@ -233,7 +233,7 @@ def _bounded(error: float) -> float:
     return error if math.isfinite(error) else 0.0
 
 
-def _paired(drawn: Sequence[Floats]) -> Floats:
+def paired_draws(drawn: Sequence[Floats]) -> Floats:
     """Stack the draws of all candidates, [candidates, draws]; some have fewer draws."""
     shared = min(len(row) for row in drawn)
     return np.stack([row[:shared] for row in drawn])

@@ -22,7 +22,12 @@ def select_checkpoint_step(
     """Score the kept checkpoints on all validation rows and export the best."""
     section = SelectCheckpointConfig.from_json(contract)
     result = select_challenger(
-        section.selection, Path(snapshot), Path(training), Path(challenger), page=Path(report)
+        section.selection,
+        Path(snapshot),
+        Path(training),
+        Path(challenger),
+        page=Path(report),
+        ensemble=section.model.ensemble,
     )
     chosen = Challenger.read(Path(challenger))
     hand_on(Path(selection), chosen, Path(training), Path(snapshot))

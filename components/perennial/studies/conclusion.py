@@ -130,8 +130,9 @@ def fingerprints(plan: StudyPlan, trial: Trial, snapshot: Snapshot) -> Iterator[
         except ValidationError:  # the contract refused the values: nothing was trained
             return
         contract = training_contract(snapshot, settings.model, settings.training, plan.code)
-        if plan.initial:
-            contract["initial"] = plan.initial
+        for name, pinned in (("initial", plan.initial), ("teachers", plan.teachers)):
+            if pinned:
+                contract[name] = pinned
         yield training_fingerprint(contract)
 
 

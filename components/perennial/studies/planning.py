@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.task import check_options, load_task, load_task_type
@@ -62,12 +62,8 @@ def draft_plan(settings: TrainModelConfig, study: StudySection) -> StudyPlan:
         pydantic.ValidationError: the contract refuses the study's fixed values.
         PerennialError: a sampler's package is not installed, or the task refuses its options.
     """
-    if study.proposed_by == "katib" and settings.model.initial.source != "scratch":
-        raise PerennialError(
-            "trials that Katib proposes start from random weights, but the contract names others",
-            evidence=f'model.initial.source = "{settings.model.initial.source}"',
-            action="remove study.proposed_by: Perennial's own trials start from these weights",
-        )
+    if study.proposed_by == "katib":
+        _require_self_contained(settings)
     require_sampler(study.sampler, *([study.exploit.sampler] if study.exploit else []))
     document = trial_document(settings, study)
     options = check_options(load_task_type(settings.model.task), settings.model.options)
@@ -83,8 +79,33 @@ def draft_plan(settings: TrainModelConfig, study: StudySection) -> StudyPlan:
     )
 
 
+def _require_self_contained(settings: TrainModelConfig) -> None:
+    """Refuse what is pinned before a study, for trials that Katib starts.
+
+    Raises:
+        PerennialError: the contract names initial weights or teachers.
+    """
+    if settings.model.initial.source != "scratch":
+        raise PerennialError(
+            "trials that Katib proposes start from random weights, but the contract names others",
+            evidence=f'model.initial.source = "{settings.model.initial.source}"',
+            action="remove study.proposed_by: Perennial's own trials start from these weights",
+        )
+    if settings.training.distillation is not None:
+        raise PerennialError(
+            "trials that Katib proposes have no teachers, but the contract names some",
+            evidence="training.distillation.teachers = "
+            f"{list(settings.training.distillation.teachers)}",
+            action="remove study.proposed_by: Perennial's own trials learn from them",
+        )
+
+
 def plan_study(
-    settings: StudyConfig, snapshot: Snapshot, code: str, initial: InitialModel | None = None
+    settings: StudyConfig,
+    snapshot: Snapshot,
+    code: str,
+    initial: InitialModel | None = None,
+    teachers: Teachers | None = None,
 ) -> StudyPlan:
     """Return the plan of the contract's study on a snapshot; imports PyTorch.
 
@@ -94,6 +115,7 @@ def plan_study(
         code: Digest of the task's code.
         initial: The weights that trials start with; None for random ones. A study that continues
             after its champion was replaced is another study.
+        teachers: The versions that trials learn from; None without distillation.
 
     Raises:
         PerennialError: the contract has no study, or the task lacks the metric.
@@ -116,5 +138,6 @@ def plan_study(
             "snapshot": snapshot.digest(),
             "code": code,
             "initial": initial.identity() if initial is not None else {},
+            "teachers": teachers.identity() if teachers is not None else {},
         }
     )

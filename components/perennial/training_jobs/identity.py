@@ -7,7 +7,8 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contracts.environment import Environment
-from perennial.contracts.initial_model import InitialModel
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
@@ -30,20 +31,25 @@ def training_job(
 ) -> TrainingJob:
     """Return the job, in the folder of its fingerprint.
 
-    The initial model, if any, is the one that was handed on with the snapshot.
+    Initial model and teachers, if any, are those that were handed on with the snapshot.
 
     If the store is not a folder, checkpoints go to the store; logs and copies of the checkpoints
     are in this machine's cache.
+
+    Raises:
+        PerennialError: other teachers were handed on than the contract names.
     """
     snapshot = Snapshot.read(snapshot_folder)
     initial = InitialModel.find(snapshot_folder)
+    teachers = _find_teachers(settings.training, snapshot_folder)
     store = open_store(environment.store_uri)
     is_local = isinstance(store, LocalObjectStore)
     root = str(store.root) if isinstance(store, LocalObjectStore) else store.uri
 
     def contract_of(training: TrainingSection) -> dict[str, JsonValue]:
         code = environment.code_digest
-        return training_contract(snapshot, settings.model, training, code, initial)
+        model = settings.model
+        return training_contract(snapshot, model, training, code, initial, teachers=teachers)
 
     def address_of(fingerprint: str) -> str:
         return f"{root}/training/{fingerprint[:16]}"
@@ -66,12 +72,27 @@ def training_job(
         model=settings.model,
         training=settings.training,
         initial=initial,
+        teachers=teachers,
         num_processes=settings.resources.num_processes,
         folder=str((Path(address) if is_local else folder_for(address)).absolute()),
         store_uri="" if is_local else address,
         extended=tuple(map(shorter, settings.training.extended())),
         common=store.uri,
     )
+
+
+def _find_teachers(training: TrainingSection, snapshot_folder: Path) -> Teachers | None:
+    if training.distillation is None:
+        return None
+    found, asked = Teachers.find(snapshot_folder), training.distillation.teachers
+    if found is None or found.asked != asked:
+        raise PerennialError(
+            "the teachers of this training were not resolved",
+            evidence=f"training.distillation.teachers = {list(asked)}, the step before handed on "
+            f"{list(found.asked) if found else 'none'}",
+            action="start the run at check_skeleton, which pins them; a study cannot vary them",
+        )
+    return found
 
 
 def is_finished(job: TrainingJob) -> bool:

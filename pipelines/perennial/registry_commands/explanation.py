@@ -153,6 +153,10 @@ def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple
     yield "initial weights", lineage.initial.describe() if lineage.initial else "random"
     if lineage.adapter:
         yield "adapter", lineage.adapter.describe()
+    for teacher in lineage.teachers:
+        yield "teacher", teacher.describe()
+    for member in lineage.members:
+        yield "ensemble with", member.describe()
     yield "trained by", describe_parts(lineage.parts) or LACKING
     yield "pipeline run", lineage.run_id
     yield "MLflow run", lineage.tracking_run_id or LACKING
@@ -161,7 +165,7 @@ def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple
         yield "checkpoint", LACKING
         return
     yield "task", challenger.task
-    for name, value in challenger.options.items():
+    for name, value in challenger.own_options.items():
         yield f"option {name}", in_words(value)
     yield "checkpoint", challenger.reason
     for finding in challenger.diagnosis:

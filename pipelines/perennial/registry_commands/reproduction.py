@@ -187,8 +187,9 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
 def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Challenger:
     contract, snapshot, challenger = record.contract, folder / "snapshot", folder / "challenger"
     record.snapshot.write(snapshot)
-    if record.challenger.initial is not None:  # the weights are still in their store
-        record.challenger.initial.write(snapshot)
+    for pinned in (record.challenger.initial, record.challenger.teachers):
+        if pinned is not None:  # the weights are still in their store
+            pinned.write(snapshot)
     settings = TrainModelConfig(
         model=contract.model, training=contract.training, resources=contract.resources
     )
@@ -197,8 +198,16 @@ def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Ch
     run_to_end(job, launcher, settings.resources.max_restarts)
     training = folder / "training"
     TrainingResult.read(job.root).write(training)
-    page = folder / "selection.html"
-    select_challenger(contract.selection, snapshot, training, challenger, page=page)
+    if record.challenger.champions is not None:
+        record.challenger.champions.write(training)
+    select_challenger(
+        contract.selection,
+        snapshot,
+        training,
+        challenger,
+        page=folder / "selection.html",
+        ensemble=contract.model.ensemble,
+    )
     return Challenger.read(challenger)
 
 

@@ -12,7 +12,7 @@ from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import ModelSection, Split, SplitSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Verdict
-from perennial.contracts.initial_model import InitialModel, Origin
+from perennial.contracts.initial_model import Champions, InitialModel, Origin, Teachers
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation import resampling
 from perennial.engine.metrics import arrays
@@ -27,12 +27,15 @@ from small_models import (
     ROWS_PER_DAY,
     TASK,
     USELESS,
+    average_with,
+    linear_model,
     stream,
     write_baseline_rows,
     write_challenger,
     write_skeleton,
     write_snapshot,
 )
+from taught import pinned
 
 NAME = "clicks"
 CONSTANT = {"constant": 0.5}
@@ -49,8 +52,10 @@ def snapshot(tmp_path):
 def judged(environment, snapshot, tmp_path):
     """Runs the step on a challenger and returns its result and verdict."""
 
-    def run(weights, gate=None, baselines=CONSTANT, constant=None, **challenger):
+    def run(weights, gate=None, baselines=CONSTANT, constant=None, among=None, **challenger):
         write_challenger(tmp_path / "challenger", snapshot, weights, **challenger)
+        if among is not None:
+            average_with(tmp_path / "challenger", snapshot, among)
         write_skeleton(tmp_path / "skeleton", **baselines)
         if constant is not None:
             write_baseline_rows(tmp_path / "skeleton", snapshot, constant)
@@ -336,17 +341,35 @@ def test_the_page_shows_verdict_intervals_baselines_and_calibration(judged, crow
 
 
 @pytest.mark.parametrize(("test_fraction", "is_seen"), [(0.25, False), (0.05, True)])
-def test_the_gate_warns_of_initial_weights_that_have_seen_test_rows(
+def test_the_gate_warns_of_initial_weights_and_teachers_that_have_seen_test_rows(
     judged, snapshot, test_fraction, is_seen
 ):
     """A warm start under the same split rule has seen none; under another, rows are counted."""
     rule = snapshot.split.model_copy(update={"test_fraction": test_fraction})
     seen = with_rule((), snapshot.model_copy(update={"split": rule}))
-    origin = Origin(source="champion", uri="mlflow", version="1", files={}, seen=seen)
-    _, verdict = judged(GOOD, initial=InitialModel(origin=origin, store_uri="unread"))
-    warnings = [note for note in verdict.notes if "initial weights" in note]
-    assert bool(warnings) is is_seen
-    if is_seen:
-        assert re.fullmatch(
-            r"the initial weights were trained or selected on \d+ of \d+ test rows, .*", warnings[0]
-        )
+    origin = Origin(source="version", uri="mlflow", model="big", version="2", files={}, seen=seen)
+    pinned = InitialModel(origin=origin, store_uri="unread")
+    teachers = Teachers(asked=("big@2",), members=(pinned,))
+    _, verdict = judged(GOOD, initial=pinned, teachers=teachers)
+    for who in ("the initial weights were", "the teacher big version 2 was"):
+        warnings = [note for note in verdict.notes if note.startswith(who)]
+        assert bool(warnings) is is_seen
+        if is_seen:
+            known = r" trained or selected on \d+ of \d+ test rows, under another split rule"
+            assert re.fullmatch(who + known, warnings[0])
+
+
+def test_an_ensemble_is_judged_as_one_challenger(judged, crown, snapshot, tmp_path, monkeypatch):
+    """Selection chose it on validation rows: test rows are looked at once, and that counts once."""
+    crown(NOISY)
+    task, model = linear_model(snapshot, (2.0, -2.0))
+    told = {"source": "champion", "version": "1", "seen": with_rule((), snapshot)}
+    mirrored = pinned(tmp_path / "store", task, model.state_dict(), **told)
+    _, verdict = judged((2.0, 1.8), among=Champions(members=(mirrored,)))
+    assert verdict.promote
+    assert verdict.comparisons[0].improvement.low > 0.02
+    assert (verdict.repeats.earlier, verdict.repeats.level) == (0, pytest.approx(0.05))
+    assert not [note for note in verdict.notes if "member" in note]
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "another run")
+    _, other = judged(GOOD)
+    assert other.repeats.earlier == 1

@@ -17,12 +17,16 @@ from perennial.contracts.gate import (
     SliceComparison,
     Verdict,
 )
+from perennial.contracts.initial_model import Origin
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.contracts.training import Challenger, ScoredCandidate, TrainingResult
 from perennial.contracts.validation import Expectation, ValidationReport
 from perennial.registry.model_card import CardContent, model_card
+from perennial.registry.version_files import ModelVersion
+from perennial.registry_commands.catalogue import VersionRecord
+from perennial.registry_commands.explanation import explanation_parts
 
 GOLDEN = Path(__file__).with_name("golden_card.md")
 TASK = "perennial.tasks.tabular:TabularClassification"
@@ -194,3 +198,20 @@ def test_a_first_version_without_slices_or_probabilities_says_so(content):
     assert "the uncertainty of its metrics is unknown" in text
     assert "probabilities" not in text
     assert "| rmse | 2 |  |  |" in text
+
+
+def test_the_card_and_the_explanation_name_the_teachers(content):
+    told = {"source": "version", "uri": "mlflow", "model": "big", "files": {"model": "5ee" * 20}}
+    teachers = tuple(Origin(version=number, **told) for number in ("2", "4"))
+    lineage = content.lineage.model_copy(update={"teachers": teachers})
+    text = model_card(CardContent(**(vars(content) | {"lineage": lineage})))
+    assert (
+        "| teachers | big version 2, SHA-256 5ee5ee5ee5ee, licence not recorded; big vers" in text
+    )
+    version = ModelVersion("clicks", "3", {}, "run", "mlflow", datetime(2025, 1, 1))
+    rest = dict.fromkeys(("verdict", "challenger", "snapshot", "skeleton", "contract"))
+    record = VersionRecord(version, (), lineage, contract_text=b"", diff=b"", **rest)
+    rows = explanation_parts(record)["Training"]
+    assert [value for name, value in rows if name == "teacher"] == [
+        each.describe() for each in teachers
+    ]

@@ -19,8 +19,10 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.environment import RUN_FOLDER
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.user_code import RunStopped
+from perennial.engine.config.distillation import Distillation
 from perennial.run_trials.step import run_trials_step
 from perennial.studies import katib
+from perennial.studies.planning import StudyConfig, draft_plan
 from perennial.studies.records import StudyPlan, Trial
 from tiny_training import tiny_section
 
@@ -93,6 +95,15 @@ def test_katib_runs_the_first_stage_and_the_step_the_rest(environment, root, mak
     asked = {verb for _, plural, verb in kubeflow.rights if plural == "experiments"}
     (rule,) = yaml.safe_load((COMPONENT / "role.yaml").read_text())["rules"]
     assert {"create", "get"} <= asked <= set(rule["verbs"])
+
+
+def test_katibs_trials_have_no_teachers():
+    settings = StudyConfig.from_json(contract())
+    distillation = Distillation(teachers=("@1",))
+    training = settings.training.model_copy(update={"distillation": distillation})
+    taught = settings.model_copy(update={"training": training})
+    with pytest.raises(PerennialError, match="trials that Katib proposes have no teachers"):
+        draft_plan(taught, taught.study)
 
 
 def test_a_study_that_is_stopped_deletes_its_experiment(environment, root, kubeflow):

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from perennial.contracts.adapter import Adapter
 from perennial.contracts.section import Advanced, Layout, Section
+from perennial.engine.config.distillation import Distillation
 from perennial.engine.config.optimization import (
     AdamW,
     Averaging,
@@ -252,6 +253,10 @@ class TrainingSection(Section):
     """A LoRA adapter that is trained in the place of the weights, which come from
     `[model.initial]`. Choose it where the model is large, the data are few, or many versions are
     kept."""
+    distillation: Distillation | None = None
+    """Learning from the predictions of registered versions, beside the labels: of a larger model,
+    or of several. Turn it on where the model that is served must be smaller or faster than the best
+    one."""
     clipping: Clipping = NormClipping()
     """Gradient clipping: by `norm` (default) or another `method`."""
     averaging: Averaging | None = None

@@ -112,6 +112,8 @@ class EncodedRows(ABC):
     """Number of rows of the split."""
     weights: NDArray[Any] | None
     """Weight of each row, shape [rows]; None where all are equal, or not known beforehand."""
+    answers: NDArray[np.float32] | None = None
+    """What teachers predict for each row, shape [rows] or [rows, C]; None without distillation."""
 
     @abstractmethod
     def gather(self, rows: Indices) -> Batch:

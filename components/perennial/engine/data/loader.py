@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from perennial.contracts.errors import BadTaskError
 from perennial.engine.config.training import Loading
 from perennial.engine.data.batching import BatchPlan, Indices, RowOrder
 from perennial.engine.data.encoded import EncodedRows
 from perennial.engine.reproducibility import derived_seed
-from perennial.engine.task import WEIGHT, Batch, Task
+from perennial.engine.task import ANSWERS, LABEL, WEIGHT, Batch, Task
 
 
 @dataclass(frozen=True)
@@ -126,16 +127,49 @@ class Loader:
         return float(weights[self._order.indices(start, size)].sum(dtype=np.float64))
 
     def _micro_batch(self, start: int, rows: Indices, generator: torch.Generator | None) -> Batch:
-        batch = self._data.gather(rows if len(rows) else self._order.indices(start, 1))
-        if not len(rows):
+        is_empty = not len(rows)
+        rows = self._order.indices(start, 1) if is_empty else rows
+        batch = self._data.gather(rows)
+        if is_empty:
             # A sharded model's passes are collectives: a rank without rows takes part with one
             # of weight 0.
             batch[WEIGHT] = torch.zeros(1)
         if generator is not None:
-            batch = self._task.augment(batch, generator)
+            batch = self._augmented(batch, generator)
+        if self._data.answers is not None:
+            batch[ANSWERS] = torch.from_numpy(self._data.answers[rows])
         if self._pin_memory:
             batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
         return batch
+
+    def _augmented(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Augment a batch; the answers of teachers hold for single rows with their labels.
+
+        Raises:
+            BadTaskError: the augmentation changes labels, as mixtures do, and there are answers.
+        """
+        label = batch[LABEL].clone() if self._data.answers is not None else None
+        batch = self._task.augment(batch, generator)
+        if label is not None:
+            require_kept(label, batch[LABEL], self._task)
+        return batch
+
+
+def require_kept(before: torch.Tensor, after: torch.Tensor, task: Task) -> None:
+    """Refuse augmentation that changes labels: teachers have answered for the rows as they are.
+
+    Raises:
+        BadTaskError: it does.
+    """
+    if before.shape != after.shape or not torch.equal(before, after.to(before.dtype)):
+        raise BadTaskError(
+            f"{type(task).__name__}.augment changes labels, as mixtures of rows do, but teachers "
+            "answer for single rows",
+            evidence=f"labels {list(before.shape)} became {list(after.shape)}"
+            if before.shape != after.shape
+            else f"{int((before != after).sum())} of {before.numel()} labels differ",
+            action="turn mixup and cutmix off, or remove [training.distillation]",
+        )
 
 
 class _Ahead:

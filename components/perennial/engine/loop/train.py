@@ -21,7 +21,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.loader import Loader, RankBatch
 from perennial.engine.evaluation.sampled import SampledEvaluation
 from perennial.engine.loop.telemetry import Instruments, Telemetry
-from perennial.engine.objective import forward, weighted_losses
+from perennial.engine.objective import both_losses, forward
 from perennial.engine.optimization.averaging import AveragedWeights
 from perennial.engine.optimization.clipping import Clipper, local_squared_norm
 from perennial.engine.optimization.optimizer import follow_schedule
@@ -192,7 +192,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     layout = training.world.layout
     scale = layout.averaging_size / batch.weight * training.guard.scale.value
     if isinstance(model, Pipeline):
-        losses_of = partial(weighted_losses, training.task)
+        losses_of = partial(both_losses, training.task, distillation=section.distillation)
         total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
     else:
         total = 0.0

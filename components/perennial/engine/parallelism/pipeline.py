@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import _PipelineSchedule
     from torch.distributed.pipelining.stage import _PipelineStageBase
 
-LossesOf = Callable[[Tensor, Batch], Tensor]
-"""Output of the model and its micro-batch → the loss of each example, times its weight."""
+LossesOf = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
+"""Output of the model and its micro-batch → the loss of each example, times its weight: the one
+that is reported, and the one that is differentiated."""
 
 
 class Pipeline(nn.Module):
@@ -148,10 +149,10 @@ class Pipeline(nn.Module):
         if self._losses_of is None:
             raise RuntimeError("add_gradients() sets the losses")
         micro_batch = int(index)
-        losses = self._losses_of(output.float(), self._batches[micro_batch])
+        losses, objective = self._losses_of(output.float(), self._batches[micro_batch])
         # By number: before its first update the schedule tries the first micro-batch out.
         self._totals[micro_batch] = losses.detach().sum()
-        return losses.sum() * self._scale
+        return objective.sum() * self._scale
 
     def _build_schedule(self, training: TrainingSection, num_passes: int) -> "_PipelineSchedule":
         # Imports torch.compile's machinery: half a second of CPU in each process of any training.

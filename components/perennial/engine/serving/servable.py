@@ -48,9 +48,9 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
 
 
 def _modules(challenger: Challenger) -> list[str]:
-    """Return what loading imports by name: the task's module, and what an adapter needs."""
+    """Return what loading imports by name: the modules of its tasks, and what an adapter needs."""
     former = challenger.base.former if challenger.base else None
-    tasks = [each.task for each in (challenger, former) if each]
+    tasks = [*challenger.task_paths, *([former.task] if former else [])]
     adapters = [ADAPTERS] if challenger.base else []
     return [*(task.partition(":")[0] for task in tasks), *adapters]
 
