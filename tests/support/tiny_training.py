@@ -53,7 +53,7 @@ class TinyOptions(Section):
     library_random: bool = False
     """Draw from NumPy in the initial weights, and from Python in each forward pass."""
     fault: Literal[
-        "", "nan", "raise", "kill", "terminate", "averaged", "exit", "os._exit", "_exit"
+        "", "nan", "raise", "memory", "kill", "terminate", "averaged", "exit", "os._exit", "_exit"
     ] = ""
     fault_rank: int = 0
     fault_call: int = 0
@@ -62,6 +62,9 @@ class TinyOptions(Section):
     """A file that is made when the fault strikes, after which it does not strike again."""
     after: str = ""
     """A file for which the fault waits."""
+    memory_rows: int = 0
+    """Rows of a training pass that fit into the memory of `fault_rank`; 0 means any number. After
+    `fault_call` passes, as where the sequences of a later batch are longer."""
 
 
 class TinyTask(Task):
@@ -105,6 +108,9 @@ class TinyTask(Task):
 
     def _strike(self, losses):
         options = self.options
+        if options.memory_rows and self.calls >= options.fault_call:
+            if dist.get_rank() == options.fault_rank and len(losses) > options.memory_rows:
+                raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
         if not options.fault or self.calls != options.fault_call:
             return losses
         is_due = dist.get_rank() == options.fault_rank
@@ -116,6 +122,8 @@ class TinyTask(Task):
             Path(options.once).touch()
         if options.fault == "raise":
             raise KeyError("the user's own mistake")
+        if options.fault == "memory":
+            raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
         if options.fault == "exit":
             sys.exit(0)
         if options.fault == "os._exit":

@@ -115,13 +115,32 @@ class TrainedPart(Section):
         plural = "es" if self.processes > 1 else ""
         return f"{self.processes} process{plural} ({self.strategy}) on {self.device}"
 
+    @property
+    def division(self) -> str:
+        """Description of all that decides in which order sums are rounded."""
+        return f"{self.title}, passes of {self.micro_batch_size:,} rows"
+
 
 def describe_parts(parts: Sequence[TrainedPart]) -> str:
     """Return who trained which steps, for people; empty if it was not recorded."""
+    has_one_size = len({part.micro_batch_size for part in parts}) == 1
     return ", ".join(
-        f"{part.title} from step {part.from_step:,}" if part.from_step else part.title
+        (part.title if has_one_size else part.division)
+        + (f" from step {part.from_step:,}" if part.from_step else "")
         for part in parts
     )
+
+
+class Halving(Section):
+    """Forward passes made smaller because one ran out of memory."""
+
+    step: int
+    """The update whose pass ran out of memory, counted from 1."""
+    rank: int
+    rows: int
+    """Rows of the passes until then, at most."""
+    next_rows: int
+    """Rows of the passes from the last checkpoint on, at most."""
 
 
 class CheckpointRecord(Section):
@@ -175,6 +194,8 @@ class TrainingResult(Artifact):
     ones search for it."""
     num_rewinds: int = 0
     """Returns to a checkpoint because of a jump of the loss."""
+    halvings: tuple[Halving, ...] = ()
+    """How often passes were made smaller because memory ran out."""
     collective_waits: tuple[CollectiveWaits, ...] = ()
     bottleneck: Bottleneck | None = None
     """Result of `training.profile`."""

@@ -48,11 +48,12 @@ from perennial.engine.handover import (
     announce_rendezvous,
     deliver,
     keep_result,
+    load_decision,
     receive_job,
     sending_curves,
 )
 from perennial.engine.initial_weights import load_initial_weights
-from perennial.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
+from perennial.engine.job import EXIT_INTERRUPTED, PassSize, RankFailure, TrainingJob
 from perennial.engine.loop.telemetry import Instruments, Telemetry
 from perennial.engine.loop.train import Training, train
 from perennial.engine.memory.plan import plan_strategy, stored_plan
@@ -70,6 +71,7 @@ from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.reproducibility import make_deterministic, seeded_model
 from perennial.engine.resilience.guard import Guard
+from perennial.engine.resilience.out_of_memory import PassOutOfMemoryError
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.unattended import ending_unattended
 from perennial.engine.resilience.watchdog import Watchdog
@@ -294,6 +296,7 @@ def initial_model(
 def write_result(job: TrainingJob, training: Training) -> None:
     """Write the result; its presence means that the training is finished."""
     progress = training.telemetry.progress(training.step)
+    size = load_decision(job, PassSize)
     TrainingResult(
         fingerprint=job.fingerprint,
         task=job.model.task,
@@ -315,6 +318,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
         num_skipped=training.guard.skipped,
         num_rescaled=training.guard.scale.halvings,
         num_rewinds=training.guard.rewinds,
+        halvings=size.halvings if size else (),
         collective_waits=training.instruments.stragglers.samples,
         bottleneck=training.instruments.profiler.bottleneck,
     ).write(job.root)
@@ -333,6 +337,7 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
         time=time.time(),
         is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
         is_outage=isinstance(error, PerennialError) and is_outage(error),
+        halving=error.halving(step, rank) if isinstance(error, PassOutOfMemoryError) else None,
     )
     write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
     deliver(job, *job.errors.glob(f"*rank-{rank}.*"))

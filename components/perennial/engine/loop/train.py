@@ -32,6 +32,7 @@ from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
 from perennial.engine.resilience.not_finite import collect, failure
+from perennial.engine.resilience.out_of_memory import naming_out_of_memory
 from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import (
     StopSignal,
@@ -135,7 +136,8 @@ def update(training: Training) -> tuple[Judgement, bool]:
     buffers = clone_buffers(training)
     rate = follow_schedule(optimizer, section, steps_done)
 
-    loss = add_gradients(training, batch)
+    with naming_out_of_memory(training.task, training.model, section, training.world):
+        loss = add_gradients(training, batch)
     average_gradients(training.unsharded, training.world.layout)
     norm = measure_norm(training)
     judgement, stop = decide(training, loss, norm, stop=training.stop.is_requested())
