@@ -53,7 +53,7 @@ class TinyOptions(Section):
     library_random: bool = False
     """Draw from NumPy in the initial weights, and from Python in each forward pass."""
     fault: Literal[
-        "", "nan", "raise", "memory", "kill", "terminate", "averaged", "exit", "os._exit", "_exit"
+        "", "nan", "raise", "kill", "terminate", "averaged", "exit", "os._exit", "_exit"
     ] = ""
     fault_rank: int = 0
     fault_call: int = 0
@@ -102,15 +102,19 @@ class TinyTask(Task):
     def losses(self, output, batch):
         losses = (output.squeeze(-1) - batch[LABEL]).square()
         if torch.is_grad_enabled() and not output.is_meta:  # such passes only count FLOPs
+            self._fill_memory(len(losses))
             losses = self._strike(losses)
             self.calls += 1
         return losses
 
+    def _fill_memory(self, rows):
+        options = self.options
+        is_due = options.memory_rows and self.calls >= options.fault_call
+        if is_due and dist.get_rank() == options.fault_rank and rows > options.memory_rows:
+            raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
+
     def _strike(self, losses):
         options = self.options
-        if options.memory_rows and self.calls >= options.fault_call:
-            if dist.get_rank() == options.fault_rank and len(losses) > options.memory_rows:
-                raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
         if not options.fault or self.calls != options.fault_call:
             return losses
         is_due = dist.get_rank() == options.fault_rank
@@ -122,8 +126,6 @@ class TinyTask(Task):
             Path(options.once).touch()
         if options.fault == "raise":
             raise KeyError("the user's own mistake")
-        if options.fault == "memory":
-            raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
         if options.fault == "exit":
             sys.exit(0)
         if options.fault == "os._exit":

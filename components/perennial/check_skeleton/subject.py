@@ -81,7 +81,7 @@ class Subject:
         data = dataset.snapshot.data
         seen = find_seen_test_rows(initial, dataset)
         # Other checks examine one stage, in which all is trained that is not frozen.
-        whole = training.model_copy(update={"stages": ()})
+        whole = training.without_extras().model_copy(update={"stages": ()})
         known = split_rows, data, initial, seen, training.stages
         subject = cls(make_task, task, train, validation, settings, whole, *known)
         with _naming("fit(train)"):

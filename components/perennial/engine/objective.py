@@ -24,20 +24,26 @@ def forward(
     """
     with computation(training, batch[LABEL].device):
         output = model(**inputs_of(batch))
-    loss = weighted_losses(task, output.float(), batch).sum()
+    loss = weighted_losses(task, output.float(), batch, is_simplified=training.simplified).sum()
     auxiliary = task.auxiliary_losses(unwrapped(model))
     if auxiliary is None:
         return loss, loss
     return loss, loss + _weighted(auxiliary, batch).sum()
 
 
-def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
+def weighted_losses(
+    task: Task, output: Tensor, batch: Batch, *, is_simplified: bool = False
+) -> Tensor:
     """Return the loss of each example, times its weight.
+
+    A simplified training minimises the measured loss, without what training adds to it.
 
     Raises:
         BadTaskError: the task averaged them itself, which would weigh examples wrongly.
     """
-    losses = task.training_losses(output, batch)
+    # A loss over the whole batch is no addition: the measured one is another.
+    is_measured = is_simplified and not task.needs_whole_batch
+    losses = (task.losses if is_measured else task.training_losses)(output, batch)
     if losses.shape != (len(batch[LABEL]),):
         raise BadTaskError(
             f"{type(task).__name__}.training_losses must return one loss per example",

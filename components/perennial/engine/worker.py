@@ -54,7 +54,7 @@ from perennial.engine.handover import (
 )
 from perennial.engine.initial_weights import load_initial_weights
 from perennial.engine.job import EXIT_INTERRUPTED, PassSize, RankFailure, TrainingJob
-from perennial.engine.loop.telemetry import Instruments, Telemetry
+from perennial.engine.loop.telemetry import Instruments, SpeedUnits, Telemetry
 from perennial.engine.loop.train import Training, train
 from perennial.engine.memory.plan import plan_strategy, stored_plan
 from perennial.engine.optimization.averaging import AveragedWeights
@@ -67,6 +67,7 @@ from perennial.engine.parallelism.optimizer_state import share_optimizer_state
 from perennial.engine.parallelism.parallelize import parallelize, unwrapped, warm_up_buckets
 from perennial.engine.parallelism.pipeline import Pipeline, build_pipeline, num_parameters
 from perennial.engine.precision import choose_kernels
+from perennial.engine.profiling.dimensions import find_odd_dimensions
 from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.reproducibility import make_deterministic, seeded_model
@@ -75,6 +76,7 @@ from perennial.engine.resilience.out_of_memory import PassOutOfMemoryError
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.unattended import ending_unattended
 from perennial.engine.resilience.watchdog import Watchdog
+from perennial.engine.simplified import list_turned_off, turn_off_dropout
 from perennial.engine.task import Task, inputs_of, load_task
 from perennial.engine.world.distributed import (
     StopSignal,
@@ -156,14 +158,37 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Callable[[], Trai
     """Prepare a job: fit the task and encode the data; return what builds the training loop."""
     snapshot = Snapshot.read(Path(job.snapshot))
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
+    data: EncodedRows
+    validation: EncodedSplit
     if choose_mode(job, world, snapshot):
-        train, sample = stream_data(job, world, task, snapshot)
-        return partial(assemble, job, world, stop, task, data=train, validation=sample)
-    prepare_data(job, world, task, snapshot)
-    data, validation = (
-        EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
-    )
-    return partial(assemble, job, world, stop, task, data=data, validation=validation)
+        data, validation = stream_data(job, world, task, snapshot)
+    else:
+        prepare_data(job, world, task, snapshot)
+        data, validation = (
+            EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
+        )
+    plain, turned_off = simplify(job, task)
+
+    def assemble_stage() -> Training:
+        training = assemble(plain, world, stop, task, data=data, validation=validation)
+        section, plan = training.section, training.loader.plan
+        training.turned_off = turned_off
+        training.hints = find_odd_dimensions(training.model, section, world.device, plan)
+        for hint in training.hints:
+            logger.warning("%s", hint)
+        return training
+
+    return assemble_stage
+
+
+def simplify(job: TrainingJob, task: Task) -> tuple[TrainingJob, tuple[str, ...]]:
+    """Return the job as it is trained, and what `training.simplified` turns off."""
+    section = job.training
+    if not section.simplified:
+        return job, ()
+    turned_off = tuple(list_turned_off(task, seeded_model(task, section.seed), section))
+    logger.warning("training.simplified turns off: %s", "; ".join(turned_off) or "nothing")
+    return job.model_copy(update={"training": section.without_extras()}), turned_off
 
 
 def assemble(
@@ -195,14 +220,8 @@ def assemble(
     checkpointer = Checkpointer(job, metric, world, section, averaged)
     progress = checkpointer.restore(model, optimizer)
     loader = build_loader(task, data, section, world)
-    telemetry = Telemetry(
-        section,
-        world,
-        progress,
-        job.logs / "metrics.jsonl",
-        # Two rows, because batch normalisation refuses one.
-        flops_per_example(task, data.gather(np.arange(min(data.rows, 2)))),
-    )
+    curves, units = job.logs / "metrics.jsonl", speed_units(task, data)
+    telemetry = Telemetry(section, world, progress, curves, units)
     return Training(
         section=section,
         world=world,
@@ -226,6 +245,14 @@ def assemble(
         step=progress.step,
         data_offset=progress.data_offset,
     )
+
+
+def speed_units(task: Task, data: EncodedRows) -> SpeedUnits:
+    """Count what an example consists of."""
+    # Two rows, because batch normalisation refuses one.
+    batch = data.gather(np.arange(min(data.rows, 2)))
+    tokens = batch[task.tokens][0].numel() if task.tokens in batch else None
+    return SpeedUnits(flops_per_example(task, batch), tokens)
 
 
 def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world: World) -> Loader:
@@ -253,11 +280,14 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
             action="remove it: pinned memory is what a GPU copies from",
         )
     rank, seed, loading = world.data_rank, section.seed, section.loading.on(world.device.type)
+    augments = not section.simplified
     if isinstance(data, StreamedSplit):
         total = world.sum_data
-        return StreamedLoader(task, data, plan, rank, seed=seed, loading=loading, total=total)
+        return StreamedLoader(
+            task, data, plan, rank, seed=seed, loading=loading, total=total, augments=augments
+        )
     order = GlobalOrder(data.rows, seed)
-    return Loader(task, data, order, plan, rank, seed=seed, loading=loading)
+    return Loader(task, data, order, plan, rank, seed=seed, loading=loading, augments=augments)
 
 
 def initial_model(
@@ -271,6 +301,8 @@ def initial_model(
 ) -> nn.Module:
     """Build the same initial model on every rank, parallelized and ready for the update `step`."""
     model = seeded_model(task, section.seed)
+    if section.simplified:
+        turn_off_dropout(model)
     if initial is not None:
         changes = load_initial_weights(model, task, initial)
         logger.info("initial=%s %s", initial.origin.describe(), "; ".join(changes))
@@ -319,6 +351,10 @@ def write_result(job: TrainingJob, training: Training) -> None:
         num_rescaled=training.guard.scale.halvings,
         num_rewinds=training.guard.rewinds,
         halvings=size.halvings if size else (),
+        signals=training.telemetry.signals,
+        hints=training.hints,
+        watched=training.evaluate.watched(),
+        turned_off=training.turned_off,
         collective_waits=training.instruments.stragglers.samples,
         bottleneck=training.instruments.profiler.bottleneck,
     ).write(job.root)

@@ -143,10 +143,15 @@ def estimate_of(
 
 @dataclass(frozen=True)
 class Contender:
-    """A model, scored on the test rows with its own preprocessing."""
+    """A model, scored on the test rows with its own preprocessing.
+
+    Attributes:
+        turned_off: What `training.simplified` turned off in its training.
+    """
 
     task: Task
     scored: Scored
+    turned_off: tuple[str, ...] = ()
 
     def at(self, selected: NDArray[np.bool_]) -> "Contender":
         """Return the same model restricted to the selected rows, without their columns."""

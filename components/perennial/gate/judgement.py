@@ -130,6 +130,7 @@ def reach_verdict(
         repeats=repeats,
         anchor=compare_with_anchor(match, champion.anchor, names[0]),
         figures=figures_of(match, names),
+        turned_off=challenger.turned_off,
     )
     return _verdict(gate, evidence, match, (*test.notes, *champion.notes, *left_out), performance)
 
@@ -250,13 +251,18 @@ def judge_challenger(
         Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
     }
     task, scored = score_exported(challenger, dataset, keep, section.gate.processes)
-    contender = finite_contender(task, scored[Split.TEST])
     record = Challenger.read(challenger)
+    contender = finite_contender(task, scored[Split.TEST])
+    contender = replace(contender, turned_off=record.turned_off)
     seen, weights = find_seen_test_rows(record.initial, dataset), record.weights_sha256
-    test = replace(judged_rows(dataset, contender, section.gate), notes=seen.lines)
+    signals = (f"while it trained, {each.finding}" for each in record.signals)
+    notes = (*seen.lines, *signals)
+    test = replace(judged_rows(dataset, contender, section.gate), notes=notes)
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
-        if champion.contender is not None and champion.weights_sha256 != weights:
+        # A model for debugging spends none of the gate's tests.
+        is_tested = champion.contender is not None and not record.turned_off
+        if is_tested and champion.weights_sha256 != weights:
             test = replace(test, repeats=_claimed(environment, section, champion, weights, test))
         verdict = reach_verdict(
             section.gate,

@@ -131,6 +131,8 @@ def select_challenger(
         reason=selection.reason,
         diagnosis=diagnosis.findings,
         advice=diagnosis.advice,
+        signals=result.signals,
+        turned_off=result.turned_off,
         next_steps=diagnosis.next_steps,
         weights_sha256=export(chosen, rescoring, challenger),
         initial=result.initial,

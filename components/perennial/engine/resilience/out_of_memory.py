@@ -17,12 +17,10 @@ from perennial.contracts.errors import TrainingFailedError
 from perennial.contracts.training import Halving
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
+from perennial.engine.evaluation.scoring import OUT_OF_CPU_MEMORY
 from perennial.engine.parallelism.parallelize import unwrapped
 from perennial.engine.task import Task
 from perennial.engine.world.distributed import World
-
-# Of PyTorch's allocator for the host, whose error has no class of its own.
-HOST_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
 
 
 class PassOutOfMemoryError(TrainingFailedError):
@@ -38,8 +36,7 @@ class PassOutOfMemoryError(TrainingFailedError):
         self._plan = plan
         self.obstacle = obstacle
         super().__init__(
-            f"out of memory in a pass of {plan.pass_rows} "
-            f"row{'s' if plan.pass_rows > 1 else ''}",
+            f"out of memory in a pass of {plan.pass_rows} row{'s' if plan.pass_rows > 1 else ''}",
             evidence=f"{message}; {plan.describe()}"
             + (f"; passes are not halved, because {obstacle}" if obstacle else ""),
             action="lower training.micro_batch_size where the task allows it, set "
@@ -80,7 +77,7 @@ def naming_out_of_memory(
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator of a device or of the host failed."""
     is_typed = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return is_typed or HOST_ALLOCATOR in str(error)
+    return is_typed or OUT_OF_CPU_MEMORY in str(error)
 
 
 def find_obstacle(task: Task, model: nn.Module, plan: BatchPlan, section: TrainingSection) -> str:
