@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
@@ -30,7 +30,7 @@ class EvaluationPoint(Section):
     were left out, so that the weights are still the same."""
     metrics: dict[str, float]
     """Task metrics and `loss` on the validation sample."""
-    watched: tuple[float, ...] = ()
+    watched: Annotated[tuple[float, ...], Field(strict=False)] = ()  # a list in a line of JSON
     """Predictions for the watched examples, in their order; empty if one was not finite."""
 
 

@@ -58,8 +58,7 @@ class Telemetry:
         self.seconds_waited = 0.0
         """Return the seconds spent waiting for batches, in this attempt."""
         self._before = progress
-        self._signals = SignalWatch.of(progress.history)
-        self._evaluations = list(progress.evaluations)
+        self._watch = SignalWatch.of(progress.history, progress.evaluations)
         # Not yet in the sums: reading them is a sync.
         self._unread: list[tuple[Scalar, Scalar]] = []
         self._losses: list[float] = []
@@ -116,12 +115,11 @@ class Telemetry:
             utilization=flops / self._peak_flops if flops and self._peak_flops else None,
             device_busy=self._device_load.busy(),
         )
-        begun = self._signals.observe(point)
+        begun = self._watch.log(point)
         self._since_log = RunningSums()
         self.restart_clock()
         if self._is_speaker:
-            for signal in begun:
-                logger.warning("step=%d %s; %s", step, signal.evidence, signal.remedy)
+            _warn(begun)
             logger.info(_line(point))
             self._write("step", point)
             self._write("machine", MachinePoint(step=step, metrics=machine_load(self._device)))
@@ -130,7 +128,7 @@ class Telemetry:
     @property
     def signals(self) -> tuple[Signal, ...]:
         """Return the episodes that the curves have shown."""
-        return tuple(self._signals.episodes)
+        return self._watch.episodes
 
     def evaluated(
         self, step: int, metrics: dict[str, float], watched: tuple[float, ...] = ()
@@ -140,9 +138,10 @@ class Telemetry:
         sums = self._since_evaluation
         train_loss = sums.loss / sums.steps if sums.steps else None
         point = EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics, watched=watched)
-        self._evaluations.append(point)
+        begun = self._watch.evaluate(point)
         self._since_evaluation = RunningSums()
         if self._is_speaker:
+            _warn(begun)
             values = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
             self._write("evaluation", point)
             shown = "none" if train_loss is None else f"{train_loss:.6g}"
@@ -159,8 +158,7 @@ class Telemetry:
         self._before = progress.model_copy(
             update={"seconds": self._before.seconds, "num_resumes": self._before.num_resumes}
         )
-        self._signals = SignalWatch.of(progress.history)
-        self._evaluations = list(progress.evaluations)
+        self._watch = SignalWatch.of(progress.history, progress.evaluations)
         self._unread.clear()
         self._losses.clear()
         self._since_log = progress.since_log
@@ -172,8 +170,8 @@ class Telemetry:
         self._read()
         return Progress(
             step=step,
-            history=tuple(self._signals.points),
-            evaluations=tuple(self._evaluations),
+            history=tuple(self._watch.history),
+            evaluations=tuple(self._watch.evaluations),
             since_log=self._since_log,
             since_evaluation=self._since_evaluation,
             seconds=self._before.seconds + time.monotonic() - self._start,
@@ -289,6 +287,11 @@ def peak_flops_of(training: TrainingSection, world: World) -> float | None:
     name = torch.cuda.get_device_name(world.device)
     peak = peak_flops(name, training.precision, allow_tf32=training.allow_tf32)
     return peak and peak * world.size
+
+
+def _warn(begun: Sequence[Signal]) -> None:
+    for signal in begun:
+        logger.warning("step=%d %s: %s", signal.from_step, signal.evidence, signal.remedy)
 
 
 def _line(point: StepPoint) -> str:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from perennial.contracts.training import Signal, SignalKind, StepPoint
+from perennial.contracts.training import EvaluationPoint, Signal, SignalKind, StepPoint
 
 # Logging intervals that are looked at, and that an episode's end takes: fewer are unreliable, more
 # react slowly.
@@ -32,20 +32,25 @@ SMALLEST_NORM = 1e-3
 LEARNED_SHARE = 0.1
 # Two of five interval means above the limit: one alone may be a single batch.
 TOO_LARGE = 2
-# A plateau: the last third of the points gains less than a hundredth of the loss, beyond doubt.
-# The fewest points that are judged; a third of them is ten, two means of five.
+# A plateau: over the last third of the points the loss does not clearly fall, and at the 5% level by
+# less than a hundredth of itself, or of what it had fallen before. Of 200 simulated losses that fall
+# to a floor like a power of the step, 6 stand by this rule, at their end; of 200 flat ones all.
+# The fewest points that are judged: a third of them is ten, which are two means of five.
 PLATEAU_POINTS = 30
 PLATEAU_SHARE = 1 / 3
 RELEVANT_GAIN = 0.01
 # Below this share of its peak the rate is what lets the loss stand: a schedule ends like that.
 DECAYED = 0.1
-# Two standard errors: the usual 5% level.
+# Two standard errors: the usual 5% level. Four for the fall since the first point, because it is
+# looked at again with each point: that a loss has fallen at all must not be chance.
 CLEAR = 2.0
-# An oscillation: neighbouring interval means differ by a quarter of the loss, up and down, without
-# a trend. A mean over an interval of a healthy training differs by a few percent (2% in the
-# examples).
-OSCILLATION_POINTS = 10
-SWING = 0.25
+FELL = 4.0
+# An oscillation: the loss of the fixed validation sample differs by a tenth from one evaluation to
+# the next, up and down, without a trend. Its rows are the same each time, so that no sampling noise
+# enters, as it does in training losses: those of small batches swing by halves while they learn.
+# In the examples, neighbouring evaluations that turn differ by 2% at most.
+OSCILLATION_POINTS = 8
+SWING = 0.10
 # The guides: below 70% the device waits for something else than arithmetic.
 IDLE_BELOW = 0.70
 
@@ -74,36 +79,53 @@ REMEDIES: Mapping[SignalKind, str] = MappingProxyType(
 
 @dataclass
 class SignalWatch:
-    """Follows the points of a training and notes episodes; a function of the points alone."""
+    """Follows the curves of a training and notes episodes; a function of the curves alone."""
 
-    points: list[StepPoint] = field(default_factory=list)
-    episodes: list[Signal] = field(default_factory=list)
+    history: list[StepPoint] = field(default_factory=list)
+    evaluations: list[EvaluationPoint] = field(default_factory=list)
+    _noted: list[Signal] = field(default_factory=list)
     _open: dict[SignalKind, int] = field(default_factory=dict)
     _calm: dict[SignalKind, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, history: Iterable[StepPoint]) -> "SignalWatch":
+    def of(
+        cls, history: Iterable[StepPoint], evaluations: Iterable[EvaluationPoint]
+    ) -> "SignalWatch":
         """Return the watch that has seen these points."""
         watch = cls()
         for point in history:
-            watch.observe(point)
+            watch.log(point)
+        for evaluation in evaluations:
+            watch.evaluate(evaluation)
         return watch
 
-    def observe(self, point: StepPoint) -> list[Signal]:
-        """Take in the next point; return the episodes that begin with it."""
-        self.points.append(point)
+    @property
+    def episodes(self) -> tuple[Signal, ...]:
+        """Return the episodes in the order in which they began."""
+        return tuple(sorted(self._noted, key=lambda each: each.from_step))
+
+    def log(self, point: StepPoint) -> list[Signal]:
+        """Take in the next logged point; return the episodes that begin with it."""
+        self.history.append(point)
+        found = {kind: look(self.history) for kind, look in SIGNS.items()}
+        return self._note(point.step, found)
+
+    def evaluate(self, point: EvaluationPoint) -> list[Signal]:
+        """Take in the next evaluation; return the episodes that begin with it."""
+        self.evaluations.append(point)
+        return self._note(point.step, {"oscillation": _oscillation(self.evaluations)})
+
+    def _note(self, step: int, found: Mapping[SignalKind, str]) -> list[Signal]:
+        """Begin, continue or end the episode of each kind, by its evidence."""
         begun = []
-        for kind, look in SIGNS.items():
-            evidence = look(self.points)
+        for kind, evidence in found.items():
             if kind in self._open:
-                self._follow(kind, point.step, is_there=bool(evidence))
+                self._follow(kind, step, is_there=bool(evidence))
             elif evidence:
-                self._open[kind], self._calm[kind] = len(self.episodes), 0
-                signal = Signal(
-                    kind=kind, from_step=point.step, evidence=evidence, remedy=REMEDIES[kind]
-                )
-                begun.append(signal)
-                self.episodes.append(signal)
+                self._open[kind], self._calm[kind] = len(self._noted), 0
+                remedy = REMEDIES[kind]
+                begun.append(Signal(kind=kind, from_step=step, evidence=evidence, remedy=remedy))
+                self._noted.append(begun[-1])
         return begun
 
     def _follow(self, kind: SignalKind, step: int, *, is_there: bool) -> None:
@@ -112,7 +134,7 @@ class SignalWatch:
         if self._calm[kind] < INTERVALS:
             return
         number = self._open.pop(kind)
-        self.episodes[number] = self.episodes[number].model_copy(update={"to_step": step})
+        self._noted[number] = self._noted[number].model_copy(update={"to_step": step})
 
 
 def _clipping(points: Sequence[StepPoint]) -> str:
@@ -156,19 +178,24 @@ def _plateau(points: Sequence[StepPoint]) -> str:
     gain = float(before.mean()) - level
     # From second differences, which a trend does not enter: 6 is their variance for noise of 1.
     noise = float(np.sqrt(np.mean(np.diff(last, 2) ** 2) / 6.0))
-    error = noise * math.sqrt(1.0 / len(before) + 1.0 / len(after))
-    fall = points[0].loss - level
-    scale = min(abs(level), fall) if fall > CLEAR * noise else abs(level)
-    if abs(gain) + CLEAR * error >= RELEVANT_GAIN * scale:
+    error = CLEAR * noise * math.sqrt(1.0 / len(before) + 1.0 / len(after))
+    first = points[0].loss
+    fall = first - level
+    scale = abs(level)
+    if fall > FELL * noise:  # a gain is measured by what was gained before
+        scale = max(min(scale, fall), LEARNED_SHARE * scale)
+    is_small = abs(level) < RELEVANT_GAIN * abs(first)
+    is_falling = gain > error  # slowly, as curves do at their end
+    if is_small or is_falling or abs(gain) + error >= RELEVANT_GAIN * scale:
         return ""
     return (
-        f"the loss stands at {level:.4g}: {gain:+.2g} ± {CLEAR * error:.1g} over the last "
+        f"the loss stands at {level:.4g}: {gain:+.2g} ± {error:.1g} over the last "
         f"{len(last)} logging intervals, at {points[-1].learning_rate / peak:.0%} of the peak rate"
     )
 
 
-def _oscillation(points: Sequence[StepPoint]) -> str:
-    losses = [point.loss for point in points[-OSCILLATION_POINTS:]]
+def _oscillation(evaluations: Sequence[EvaluationPoint]) -> str:
+    losses = [point.metrics["loss"] for point in evaluations[-OSCILLATION_POINTS:]]
     if len(losses) < OSCILLATION_POINTS:
         return ""
     moves = [after - before for before, after in pairwise(losses)]
@@ -176,12 +203,12 @@ def _oscillation(points: Sequence[StepPoint]) -> str:
     swing, level = median(map(abs, moves)), median(map(abs, losses))
     half = OSCILLATION_POINTS // 2
     trend = abs(fmean(losses[:half]) - fmean(losses[half:]))
-    is_small = level < LEARNED_SHARE * abs(points[0].loss)
+    is_small = level < LEARNED_SHARE * abs(evaluations[0].metrics["loss"])
     if is_small or swing < SWING * level or 2 * turns < len(moves) or trend > swing:
         return ""
     return (
-        f"the loss swings by {swing:.3g} around {level:.4g} between logging intervals, without a "
-        "trend"
+        f"the loss of the same validation rows swings by {swing:.3g} around {level:.4g} from one "
+        "evaluation to the next, without a trend"
     )
 
 
@@ -203,8 +230,7 @@ SIGNS: Mapping[SignalKind, Callable[[Sequence[StepPoint]], str]] = MappingProxyT
         "exploding": _exploding,
         "vanishing": _vanishing,
         "plateau": _plateau,
-        "oscillation": _oscillation,
         "idle_device": _idle_device,
     }
 )
-"""Kind → what tells from the points so far that it is there: its evidence, else an empty text."""
+"""Kind → what tells from the logged points that it is there: its evidence, else an empty text."""
