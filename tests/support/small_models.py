@@ -79,6 +79,7 @@ def write_challenger(
     weights: tuple[float, float],
     fingerprint: str = "training",
     initial: InitialModel | None = None,
+    **training: object,
 ) -> Challenger:
     """An exported model with the given weights."""
     task, model = linear_model(snapshot, weights)
@@ -96,6 +97,7 @@ def write_challenger(
         diagnosis=(),
         weights_sha256=write_weights(model, folder),
         initial=initial,
+        **training,
     )
     challenger.write(folder)
     make_servable(folder, Dataset(snapshot))

@@ -150,6 +150,16 @@ class TinyTask(Task):
         return 1.0
 
 
+class RegularisedTask(TinyTask):
+    """The same with augmented inputs, and a training loss that holds outputs down."""
+
+    def augment(self, batch, generator):
+        return {**batch, "x": batch["x"] + 0.3 * torch.randn(batch["x"].shape, generator=generator)}
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) + 0.1 * output.squeeze(-1).square()
+
+
 class TinyModel(nn.Module):
     def __init__(self, options):
         super().__init__()

@@ -10,18 +10,19 @@ import pytest
 from perennial.contracts.training import EvaluationPoint, StepPoint
 from perennial.engine.resilience.signals import INTERVALS, REMEDIES, SIGNS, SignalWatch
 
+# Of the contracts in `examples/`, as trained on two processes; and of one of them with more steps.
 CURVES = json.loads((Path(__file__).parent / "curves_of_examples.json").read_text())
 
 
 def history(losses, **signals):
     """Points of a logging interval of 20 steps; a signal is one value or one per point."""
     values = {
+        "step": [20 * (place + 1) for place in range(len(losses))],
         "learning_rate": 1.0, "gradient_norm": 1.0, "examples_per_second": 1.0, "data_wait_share": 0.0,
         **signals,
     }  # fmt: skip
     return [
         StepPoint(
-            step=20 * (place + 1),
             loss=float(loss),
             **{
                 name: value[place] if isinstance(value, list) else value
@@ -32,10 +33,11 @@ def history(losses, **signals):
     ]
 
 
-def evaluations(losses):
+def evaluations(losses, steps=()):
+    steps = steps or range(100, 100 * len(losses) + 1, 100)
     return [
-        EvaluationPoint(step=100 * (place + 1), train_loss=1.0, metrics={"loss": float(loss)})
-        for place, loss in enumerate(losses)
+        EvaluationPoint(step=step, train_loss=1.0, metrics={"loss": float(loss)})
+        for step, loss in zip(steps, losses, strict=True)
     ]
 
 
@@ -77,10 +79,16 @@ def test_a_loss_of_the_same_rows_that_swings_oscillates():
 @pytest.mark.parametrize("name", sorted(CURVES))
 def test_the_examples_train_without_a_signal(name):
     curve = CURVES[name]
-    points = [StepPoint.model_validate(point) for point in curve["history"]]
-    measured = [EvaluationPoint.model_validate(point) for point in curve["evaluations"]]
+    points = history(
+        curve["losses"],
+        step=curve["steps"],
+        learning_rate=curve["learning_rates"],
+        gradient_norm=curve["gradient_norms"],
+        clipped_share=curve["clipped_shares"],
+    )
+    steps, losses = zip(*curve["evaluations"], strict=True)
     assert len(points) >= INTERVALS
-    assert kinds(points, measured) == []
+    assert kinds(points, evaluations(losses, steps)) == []
 
 
 HEALTHY = {
