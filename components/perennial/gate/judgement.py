@@ -252,17 +252,13 @@ def judge_challenger(
     }
     task, scored = score_exported(challenger, dataset, keep, section.gate.processes)
     record = Challenger.read(challenger)
-    contender = finite_contender(task, scored[Split.TEST])
-    contender = replace(contender, turned_off=record.turned_off)
-    seen, weights = find_seen_test_rows(record.initial, dataset), record.weights_sha256
-    signals = (f"while it trained, {each.finding}" for each in record.signals)
-    notes = (*seen.lines, *signals)
-    test = replace(judged_rows(dataset, contender, section.gate), notes=notes)
+    contender = finite_contender(task, scored[Split.TEST], record.turned_off)
+    weights = record.weights_sha256
+    test = replace(judged_rows(dataset, contender, section.gate), notes=_notes(record, dataset))
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
-        # A model for debugging spends none of the gate's tests.
-        is_tested = champion.contender is not None and not record.turned_off
-        if is_tested and champion.weights_sha256 != weights:
+        is_compared = champion.contender is not None and champion.weights_sha256 != weights
+        if is_compared and not record.turned_off:  # a model for debugging spends no test
             test = replace(test, repeats=_claimed(environment, section, champion, weights, test))
         verdict = reach_verdict(
             section.gate,
@@ -291,6 +287,13 @@ def judge_challenger(
     )
     _record(environment, section.model.name, verdict, page)
     return verdict
+
+
+def _notes(challenger: Challenger, dataset: Dataset) -> tuple[str, ...]:
+    """Return what a reader of the verdict should know of the challenger's training."""
+    seen = find_seen_test_rows(challenger.initial, dataset)
+    signals = (f"while it trained, {each.finding}" for each in challenger.signals)
+    return (*seen.lines, *signals)
 
 
 def _champion(

@@ -88,6 +88,14 @@ def _is_intact(record: CheckpointRecord) -> bool:
     return True
 
 
+def check_rule(rule: SelectionSection, task: Task) -> tuple[str, Direction]:
+    """Return the metric that decides and its direction; the limits' metrics must exist, too."""
+    metric = rule.metric or next(iter(task.metrics))
+    for name in rule.limits:
+        direction_of(task, name, "selection.limits")
+    return metric, direction_of(task, metric, "selection.metric")
+
+
 def select_challenger(
     rule: SelectionSection, snapshot: Path, training: Path, challenger: Path, *, page: Path
 ) -> StepResult:
@@ -97,10 +105,7 @@ def select_challenger(
         result = rescoring.result
         task = load_task(result.task, result.options, result.columns)
         task.load_state(result.task_state)
-        metric = rule.metric or next(iter(task.metrics))  # checked before hours of scoring
-        direction = direction_of(task, metric, "selection.metric")
-        for name in rule.limits:
-            direction_of(task, name, "selection.limits")
+        metric, direction = check_rule(rule, task)  # before hours of scoring
         # A metric may be undefined on the sample but defined on all rows.
         evaluations = [point for point in result.evaluations if metric in point.metrics]
         kept = score_checkpoints(rescoring)

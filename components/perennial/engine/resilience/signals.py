@@ -32,9 +32,9 @@ SMALLEST_NORM = 1e-3
 LEARNED_SHARE = 0.1
 # Two of five interval means above the limit: one alone may be a single batch.
 TOO_LARGE = 2
-# A plateau: over the last third of the points the loss does not clearly fall, and at the 5% level by
-# less than a hundredth of itself, or of what it had fallen before. Of 200 simulated losses that fall
-# to a floor like a power of the step, 6 stand by this rule, at their end; of 200 flat ones all.
+# A plateau: over the last third of the points the loss does not clearly fall, and, at the 5% level,
+# by less than a hundredth of itself, or of what it had fallen before. Of 200 simulated losses that
+# fall to a floor like a power of the step, 6 stand by this rule, at their end; of flat ones, all.
 # The fewest points that are judged: a third of them is ten, which are two means of five.
 PLATEAU_POINTS = 30
 PLATEAU_SHARE = 1 / 3

@@ -168,3 +168,19 @@ def test_only_what_begins_is_reported_and_a_resumed_watch_goes_on_alike():
 def test_more_than_half_of_the_last_intervals_is_constant_clipping(shares, is_constant):
     points = history(falling(len(shares)), clipped_share=shares)
     assert (kinds(points) == ["clipping"]) == is_constant
+
+
+@pytest.mark.full
+def test_few_losses_that_fall_to_a_floor_stand_and_all_flat_ones_do():
+    random, steps = np.random.default_rng(0), np.arange(1, 101)
+    rates = [float(rate) for rate in 0.5 * (1.0 + np.cos(np.pi * steps / 100))]
+    false, found = 0, 0
+    for _ in range(200):
+        end, power = random.uniform(0.1, 1.0), random.uniform(0.3, 1.0)
+        start, noise = end * random.uniform(1.1, 5.0), 10 ** random.uniform(-3.5, -1.0)
+        curve = (end + (start - end) * steps**-power) * (1.0 + noise * random.normal(size=100))
+        false += bool(kinds(history(curve, learning_rate=rates)))
+        flat = 0.7 + 1e-3 * random.normal(size=100)
+        found += "plateau" in kinds(history(flat, learning_rate=rates))
+    assert false <= 6
+    assert found == 200
