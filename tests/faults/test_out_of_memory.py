@@ -8,7 +8,7 @@ from torch import nn
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import TrainingFailedError
-from perennial.contracts.training import Halving, TrainingResult
+from perennial.contracts.training import Halving, TrainingResult, describe_parts
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.resilience.out_of_memory import (
@@ -102,7 +102,10 @@ def test_a_later_batch_that_does_not_fit_divides_the_training_in_two_parts(root)
     job = tiny_job(root, strategy="ddp", options=TinyOptions(memory_rows=8, fault_call=12))
     result = run(job)
     assert result.halvings == (Halving(step=13, rank=0, rows=16, next_rows=8),)
-    assert [(part.from_step, part.micro_batch_size) for part in result.parts] == [(0, 16), (8, 8)]
+    assert describe_parts(result.parts) == (
+        "2 processes (ddp) on CPU, passes of 16 rows, "
+        "2 processes (ddp) on CPU, passes of 8 rows from step 8"
+    )
     assert "resharded" in (job.logs / "rank-0.log").read_text()
     # Rounded in another order from step 8 on; batches and their order are the same.
     assert largest_difference(weights(result), weights(undisturbed)) < 1e-6

@@ -167,9 +167,9 @@ class TrainedPart(Section):
 
 def describe_parts(parts: Sequence[TrainedPart]) -> str:
     """Return who trained which steps, for people; empty if it was not recorded."""
-    has_one_size = len({part.micro_batch_size for part in parts}) == 1
+    are_distinct = len({part.title for part in parts}) == len(parts)
     return ", ".join(
-        (part.title if has_one_size else part.division)
+        (part.title if are_distinct else part.division)
         + (f" from step {part.from_step:,}" if part.from_step else "")
         for part in parts
     )
