@@ -15,7 +15,7 @@ from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.initial import EnsembleSection
-from perennial.contracts.initial_model import Champions, InitialModel, Teachers
+from perennial.contracts.initial_model import Champions, InitialModel
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
@@ -83,7 +83,7 @@ def write_challenger(
     fingerprint: str = "training",
     *,
     initial: InitialModel | None = None,
-    teachers: Teachers | None = None,
+    **training: object,
 ) -> Challenger:
     """An exported model with the given weights."""
     task, model = linear_model(snapshot, weights)
@@ -101,7 +101,7 @@ def write_challenger(
         diagnosis=(),
         weights_sha256=write_weights(model, folder),
         initial=initial,
-        teachers=teachers,
+        **training,
     )
     challenger.write(folder)
     make_servable(folder, Dataset(snapshot))

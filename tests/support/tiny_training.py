@@ -63,6 +63,9 @@ class TinyOptions(Section):
     """A file that is made when the fault strikes, after which it does not strike again."""
     after: str = ""
     """A file for which the fault waits."""
+    memory_rows: int = 0
+    """Rows of a training pass that fit into the memory of `fault_rank`; 0 means any number. After
+    `fault_call` passes, as where the sequences of a later batch are longer."""
 
 
 class TinyTask(Task):
@@ -100,9 +103,16 @@ class TinyTask(Task):
     def losses(self, output, batch):
         losses = (output.squeeze(-1) - batch[LABEL]).square()
         if torch.is_grad_enabled() and not output.is_meta:  # such passes only count FLOPs
+            self._fill_memory(len(losses))
             losses = self._strike(losses)
             self.calls += 1
         return losses
+
+    def _fill_memory(self, rows):
+        options = self.options
+        is_due = options.memory_rows and self.calls >= options.fault_call
+        if is_due and dist.get_rank() == options.fault_rank and rows > options.memory_rows:
+            raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
 
     def _strike(self, losses):
         options = self.options
@@ -139,6 +149,16 @@ class TinyTask(Task):
 
     def expected_initial_loss(self):
         return 1.0
+
+
+class RegularisedTask(TinyTask):
+    """The same with augmented inputs, and a training loss that holds outputs down."""
+
+    def augment(self, batch, generator):
+        return {**batch, "x": batch["x"] + 0.3 * torch.randn(batch["x"].shape, generator=generator)}
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) + 0.1 * output.squeeze(-1).square()
 
 
 class TinyModel(nn.Module):

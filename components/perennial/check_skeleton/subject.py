@@ -103,7 +103,7 @@ class Subject:
             teaching = Teaching(teachers, training.distillation, dataset.snapshot, taught)
         # Other checks examine one stage, in which all is trained that is not frozen, by labels.
         others = {"stages": (), "adapter": None, "distillation": None}
-        whole = training.model_copy(update=others)
+        whole = training.without_extras().model_copy(update=others)
         known = split_rows, data, initial, seen, training.stages, training.adapter, teaching
         subject = cls(make_task, task, train, validation, settings, whole, *known)
         with _naming("fit(train)"):

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perennial.contracts.adapter import Adapter
 from perennial.contracts.artifact import Artifact
@@ -20,6 +20,7 @@ Advice = Literal["longer", "shorter", "regularise", "bug", "nothing"]
 """Advice for the next training; `nothing` also where the curve is too short to tell."""
 KeptAs = tuple[Literal["best", "interval", "last"], ...]
 """Reason to keep a checkpoint: among the best, at a multiple of `keep_every_steps`, the newest."""
+SignalKind = Literal["clipping", "exploding", "vanishing", "plateau", "oscillation", "idle_device"]
 Limit = Literal["input-bound", "overhead-bound", "memory-bound", "compute-bound"]
 
 
@@ -32,6 +33,19 @@ class EvaluationPoint(Section):
     were left out, so that the weights are still the same."""
     metrics: dict[str, float]
     """Task metrics and `loss` on the validation sample."""
+    watched: Annotated[tuple[float, ...], Field(strict=False)] = ()  # a list in a line of JSON
+    """Predictions for the watched examples, in their order; empty if one was not finite."""
+
+
+class WatchedExamples(Section):
+    """A few examples of the validation sample whose predictions are kept at each evaluation."""
+
+    rows: tuple[int, ...]
+    """Positions in the validation split."""
+    labels: tuple[float, ...]
+    """Encoded labels; empty where an example has no single one."""
+    quantity: str
+    """What is kept of each prediction, for people."""
 
 
 class StepPoint(Section):
@@ -46,6 +60,8 @@ class StepPoint(Section):
     clipped_share: float = 0.0
     """Share of the interval's updates that clipping changed; about a tenth is healthy."""
     examples_per_second: float
+    tokens_per_second: float | None = None
+    """Positions of the sequences, padding included; None for tasks without tokens."""
     data_wait_share: float
     """Share of the interval's time spent waiting for the next batch."""
     update_ratio: float = 0.0
@@ -57,6 +73,9 @@ class StepPoint(Section):
     """Arithmetic of all processes together; None when the model's cannot be counted."""
     utilization: float | None = None
     """Share of the devices' peak (MFU); None for devices whose peak is not known."""
+    device_busy: float | None = None
+    """Share of the moments before the point in which the first rank's GPU computed, as its driver
+    reports it; None on CPUs, and where the driver does not report it."""
 
 
 class MachinePoint(Section):
@@ -89,6 +108,31 @@ class Bottleneck(Section):
     """File for Perfetto or chrome://tracing."""
 
 
+class Signal(Section):
+    """An episode of a training that its curves show."""
+
+    kind: SignalKind
+    from_step: int
+    """The logged step at which its sign had shown."""
+    to_step: int | None = None
+    """The logged step at which it had gone; None if it was there at the end."""
+    evidence: str
+    """What was seen at its begin, with the values."""
+    remedy: str
+    """What the guides' troubleshooting maps advise."""
+
+    @property
+    def period(self) -> str:
+        """Its steps, for people."""
+        end = f"to {self.to_step:,}" if self.to_step else "to the end"
+        return f"step {self.from_step:,} {end}"
+
+    @property
+    def finding(self) -> str:
+        """Evidence and remedy in a line."""
+        return f"{self.evidence} ({self.period}): {self.remedy}"
+
+
 class CollectiveWaits(Section):
     """Waiting time of each process for the others, measured over a few steps."""
 
@@ -118,13 +162,32 @@ class TrainedPart(Section):
         plural = "es" if self.processes > 1 else ""
         return f"{self.processes} process{plural} ({self.strategy}) on {self.device}"
 
+    @property
+    def division(self) -> str:
+        """Description of all that decides in which order sums are rounded."""
+        return f"{self.title}, passes of {self.micro_batch_size:,} rows"
+
 
 def describe_parts(parts: Sequence[TrainedPart]) -> str:
     """Return who trained which steps, for people; empty if it was not recorded."""
+    are_distinct = len({part.title for part in parts}) == len(parts)
     return ", ".join(
-        f"{part.title} from step {part.from_step:,}" if part.from_step else part.title
+        (part.title if are_distinct else part.division)
+        + (f" from step {part.from_step:,}" if part.from_step else "")
         for part in parts
     )
+
+
+class Halving(Section):
+    """Forward passes made smaller because one ran out of memory."""
+
+    step: int
+    """The update whose pass ran out of memory, counted from 1."""
+    rank: int
+    rows: int
+    """Rows of the passes until then, at most."""
+    next_rows: int
+    """Rows of the passes from the last checkpoint on, at most."""
 
 
 class CheckpointRecord(Section):
@@ -182,6 +245,16 @@ class TrainingResult(Artifact):
     ones search for it."""
     num_rewinds: int = 0
     """Returns to a checkpoint because of a jump of the loss."""
+    halvings: tuple[Halving, ...] = ()
+    """How often passes were made smaller because memory ran out."""
+    signals: tuple[Signal, ...] = ()
+    """Episodes that the curves showed, in the order in which they began."""
+    hints: tuple[str, ...] = ()
+    """What would make it faster on its devices, as known before the first step."""
+    watched: WatchedExamples | None = None
+    """The examples of `EvaluationPoint.watched`."""
+    turned_off: tuple[str, ...] = ()
+    """What `training.simplified` turned off; empty without it, or where nothing was on."""
     collective_waits: tuple[CollectiveWaits, ...] = ()
     bottleneck: Bottleneck | None = None
     """Result of `training.profile`."""
@@ -247,6 +320,10 @@ class Challenger(Artifact):
     """The most serious diagnosis, in a word."""
     next_steps: int | None = None
     """Proposed budget of the next training; None where none can be proposed."""
+    signals: tuple[Signal, ...] = ()
+    """Episodes of the training."""
+    turned_off: tuple[str, ...] = ()
+    """What `training.simplified` turned off: such a model is for debugging."""
     weights_sha256: str
     initial: InitialModel | None = None
     """Weights that the training started with; None for random ones."""

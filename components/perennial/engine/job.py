@@ -13,6 +13,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Halving
 from perennial.engine.config.training import TrainingSection
 
 JOB_FILE = "job.json"
@@ -142,6 +143,26 @@ class FittedTask(Decision):
     state: dict[str, JsonValue]
 
 
+class PassSize(Decision):
+    """The size of forward passes after some ran out of memory.
+
+    File tree: `pass_size.json`.
+    """
+
+    file_name: ClassVar[str] = "pass_size.json"
+
+    asked: int
+    """The contract's `micro_batch_size` with which memory ran out; another one is tried again."""
+    halvings: tuple[Halving, ...] = ()
+
+    def applied(self, job: TrainingJob) -> TrainingJob:
+        """Return the job with passes of this size."""
+        if not self.halvings:
+            return job
+        rows = {"micro_batch_size": self.halvings[-1].next_rows}
+        return job.model_copy(update={"training": job.training.model_copy(update=rows)})
+
+
 class RankFailure(Section):
     """The exception that ended one rank."""
 
@@ -159,6 +180,8 @@ class RankFailure(Section):
     """It was ended because of a hang: another attempt may succeed."""
     is_outage: bool = False
     """A service did not answer; the task is not the cause."""
+    halving: Halving | None = None
+    """The smaller passes with which the training may go on; it ran out of memory otherwise."""
 
     @classmethod
     def first_of(cls, folder: Path) -> Self | None:

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from perennial.contracts.errors import BadTaskError
-from perennial.engine.config.distillation import Distillation
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.parallelism.parallelize import unwrapped
 from perennial.engine.precision import computation
@@ -27,7 +26,7 @@ def forward(
     """
     with computation(training, batch[LABEL].device):
         output = model(**inputs_of(batch))
-    losses, objectives = both_losses(task, output.float(), batch, training.distillation)
+    losses, objectives = both_losses(task, output.float(), batch, training)
     loss = losses.sum()
     objective = loss if objectives is losses else objectives.sum()
     auxiliary = task.auxiliary_losses(unwrapped(model))
@@ -37,13 +36,14 @@ def forward(
 
 
 def both_losses(
-    task: Task, output: Tensor, batch: Batch, distillation: Distillation | None
+    task: Task, output: Tensor, batch: Batch, section: TrainingSection
 ) -> tuple[Tensor, Tensor]:
     """Return the weighted loss of each example: by the labels, and with the teachers' part.
 
     The first is reported, so that curves of trainings with and without teachers mean the same.
     """
-    losses = weighted_losses(task, output, batch)
+    losses = weighted_losses(task, output, batch, is_simplified=section.simplified)
+    distillation = section.distillation
     if distillation is None or ANSWERS not in batch:
         return losses, losses
     taught = _weighted(distillation_losses(task, output, batch, distillation.softening), batch)
@@ -78,13 +78,19 @@ def distillation_losses(task: Task, output: Tensor, batch: Batch, temperature: f
     return divergence * temperature**2
 
 
-def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
+def weighted_losses(
+    task: Task, output: Tensor, batch: Batch, *, is_simplified: bool = False
+) -> Tensor:
     """Return the loss of each example, times its weight.
+
+    A simplified training minimises the measured loss, without what training adds to it.
 
     Raises:
         BadTaskError: the task averaged them itself, which would weigh examples wrongly.
     """
-    losses = task.training_losses(output, batch)
+    # A loss over the whole batch is no addition: the measured one is another.
+    is_measured = is_simplified and not task.needs_whole_batch
+    losses = (task.losses if is_measured else task.training_losses)(output, batch)
     if losses.shape != (len(batch[LABEL]),):
         raise BadTaskError(
             f"{type(task).__name__}.training_losses must return one loss per example",

@@ -169,6 +169,9 @@ class Task(ABC):
     reconstructs_inputs: ClassVar[bool] = False
     """Whether the label is made of the features, as in autoencoders, denoisers and imputers. Inputs
     that determine the label are then not a leak, and the leakage checks are skipped."""
+    tokens: ClassVar[str] = ""
+    """The batch's tensor of token ids, [B, T], for models of sequences: their speed is then also
+    measured in tokens per second. Empty means that there is none."""
     needs_whole_batch: ClassVar[bool] = False
     """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
     An update is then one forward pass of every process: several would not see each other's rows."""

@@ -50,11 +50,12 @@ from perennial.engine.handover import (
     announce_rendezvous,
     deliver,
     keep_result,
+    load_decision,
     receive_job,
     sending_curves,
 )
-from perennial.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
-from perennial.engine.loop.telemetry import Instruments, Telemetry
+from perennial.engine.job import EXIT_INTERRUPTED, PassSize, RankFailure, TrainingJob
+from perennial.engine.loop.telemetry import Instruments, SpeedUnits, Telemetry
 from perennial.engine.loop.train import Training, train
 from perennial.engine.memory.plan import plan_strategy, stored_plan
 from perennial.engine.optimization.averaging import AveragedWeights
@@ -67,13 +68,16 @@ from perennial.engine.parallelism.optimizer_state import share_optimizer_state
 from perennial.engine.parallelism.parallelize import parallelize, unwrapped, warm_up_buckets
 from perennial.engine.parallelism.pipeline import Pipeline, build_pipeline, num_parameters
 from perennial.engine.precision import choose_kernels
+from perennial.engine.profiling.dimensions import find_odd_dimensions
 from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.reproducibility import make_deterministic
 from perennial.engine.resilience.guard import Guard
+from perennial.engine.resilience.out_of_memory import PassOutOfMemoryError
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.unattended import ending_unattended
 from perennial.engine.resilience.watchdog import Watchdog
+from perennial.engine.simplified import list_turned_off, turn_off_dropout
 from perennial.engine.task import Task, inputs_of, load_task
 from perennial.engine.world.distributed import (
     StopSignal,
@@ -170,7 +174,29 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Callable[[], Trai
     elif job.teachers is not None:  # there is no champion yet
         alone = job.training.model_copy(update={"distillation": None})
         job = job.model_copy(update={"training": alone})
-    return partial(assemble, job, world, stop, task, data=data, validation=validation)
+    plain, turned_off = simplify(job, task)
+
+    def assemble_stage() -> Training:
+        training = assemble(plain, world, stop, task, data=data, validation=validation)
+        section, plan = training.section, training.loader.plan
+        training.turned_off = turned_off
+        training.hints = find_odd_dimensions(training.model, section, world.device, plan)
+        for hint in training.hints:
+            logger.warning("%s", hint)
+        return training
+
+    return assemble_stage
+
+
+def simplify(job: TrainingJob, task: Task) -> tuple[TrainingJob, tuple[str, ...]]:
+    """Return the job as it is trained, and what `training.simplified` turns off."""
+    section = job.training
+    if not section.simplified:
+        return job, ()
+    model = build_starting_model(task, section, job.initial)
+    turned_off = tuple(list_turned_off(task, model, section))
+    logger.warning("training.simplified turns off: %s", "; ".join(turned_off) or "nothing")
+    return job.model_copy(update={"training": section.without_extras()}), turned_off
 
 
 def assemble(
@@ -202,14 +228,8 @@ def assemble(
     checkpointer = Checkpointer(job, metric, world, section, averaged)
     progress = checkpointer.restore(model, optimizer)
     loader = build_loader(task, data, section, world)
-    telemetry = Telemetry(
-        section,
-        world,
-        progress,
-        job.logs / "metrics.jsonl",
-        # Two rows, because batch normalisation refuses one.
-        flops_per_example(task, data.gather(np.arange(min(data.rows, 2))), section),
-    )
+    curves, units = job.logs / "metrics.jsonl", speed_units(task, data, section)
+    telemetry = Telemetry(section, world, progress, curves, units)
     return Training(
         section=section,
         world=world,
@@ -233,6 +253,14 @@ def assemble(
         step=progress.step,
         data_offset=progress.data_offset,
     )
+
+
+def speed_units(task: Task, data: EncodedRows, section: TrainingSection) -> SpeedUnits:
+    """Count what an example consists of."""
+    # Two rows, because batch normalisation refuses one.
+    batch = data.gather(np.arange(min(data.rows, 2)))
+    tokens = batch[task.tokens][0].numel() if task.tokens in batch else None
+    return SpeedUnits(flops_per_example(task, batch, section), tokens)
 
 
 def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world: World) -> Loader:
@@ -267,11 +295,14 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
             action="remove it: pinned memory is what a GPU copies from",
         )
     rank, seed, loading = world.data_rank, section.seed, section.loading.on(world.device.type)
+    augments = not section.simplified
     if isinstance(data, StreamedSplit):
         total = world.sum_data
-        return StreamedLoader(task, data, plan, rank, seed=seed, loading=loading, total=total)
+        return StreamedLoader(
+            task, data, plan, rank, seed=seed, loading=loading, total=total, augments=augments
+        )
     order = GlobalOrder(data.rows, seed)
-    return Loader(task, data, order, plan, rank, seed=seed, loading=loading)
+    return Loader(task, data, order, plan, rank, seed=seed, loading=loading, augments=augments)
 
 
 def initial_model(
@@ -284,7 +315,10 @@ def initial_model(
     step: int = 0,
 ) -> nn.Module:
     """Build the same initial model on every rank, parallelized and ready for the update `step`."""
-    model = normalized(build_starting_model(task, section, initial), section, world)
+    model = build_starting_model(task, section, initial)
+    if section.simplified:
+        turn_off_dropout(model)
+    model = normalized(model, section, world)
     freeze(model, section, step)
     if section.parallelism.pipeline > 1:
         return build_pipeline(
@@ -306,6 +340,7 @@ def initial_model(
 def write_result(job: TrainingJob, training: Training) -> None:
     """Write the result; its presence means that the training is finished."""
     progress = training.telemetry.progress(training.step)
+    size = load_decision(job, PassSize)
     TrainingResult(
         fingerprint=job.fingerprint,
         task=job.model.task,
@@ -329,6 +364,11 @@ def write_result(job: TrainingJob, training: Training) -> None:
         num_skipped=training.guard.skipped,
         num_rescaled=training.guard.scale.halvings,
         num_rewinds=training.guard.rewinds,
+        halvings=size.halvings if size else (),
+        signals=training.telemetry.signals,
+        hints=training.hints,
+        watched=training.evaluate.watched(),
+        turned_off=training.turned_off,
         collective_waits=training.instruments.stragglers.samples,
         bottleneck=training.instruments.profiler.bottleneck,
     ).write(job.root)
@@ -347,6 +387,7 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
         time=time.time(),
         is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
         is_outage=isinstance(error, PerennialError) and is_outage(error),
+        halving=error.halving(step, rank) if isinstance(error, PassOutOfMemoryError) else None,
     )
     write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
     deliver(job, *job.errors.glob(f"*rank-{rank}.*"))

@@ -143,10 +143,15 @@ def estimate_of(
 
 @dataclass(frozen=True)
 class Contender:
-    """A model, scored on the test rows with its own preprocessing."""
+    """A model, scored on the test rows with its own preprocessing.
+
+    Attributes:
+        turned_off: What `training.simplified` turned off in its training.
+    """
 
     task: Task
     scored: Scored
+    turned_off: tuple[str, ...] = ()
 
     def at(self, selected: NDArray[np.bool_]) -> "Contender":
         """Return the same model restricted to the selected rows, without their columns."""
@@ -228,7 +233,7 @@ def columns_to_keep(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
     return (*block_columns(snapshot.data), *gate.slices, *searched_columns(snapshot, gate))
 
 
-def finite_contender(task: Task, scored: Scored) -> Contender:
+def finite_contender(task: Task, scored: Scored, turned_off: tuple[str, ...] = ()) -> Contender:
     """Return the challenger, checked to have finite predictions and losses.
 
     Raises:
@@ -242,7 +247,7 @@ def finite_contender(task: Task, scored: Scored) -> Contender:
             evidence=f"the first is row {int(broken.argmax())} of the test split",
             action="look for values that encode or predict cannot handle, such as infinities",
         )
-    return Contender(task, scored)
+    return Contender(task, scored, turned_off)
 
 
 def explain_incomparable(challenger: Contender, champion: Contender, metric: str) -> str:

@@ -50,6 +50,7 @@ class Evidence:
         anchor: Comparison with the anchor; None if the champion is the anchor.
         beside_baselines: Baseline → the comparison with it; only without a comparison with a
             champion, and if the baseline's predictions are stored.
+        turned_off: What `training.simplified` turned off in the challenger's training.
     """
 
     comparisons: Sequence[Comparison]
@@ -69,11 +70,13 @@ class Evidence:
     anchor: AnchorComparison | None = None
     figures: Sequence[Figure] = ()
     beside_baselines: Mapping[str, Comparison] = field(default_factory=dict)
+    turned_off: Sequence[str] = ()
 
 
 def judge(gate: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
     """Return every condition that applies, the decisive ones first."""
-    reasons = [*_against_champion(gate, evidence), *_guards(gate, evidence)]
+    reasons = [*_trained_in_full(evidence.turned_off), *_against_champion(gate, evidence)]
+    reasons += _guards(gate, evidence)
     reasons += [*_slices(gate, evidence), *_baselines(gate, evidence)]
     reasons += _required(gate, evidence)
     reasons += _serving(gate, evidence.serving)
@@ -96,6 +99,17 @@ def summarize(reasons: Sequence[GateReason]) -> str:
         return f"Promote: {reasons[0].detail}."
     others = f" ({len(broken) - 1} more conditions not met)" if len(broken) > 1 else ""
     return f"Do not promote: {broken[0].detail}{others}."
+
+
+def _trained_in_full(turned_off: Sequence[str]) -> list[GateReason]:
+    """Refuse a model that was trained to look for a bug, however good it is."""
+    if not turned_off:
+        return []
+    detail = (
+        f"training.simplified turned off {'; '.join(turned_off)}: such a model is for debugging; "
+        "to promote one, set training.simplified = false and leave them out by their own options"
+    )
+    return [_reason("trained in full", False, detail)]
 
 
 def _against_champion(gate: GateSection, evidence: Evidence) -> list[GateReason]:

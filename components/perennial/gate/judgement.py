@@ -130,6 +130,7 @@ def reach_verdict(
         repeats=repeats,
         anchor=compare_with_anchor(match, champion.anchor, names[0]),
         figures=figures_of(match, names),
+        turned_off=challenger.turned_off,
     )
     return _verdict(gate, evidence, match, (*test.notes, *champion.notes, *left_out), performance)
 
@@ -250,14 +251,14 @@ def judge_challenger(
         Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
     }
     task, scored = score_exported(challenger, dataset, keep, section.gate.processes)
-    contender = finite_contender(task, scored[Split.TEST])
     record = Challenger.read(challenger)
+    contender = finite_contender(task, scored[Split.TEST], record.turned_off)
     weights = record.weights_sha256
-    seen = find_seen_test_rows(record.initial, dataset, record.taught_by, record.members)
-    test = replace(judged_rows(dataset, contender, section.gate), notes=seen.lines)
+    test = replace(judged_rows(dataset, contender, section.gate), notes=_notes(record, dataset))
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
-        if champion.contender is not None and champion.weights_sha256 != weights:
+        is_compared = champion.contender is not None and champion.weights_sha256 != weights
+        if is_compared and not record.turned_off:  # a model for debugging spends no test
             test = replace(test, repeats=_claimed(environment, section, champion, weights, test))
         verdict = reach_verdict(
             section.gate,
@@ -286,6 +287,15 @@ def judge_challenger(
     )
     _record(environment, section.model.name, verdict, page)
     return verdict
+
+
+def _notes(challenger: Challenger, dataset: Dataset) -> tuple[str, ...]:
+    """Return what a reader of the verdict should know of the challenger's training."""
+    seen = find_seen_test_rows(
+        challenger.initial, dataset, challenger.taught_by, challenger.members
+    )
+    signals = (f"while it trained, {each.finding}" for each in challenger.signals)
+    return (*seen.lines, *signals)
 
 
 def _champion(

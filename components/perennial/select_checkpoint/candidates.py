@@ -242,6 +242,8 @@ def _export(
         reason=selection.reason,
         diagnosis=diagnosis.findings,
         advice=diagnosis.advice,
+        signals=result.signals,
+        turned_off=result.turned_off,
         next_steps=diagnosis.next_steps,
         weights_sha256=export(chosen, rescoring, folder),
         initial=result.initial,

@@ -49,6 +49,10 @@ def write_report(
     page.values(values)
     for finding in diagnosis.findings:
         page.text(f"{finding[0].upper()}{finding[1:]}.")
+    for signal in training.signals:
+        page.text(f"While it trained: {signal.finding}.")
+    if training.turned_off:
+        page.text(f"training.simplified turned off {'; '.join(training.turned_off)}.")
     _draw_curves(page, training, metric, selection.chosen.step)
     page.write(path)
 

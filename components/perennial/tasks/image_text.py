@@ -134,6 +134,7 @@ class ImageTextContrastive(Task):
         "recall_at_1", "recall_at_5", "mean_reciprocal_rank"
     )
     statistics: ClassVar[tuple[str, ...]] = ("ahead", "tied", "ahead", "tied")
+    tokens: ClassVar[str] = "tokens"
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)

@@ -81,6 +81,7 @@ class LanguageModel(Task):
     metrics: Mapping[str, Direction] = directions_of("bits_per_byte", "perplexity")
     statistics: ClassVar[tuple[str, ...]] = ("loss", "bytes")
     invariant_metrics: ClassVar[frozenset[str]] = frozenset({"bits_per_byte"})
+    tokens: ClassVar[str] = TOKENS
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)

@@ -73,5 +73,7 @@ def record(tracking: Tracking, result: TrainingResult) -> None:
             "num_parameters": result.num_parameters,
         }
     )
+    if result.signals:
+        tracking.set_tags({"perennial.signals": ", ".join({s.kind: "" for s in result.signals})})
     log_steps(tracking, result.history)
     log_evaluations(tracking, result.evaluations)

@@ -1,11 +1,11 @@
 """Training report: the curves of a training and its checkpoints."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import mean, median
 
 from perennial.contracts.memory import MemoryPlan
-from perennial.contracts.training import TrainingResult, describe_parts
-from perennial.engine.optimization.clip_rate import constant_clipping
+from perennial.contracts.training import StepPoint, TrainingResult, describe_parts
+from perennial.engine.resilience.signals import HEALTHY_NORMS, LARGEST_NORM
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Page
 from perennial.reports.text import counted
@@ -13,10 +13,9 @@ from perennial.reports.text import counted
 
 def training_page(result: TrainingResult, summary: str) -> Page:
     """Return the page of a finished training."""
-    warning = constant_clipping(result.history)
-    page = Page("Train model", outcome="warned" if warning else "neutral", summary=summary)
-    if warning:
-        page.text(warning)
+    is_warned = bool(result.signals or result.halvings or result.turned_off)
+    page = Page("Train model", outcome="warned" if is_warned else "neutral", summary=summary)
+    _add_notes(page, result)
     page.values(
         {
             "steps": f"{result.steps:,}",
@@ -31,11 +30,64 @@ def training_page(result: TrainingResult, summary: str) -> Page:
     )
     if result.memory_plan:
         _add_memory_plan(page, result.memory_plan)
+    _add_signals(page, result)
     _add_curves(page, result)
+    _add_watched(page, result)
     _add_bottleneck(page, result)
     _add_evaluations(page, result)
     _add_checkpoints(page, result)
     return page
+
+
+def _add_notes(page: Page, result: TrainingResult) -> None:
+    """Add what makes the training another one than the contract reads, and what slows it."""
+    if result.turned_off:
+        page.text(
+            "training.simplified = true: for debugging, and never promoted by the gate. It turned "
+            f"off {'; '.join(result.turned_off)}."
+        )
+    for halving in result.halvings:
+        page.text(
+            f"Out of memory in a pass of {halving.rows:,} rows at step {halving.step:,} on rank "
+            f"{halving.rank}: from the last checkpoint on, passes had up to {halving.next_rows:,} "
+            "rows. Batches and their order are the same; set training.micro_batch_size = "
+            f"{halving.next_rows} to save the attempt."
+        )
+    for hint in result.hints:
+        page.text(f"{hint}.")
+
+
+def _add_signals(page: Page, result: TrainingResult) -> None:
+    if not result.signals:
+        return
+    page.heading("Signals")
+    page.table(
+        ["steps", "what was seen", "what helps"],
+        [[each.period, each.evidence, each.remedy] for each in result.signals],
+        caption="Episodes that the curves below showed, in the order in which they began.",
+        outcomes=["failed" if each.to_step is None else "neutral" for each in result.signals],
+    )
+
+
+def _add_watched(page: Page, result: TrainingResult) -> None:
+    """Draw how the predictions for the same few examples changed from evaluation to evaluation."""
+    watched = result.watched
+    points = [point for point in result.evaluations if point.watched]
+    if watched is None or not points:
+        return
+    labels = [f", label {label:g}" for label in watched.labels] or [""] * len(watched.rows)
+    lines = {
+        f"row {row:,}{label}": [(float(point.step), point.watched[place]) for point in points]
+        for place, (row, label) in enumerate(zip(watched.rows, labels, strict=True))
+    }
+    page.heading("Predictions of the same examples")
+    page.figure(
+        line_chart(lines, x_label="step", y_label=watched.quantity),
+        f"The {watched.quantity} of {len(lines)} examples, spread evenly over the validation "
+        "sample, at each evaluation; rows are positions in the split. Lines that jump up and down "
+        "tell of a learning rate that is too high, lines that never move of examples that the "
+        "model does not tell apart.",
+    )
 
 
 def _troubles(result: TrainingResult) -> dict[str, str]:
@@ -46,6 +98,7 @@ def _troubles(result: TrainingResult) -> dict[str, str]:
         "updates skipped (float16 overflow)": result.num_rescaled,
         "rewinds (the loss jumped)": result.num_rewinds,
         "samples with a slow rank": len(slow),
+        "passes halved (out of memory)": len(result.halvings),
     }
     return {name: str(count) for name, count in found.items() if count}
 
@@ -103,6 +156,8 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
         "clipped updates": [(point.step, point.clipped_share) for point in history],
         "update ratio": [(point.step, point.update_ratio) for point in history],
         "examples per second": [(point.step, point.examples_per_second) for point in history],
+        **_measured("tokens per second", history, "tokens_per_second"),
+        **_measured("device busy", history, "device_busy"),
         "memory": [(point.step, point.memory_bytes / 2**20) for point in history],
     }
     waiting = mean([point.data_wait_share for point in history] or [0.0])
@@ -110,7 +165,9 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
     ratio = median([point.update_ratio for point in history] or [0.0])
     captions = {
         "learning rate": "Learning rate of the update.",
-        "gradient norm": "Length of the gradient before clipping, mean of the interval.",
+        "gradient norm": "Length of the gradient before clipping, mean of the interval. Usual are "
+        f"{HEALTHY_NORMS[0]:g} to {HEALTHY_NORMS[1]:g}; above {LARGEST_NORM:g} a training is "
+        "unstable, towards 0 it stops to learn. Losses of another scale shift the band.",
         "clipped updates": "Share of the interval's updates that clipping changed: "
         f"{clipped:.0%} on average.",
         "update ratio": "Length of an update relative to the weights. About 1e-3 is usual; more "
@@ -118,9 +175,22 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
         "memory": "Peak memory in MiB of the first rank: of its GPU, or of the process on a CPU.",
         "examples per second": "Throughput without evaluations and checkpoints; "
         f"{waiting:.1%} of the time was spent waiting for data.",
+        "tokens per second": "Positions of the sequences, padding included.",
+        "device busy": "Share of the moments before each point in which the first rank's GPU "
+        "computed, as its driver reports it. Below 0.7 it waits for something else; 0.85 and more "
+        "are usual.",
     }
     for name, points in signals.items():
         page.figure(line_chart({name: points}, x_label="step", y_label=name), captions[name])
+
+
+def _measured(
+    name: str, history: Sequence[StepPoint], field: str
+) -> dict[str, list[tuple[int, float]]]:
+    """Return a curve by its name; nothing where it was not measured."""
+    points = [(each.step, getattr(each, field)) for each in history]
+    known = [(step, value) for step, value in points if value is not None]
+    return {name: known} if known else {}
 
 
 def _add_bottleneck(page: Page, result: TrainingResult) -> None:

@@ -10,8 +10,16 @@ from types import MappingProxyType
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError, TrainingFailedError
+from perennial.contracts.training import Halving
 from perennial.contracts.user_code import RunStopped, place_in, without_marks
-from perennial.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
+from perennial.engine.handover import load_decision, save_decision
+from perennial.engine.job import (
+    EXIT_INTERRUPTED,
+    JobFailure,
+    PassSize,
+    RankFailure,
+    TrainingJob,
+)
 from perennial.reports.text import counted
 from perennial.training_jobs.launcher import JobState, Launcher
 
@@ -49,6 +57,7 @@ def run_to_end(
         RunStopped: with code 75, when the training was stopped; start it again to resume.
     """
     restarts = 0
+    size = pass_size(job)
     was_stopped = stopped or threading.Event()
 
     def stop() -> None:
@@ -57,7 +66,7 @@ def run_to_end(
 
     with stopping_on_signals(stop), closing(launcher):
         while True:
-            launcher.start(job)
+            launcher.start(size.applied(job))
             try:
                 result = launcher.wait()
             except TrainingFailedError as error:
@@ -72,6 +81,9 @@ def run_to_end(
                 logger.warning("stopped by a signal state=%s; run again to resume", result.state)
                 raise RunStopped(EXIT_INTERRUPTED)
             failure = RankFailure.first_of(job.errors)
+            if failure is not None and failure.halving is not None:
+                size = halve(job, size, failure.halving)
+                continue
             is_restarted, reason = decide_restart(
                 result.state,
                 failure,
@@ -84,6 +96,30 @@ def run_to_end(
                 raise training_failed(failure, reason, launcher.log, result.evidence)
             restarts += 1
             logger.warning("attempt ended: %s; restart=%d of %d", reason, restarts, max_restarts)
+
+
+def pass_size(job: TrainingJob) -> PassSize:
+    """Return the size of passes that earlier attempts and runs have come to."""
+    stored, asked = load_decision(job, PassSize), job.training.micro_batch_size
+    if stored is not None and stored.asked == asked:
+        return stored
+    return PassSize(fingerprint=job.fingerprint, asked=asked)
+
+
+def halve(job: TrainingJob, size: PassSize, halving: Halving) -> PassSize:
+    """Record smaller passes for all later attempts and runs.
+
+    `max_restarts` does not count it: halving ends at one row by itself.
+    """
+    logger.warning(
+        "attempt ended: out of memory in a pass of %d rows, at step %d on rank %d; the training "
+        "goes on from its last checkpoint with passes of up to %d rows: the same batches, their "
+        "sums rounded in another order",
+        *(halving.rows, halving.step, halving.rank, halving.next_rows),
+    )
+    smaller = size.model_copy(update={"halvings": (*size.halvings, halving)})
+    save_decision(job, smaller)
+    return smaller
 
 
 def decide_restart(

@@ -15,6 +15,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, TrainingResult, describe_parts
 from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.export import weights_digest
 from perennial.registry.promotion import trace_lineage
 from perennial.registry_commands.catalogue import Catalogue, VersionRecord
@@ -191,7 +192,7 @@ def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Ch
         if pinned is not None:  # the weights are still in their store
             pinned.write(snapshot)
     settings = TrainModelConfig(
-        model=contract.model, training=contract.training, resources=contract.resources
+        model=contract.model, training=as_trained(record), resources=contract.resources
     )
     job = training_job(settings, snapshot, environment)
     launcher = open_launcher(settings.resources, environment)
@@ -209,6 +210,14 @@ def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Ch
         ensemble=contract.model.ensemble,
     )
     return Challenger.read(challenger)
+
+
+def as_trained(record: TrainingRecord) -> TrainingSection:
+    """Return the contract's training with the passes that it had, which memory may have halved."""
+    section, parts = record.contract.training, record.lineage.parts
+    if len(parts) != 1:
+        return section
+    return section.model_copy(update={"micro_batch_size": parts[0].micro_batch_size})
 
 
 def _causes(record: TrainingRecord, place: Environment) -> list[str]:

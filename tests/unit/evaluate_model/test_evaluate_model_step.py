@@ -13,6 +13,7 @@ from perennial.contracts.data import ModelSection, Split, SplitSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.contracts.initial_model import Champions, InitialModel, Origin, Teachers
+from perennial.contracts.training import Signal
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation import resampling
 from perennial.engine.metrics import arrays
@@ -373,3 +374,25 @@ def test_an_ensemble_is_judged_as_one_challenger(judged, crown, snapshot, tmp_pa
     monkeypatch.setenv("PERENNIAL_RUN_ID", "another run")
     _, other = judged(GOOD)
     assert other.repeats.earlier == 1
+
+
+def test_a_simplified_training_is_never_promoted_and_spends_no_test(judged, crown, tmp_path):
+    crown(NOISY)
+    _, verdict = judged(GOOD, turned_off=("dropout in 2 places of the model",))
+    assert failed(verdict) == ["trained in full"]
+    assert verdict.summary.startswith("Do not promote: training.simplified turned off dropout in 2")
+    assert verdict.repeats is None
+    _, full = judged(GOOD)
+    assert full.promote
+    assert full.repeats.earlier == 0
+
+
+def test_what_was_seen_while_it_trained_is_on_the_verdict_page(judged, tmp_path):
+    signal = Signal(kind="plateau", from_step=400, evidence="the loss stands", remedy="go on")
+    _, verdict = judged(GOOD, signals=(signal,))
+    note = "while it trained, the loss stands (step 400 to the end): go on"
+    assert note in verdict.notes
+    assert verdict.promote, "a signal warns and decides nothing"
+    assert note in (tmp_path / "report.html").read_text()
+    _, quiet = judged(GOOD)
+    assert quiet.notes == ()

@@ -13,6 +13,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import (
     Challenger,
     EvaluationPoint,
+    Signal,
     TrainingResult,
 )
 from perennial.data.dataset import Dataset
@@ -24,6 +25,7 @@ from perennial.engine.checkpoints.folder import (
 )
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
+from perennial.select_checkpoint.candidates import select_challenger
 from perennial.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
 from perennial.select_checkpoint.step import select_checkpoint_step
 from small_models import GOOD, NOISY, TASK, USELESS, linear_model, stream, write_snapshot
@@ -149,6 +151,23 @@ def test_the_page_shows_candidates_and_advice(selected, tmp_path):
 
 
 LEFT, RIGHT = (2.0, 2.0), (2.0, -2.0)  # their mean is GOOD
+
+
+def test_what_was_seen_in_training_is_on_the_page_and_goes_to_the_gate(selected, tmp_path):
+    selected({10: NOISY, 20: GOOD})
+    folder = tmp_path / "training"
+    signal = Signal(kind="clipping", from_step=5, to_step=9, evidence="clips", remedy="raise it")
+    noted = {"signals": (signal,), "turned_off": ("weight decay",)}
+    TrainingResult.read(folder).model_copy(update=noted).write(folder)
+    select_challenger(
+        SelectionSection(), tmp_path / "snapshot", folder, tmp_path / "again",
+        page=tmp_path / "again.html",
+    )  # fmt: skip
+    page = (tmp_path / "again.html").read_text()
+    assert "While it trained: clips (step 5 to 9): raise it." in page
+    assert "training.simplified turned off weight decay." in page
+    challenger = Challenger.read(tmp_path / "again")
+    assert (challenger.signals, challenger.turned_off) == (noted["signals"], noted["turned_off"])
 
 
 @pytest.mark.parametrize("option", [{"average_last": 2}, {"average_best": 2}])

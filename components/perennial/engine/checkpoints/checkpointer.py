@@ -287,15 +287,15 @@ class Checkpointer:
     def _note_parts(self, manifest: CheckpointManifest) -> None:
         earlier = manifest.progress.parts
         part = self._part.model_copy(update={"from_step": manifest.step})
-        if earlier and earlier[-1].title == part.title:
+        if earlier and earlier[-1].division == part.division:
             self._parts = earlier
             return
         self._parts = (*earlier, part)
         if earlier:
             logger.warning(
                 "resharded from %s to %s: sums are rounded in another order from now on",
-                earlier[-1].title,
-                part.title,
+                earlier[-1].division,
+                part.division,
             )
 
     def _note_commit(self, manifest: CheckpointManifest) -> None:

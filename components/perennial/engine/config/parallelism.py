@@ -110,6 +110,12 @@ class Memory(Section):
     """Keep weights and optimizer state in the host's memory and update them there; `fsdp` and
     `hsdp`. The last resort: every step waits for the bus. On a CPU it changes nothing, and the log
     has a warning."""
+    on_out_of_memory: Literal["halve", "fail"] = "halve"
+    """Reaction when a forward or backward pass runs out of memory. `halve` goes on from the last
+    checkpoint with half the rows a pass and twice the passes an update, down to one row: batches,
+    order and weights stay the same up to rounding (and the masks of dropout). Where a batch
+    normalisation or a loss compares the rows of a pass, it fails with that reason. Choose `fail`
+    where a smaller pass would be too slow to be worth its time."""
 
 
 def check_memory(memory: Memory, strategy: Strategy, parallelism: Parallelism) -> None:

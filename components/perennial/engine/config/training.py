@@ -11,12 +11,14 @@ from perennial.engine.config.optimization import (
     AdamW,
     Averaging,
     Clipping,
+    Constant,
     Cosine,
     NormClipping,
     Optimizer,
     Schedule,
     Span,
     Stage,
+    WarmedUp,
     check_layout,
     check_schedule,
 )
@@ -273,6 +275,11 @@ class TrainingSection(Section):
     allow_tf32: bool = False
     """Let a GPU multiply float32 matrices with 10-bit mantissas: up to 8 times faster, a relative
     error of 1e-3. Refused on CPUs, which cannot."""
+    simplified: bool = False
+    """Train without augmentation and regularisation (weight decay, dropout, label smoothing, mixed
+    examples, averaged weights) at a constant rate after the warm-up. Turn it on to look for a bug:
+    what still goes wrong is not one of these. The log names what it turned off, and the gate
+    promotes no such model."""
     deterministic: bool = True
     """Use reproducible kernels. Turn it off on GPUs for speed (autotuned convolutions, a faster
     backward pass of attention) when a resumed training need not equal the uninterrupted one bit for
@@ -318,6 +325,22 @@ class TrainingSection(Section):
     metric: Advanced[str] = ""
     """Metric by which the best checkpoints are kept: one of the task's metrics, or `loss`. Empty
     means the metric of `[selection]`, else the task's first; keep the default."""
+
+    def without_extras(self) -> "TrainingSection":
+        """Return what a simplified training does: plain updates at a constant rate."""
+        if not self.simplified:
+            return self
+        warmup = self.schedule.warmup_fraction if isinstance(self.schedule, WarmedUp) else 0.0
+        return self.model_copy(
+            update={
+                "optimizer": self.optimizer.model_copy(update={"weight_decay": 0.0}),
+                "schedule": Constant(shape="constant", warmup_fraction=warmup),
+                "stages": tuple(
+                    stage.model_copy(update={"schedule": None}) for stage in self.stages
+                ),
+                "averaging": None,
+            }
+        )
 
     def length_at(self, step: int) -> int:
         """Return the number of steps whose schedule an update, counted from 0, follows."""

@@ -79,6 +79,12 @@ class BatchPlan:
         largest_share = -(-self.global_size // self.data_size)
         return -(-largest_share // self.micro_size)
 
+    @property
+    def pass_rows(self) -> int:
+        """Return the rows of the largest forward pass."""
+        largest_share = -(-self.global_size // self.data_size)
+        return -(-largest_share // self.accumulation_steps)
+
     def share(self, data_rank: int) -> slice:
         """Return one rank's rows of the global batch: contiguous, equal shares."""
         start = data_rank * self.global_size // self.data_size

@@ -65,6 +65,7 @@ class Loader:
         data_rank: Which part belongs to this process.
         seed: Of the augmentation.
         loading: Resolved options of prefetching, threads and page-locked memory.
+        augments: Whether batches are augmented, if the task does.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Loader:
         *,
         seed: int,
         loading: Loading,
+        augments: bool = True,
     ) -> None:
         self.plan = plan
         self._task = task
@@ -85,7 +87,7 @@ class Loader:
         self._data_rank = data_rank
         self._seed = seed
         self._pin_memory = bool(loading.pin_memory)
-        self._augments = type(task).augment is not Task.augment
+        self._augments = augments and type(task).augment is not Task.augment
         self._share = plan.share(data_rank)
         self._slices = [
             slice(part.start - self._share.start, part.stop - self._share.start)

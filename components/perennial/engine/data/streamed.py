@@ -231,6 +231,7 @@ class StreamedLoader(Loader):
         seed: Of the data order and the augmentation.
         loading: Resolved options.
         total: Adds up a number of all data ranks; called by all of them together.
+        augments: Whether batches are augmented, if the task does.
     """
 
     def __init__(
@@ -243,6 +244,7 @@ class StreamedLoader(Loader):
         seed: int,
         loading: Loading,
         total: Callable[[float], float],
+        augments: bool = True,
     ) -> None:
         order = StreamOrder(data.block_rows, seed, plan.global_size, loading.shuffle_rows)
         if order.lanes < plan.data_size:
@@ -254,7 +256,9 @@ class StreamedLoader(Loader):
         self._stream = order
         self._streamed = data
         self._total = total
-        super().__init__(task, data, order, plan, data_rank, seed=seed, loading=loading)
+        super().__init__(
+            task, data, order, plan, data_rank, seed=seed, loading=loading, augments=augments
+        )
 
     def batch(self, position: int) -> RankBatch:
         """Return the batch at a position; the ranks add up its weight where rows have weights."""

@@ -11,12 +11,12 @@ import psutil
 import torch
 
 from perennial.contracts.section import Section, canonical_json
-from perennial.contracts.training import EvaluationPoint, MachinePoint, StepPoint
+from perennial.contracts.training import EvaluationPoint, MachinePoint, Signal, StepPoint
 from perennial.engine.checkpoints.folder import Progress, RunningSums
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.optimization.clip_rate import constant_clipping
 from perennial.engine.profiling.flops import peak_flops
 from perennial.engine.profiling.profiler import Profiler
+from perennial.engine.resilience.signals import SignalWatch
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.watchdog import Watchdog
 from perennial.engine.world.distributed import World
@@ -36,7 +36,7 @@ class Telemetry:
         progress: Progress of an earlier attempt.
         file: One JSON line per point, as it happened; a resumed attempt repeats the points after
             its checkpoint.
-        flops_per_example: Of forward and backward pass; None when unknown.
+        units: What the speed is also measured in.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class Telemetry:
         world: World,
         progress: Progress,
         file: Path,
-        flops_per_example: float | None,
+        units: "SpeedUnits",
     ) -> None:
         self._training = training
         self._is_speaker = world.is_first
         self._journal = Journal.of_this_process()
         self._file = file
         self._device = world.device
-        self._flops_per_example = flops_per_example
+        self._units = units
+        self._device_load = DeviceLoad(world.device)
         self._peak_flops = peak_flops_of(training, world)
         self.seconds_waited = 0.0
         """Return the seconds spent waiting for batches, in this attempt."""
         self._before = progress
-        self._history = list(progress.history)
-        self._evaluations = list(progress.evaluations)
+        self._watch = SignalWatch.of(progress.history, progress.evaluations)
         # Not yet in the sums: reading them is a sync.
         self._unread: list[tuple[Scalar, Scalar]] = []
         self._losses: list[float] = []
@@ -99,7 +99,7 @@ class Telemetry:
             return
         seconds = time.monotonic() - self._interval_start
         examples_per_second = self._interval_steps * self._training.global_batch_size / seconds
-        flops = self._flops_per_example and self._flops_per_example * examples_per_second
+        flops, tokens = self._units.per_second(examples_per_second)
         point = StepPoint(
             step=step,
             loss=sums.loss / sums.steps,
@@ -107,34 +107,41 @@ class Telemetry:
             gradient_norm=sums.gradient_norm / sums.steps,
             clipped_share=sums.clipped / sums.steps,
             examples_per_second=examples_per_second,
+            tokens_per_second=tokens,
             data_wait_share=self._interval_wait / seconds,
             update_ratio=update_ratio,
             memory_bytes=peak_memory(self._device),
             flops_per_second=flops,
             utilization=flops / self._peak_flops if flops and self._peak_flops else None,
+            device_busy=self._device_load.busy(),
         )
-        was_constant = constant_clipping(self._history)
-        self._history.append(point)
+        begun = self._watch.log(point)
         self._since_log = RunningSums()
         self.restart_clock()
-        warning = constant_clipping(self._history)
         if self._is_speaker:
-            if warning and not was_constant:
-                logger.warning("step=%d %s", step, warning)
+            _warn(begun)
             logger.info(_line(point))
             self._write("step", point)
             self._write("machine", MachinePoint(step=step, metrics=machine_load(self._device)))
             self._tell(point)
 
-    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
-        """Record a point for an evaluation."""
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """Return the episodes that the curves have shown."""
+        return self._watch.episodes
+
+    def evaluated(
+        self, step: int, metrics: dict[str, float], watched: tuple[float, ...] = ()
+    ) -> None:
+        """Record a point for an evaluation, with the predictions for the watched examples."""
         self._read()
         sums = self._since_evaluation
         train_loss = sums.loss / sums.steps if sums.steps else None
-        point = EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics)
-        self._evaluations.append(point)
+        point = EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics, watched=watched)
+        begun = self._watch.evaluate(point)
         self._since_evaluation = RunningSums()
         if self._is_speaker:
+            _warn(begun)
             values = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
             self._write("evaluation", point)
             shown = "none" if train_loss is None else f"{train_loss:.6g}"
@@ -151,8 +158,7 @@ class Telemetry:
         self._before = progress.model_copy(
             update={"seconds": self._before.seconds, "num_resumes": self._before.num_resumes}
         )
-        self._history = list(progress.history)
-        self._evaluations = list(progress.evaluations)
+        self._watch = SignalWatch.of(progress.history, progress.evaluations)
         self._unread.clear()
         self._losses.clear()
         self._since_log = progress.since_log
@@ -164,8 +170,8 @@ class Telemetry:
         self._read()
         return Progress(
             step=step,
-            history=tuple(self._history),
-            evaluations=tuple(self._evaluations),
+            history=tuple(self._watch.history),
+            evaluations=tuple(self._watch.evaluations),
             since_log=self._since_log,
             since_evaluation=self._since_evaluation,
             seconds=self._before.seconds + time.monotonic() - self._start,
@@ -203,6 +209,45 @@ class Telemetry:
             eta_seconds=left / point.examples_per_second,
             gradient_norm=point.gradient_norm,
         )
+
+
+@dataclass(frozen=True)
+class SpeedUnits:
+    """What an example consists of; None where it cannot be counted.
+
+    Attributes:
+        flops: Arithmetic of its forward and backward pass.
+        tokens: Positions of its sequences, padding included.
+    """
+
+    flops: float | None
+    tokens: int | None
+
+    def per_second(self, examples: float) -> tuple[float | None, float | None]:
+        """Return both for so many examples per second."""
+        return self.flops and self.flops * examples, self.tokens and self.tokens * examples
+
+
+class DeviceLoad:
+    """How busy a GPU is, as its driver reports it; nothing for a CPU.
+
+    The driver counts the moments, of its last sixth of a second to second, in which any kernel ran.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._is_known = device.type == "cuda"
+
+    def busy(self) -> float | None:
+        """Return the share of the last moments in which it computed; None where it is unknown."""
+        if not self._is_known:
+            return None
+        try:
+            return torch.cuda.utilization(self._device) / 100.0
+        except Exception as error:  # NVML has errors of its own; a part of a GPU is not measured
+            self._is_known = False
+            logger.info("device_busy=unknown reason=%s: %s", type(error).__name__, error)
+            return None
 
 
 def peak_memory(device: torch.device) -> int:
@@ -244,13 +289,20 @@ def peak_flops_of(training: TrainingSection, world: World) -> float | None:
     return peak and peak * world.size
 
 
+def _warn(begun: Sequence[Signal]) -> None:
+    for signal in begun:
+        logger.warning("step=%d %s: %s", signal.from_step, signal.evidence, signal.remedy)
+
+
 def _line(point: StepPoint) -> str:
     return (
         f"step={point.step} loss={point.loss:.6g} lr={point.learning_rate:.3g} "
         f"grad_norm={point.gradient_norm:.4g} clipped={point.clipped_share:.0%} "
         f"examples_per_second={point.examples_per_second:.0f} "
-        f"data_wait={point.data_wait_share:.1%} update_ratio={point.update_ratio:.2g}"
+        + (f"tokens_per_second={point.tokens_per_second:.0f} " if point.tokens_per_second else "")
+        + f"data_wait={point.data_wait_share:.1%} update_ratio={point.update_ratio:.2g}"
         + (f" mfu={point.utilization:.1%}" if point.utilization is not None else "")
+        + (f" device_busy={point.device_busy:.0%}" if point.device_busy is not None else "")
     )
 
 

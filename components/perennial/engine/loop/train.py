@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.loader import Loader, RankBatch
-from perennial.engine.evaluation.sampled import SampledEvaluation
+from perennial.engine.evaluation.sampled import Evaluated, SampledEvaluation
 from perennial.engine.loop.telemetry import Instruments, Telemetry
 from perennial.engine.objective import both_losses, forward
 from perennial.engine.optimization.averaging import AveragedWeights
@@ -32,6 +32,7 @@ from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
 from perennial.engine.resilience.not_finite import collect, failure
+from perennial.engine.resilience.out_of_memory import naming_out_of_memory
 from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import (
     StopSignal,
@@ -52,6 +53,8 @@ class Training:
         errors: Folder in which every rank records bad batches.
         step: The current or latest update, counted from 1.
         data_offset: Global batches skipped so far.
+        hints: What would make it faster on its devices.
+        turned_off: What `training.simplified` turned off.
         end: The last update of the current stage; of the training, if it has no stages.
     """
 
@@ -72,6 +75,8 @@ class Training:
     stop: StopSignal
     step: int = 0
     data_offset: int = 0
+    hints: tuple[str, ...] = ()
+    turned_off: tuple[str, ...] = ()
     end: int = field(init=False)
     parameters: list[nn.Parameter] = field(init=False)
     unsharded: list[nn.Parameter] = field(init=False)
@@ -135,7 +140,8 @@ def update(training: Training) -> tuple[Judgement, bool]:
     buffers = clone_buffers(training)
     rate = follow_schedule(optimizer, section, steps_done)
 
-    loss = add_gradients(training, batch)
+    with naming_out_of_memory(training.task, training.model, section, training.world):
+        loss = add_gradients(training, batch)
     average_gradients(training.unsharded, training.world.layout)
     norm = measure_norm(training)
     judgement, stop = decide(training, loss, norm, stop=training.stop.is_requested())
@@ -192,7 +198,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     layout = training.world.layout
     scale = layout.averaging_size / batch.weight * training.guard.scale.value
     if isinstance(model, Pipeline):
-        losses_of = partial(both_losses, training.task, distillation=section.distillation)
+        losses_of = partial(both_losses, training.task, section=section)
         total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
     else:
         total = 0.0
@@ -298,14 +304,15 @@ def rewind(training: Training) -> None:
     )
 
 
-def evaluate(training: Training) -> dict[str, float]:
-    """Return the metrics of the model, and those of its average as `averaged_…` if there is one."""
-    metrics = training.evaluate(training.model, training.step)
-    if training.averaged is not None:
-        with training.averaged.swapped():
-            averaged = training.evaluate(training.model, training.step)
-        metrics |= {f"averaged_{name}": value for name, value in averaged.items()}
-    return metrics
+def evaluate(training: Training) -> Evaluated:
+    """Measure the model, and its average as metrics `averaged_…` if there is one."""
+    evaluated = training.evaluate(training.model, training.step)
+    if training.averaged is None:
+        return evaluated
+    with training.averaged.swapped():
+        averaged = training.evaluate(training.model, training.step)
+    named = {f"averaged_{name}": value for name, value in averaged.metrics.items()}
+    return replace(evaluated, metrics=evaluated.metrics | named)
 
 
 def save(training: Training, *, is_evaluated: bool) -> None:
@@ -314,8 +321,9 @@ def save(training: Training, *, is_evaluated: bool) -> None:
     synchronize_buffers(training.model, training.world)
     if is_evaluated:
         training.instruments.evaluating(training.step)
-        metrics = evaluate(training)
-        training.telemetry.evaluated(training.step, metrics)
+        evaluated = evaluate(training)
+        metrics = evaluated.metrics
+        training.telemetry.evaluated(training.step, metrics, evaluated.watched)
     training.instruments.checkpointing(training.step)
     progress = training.telemetry.progress(training.step).model_copy(
         update={

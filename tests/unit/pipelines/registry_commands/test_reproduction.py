@@ -3,12 +3,16 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from perennial.cli import main
 from perennial.contracts.lineage import Lineage
+from perennial.contracts.training import TrainedPart
+from perennial.engine.config.training import TrainingSection
 from perennial.registry.model_registry import open_registry
+from perennial.registry_commands.reproduction import as_trained
 from registered_versions import NAME
 from small_models import GOOD
 
@@ -132,3 +136,17 @@ def test_other_sources_end_in_an_error_that_names_the_original_ones(
 def test_an_unknown_version_is_refused(reproduce, home, capsys):
     assert main(["reproduce", NAME, "2", "--home", str(home)]) == 2
     assert "clicks has no '2'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sizes", "trained"), [((), 512), ((8,), 8), ((512, 8), 512)], ids=["old", "one part", "two"]
+)
+def test_passes_have_the_rows_that_they_had(sizes, trained):
+    part = TrainedPart(
+        from_step=0, processes=2, threads=1, strategy="fsdp", micro_batch_size=1, device="CPU"
+    )
+    parts = tuple(part.model_copy(update={"micro_batch_size": size}) for size in sizes)
+    record = SimpleNamespace(
+        contract=SimpleNamespace(training=TrainingSection()), lineage=SimpleNamespace(parts=parts)
+    )
+    assert as_trained(record).micro_batch_size == trained
