@@ -237,7 +237,7 @@ def promoted(comparison: Comparison, effect: float, design: Design) -> bool:
         same_weights=False,
         test_rows=design.days * ROWS_PER_DAY,
         test_blocks=design.days,
-        unit="day",
+        unit="day" if design.data.time else "group",
     )
     return all(reason.held for reason in judge(design.gate, evidence))
 
