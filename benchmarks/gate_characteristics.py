@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.gate_streams import simulated_tables
+from benchmarks.gate_streams import FEWER_DAYS, simulated_tables
 from perennial.contract import load_contract
 from perennial.contracts.data import DataSection, TaskColumns
 from perennial.contracts.gate import Comparison, Interval
@@ -58,9 +58,11 @@ ROWS_PER_DAY = 10  # of each day; the improvement of the whole day is kept by mo
 RESAMPLES = 1000
 BY_DAY = DataSection(uri="flights", label="label", time="day")
 SINGLE = DataSection(uri="flights", label="label", group="day")  # drawn one by one
+FEWER = f"ours, {FEWER_DAYS:g} effective days"
 # What one block is, and whether the label imbalance of the test days is removed.
 RULES = {
     "ours": (BY_DAY, True),
+    FEWER: (BY_DAY, True),
     "luck left in": (BY_DAY, False),
     "luck left in, single days": (SINGLE, False),
 }
@@ -237,7 +239,7 @@ def promoted(comparison: Comparison, effect: float, design: Design) -> bool:
         same_weights=False,
         test_rows=design.days * ROWS_PER_DAY,
         test_blocks=design.days,
-        unit="day",
+        unit="day" if design.data.time else "group",
     )
     return all(reason.held for reason in judge(design.gate, evidence))
 
@@ -315,7 +317,9 @@ def table(
         for days, (drawn, run), (rule, (data, known)) in product(
             sizes, SERIES.items(), list(RULES.items())[: None if pair == "all" else 1]
         ):
-            design = Design(days, run, data, known, gate, trials)
+            needed = FEWER_DAYS if rule == FEWER else gate.min_effective_days
+            asked = gate.model_copy(update={"min_effective_days": needed})
+            design = Design(days, run, data, known, asked, trials)
             found = tally(task, months, design, np.random.default_rng(1))
             shares = " | ".join(f"{share:.1%}" for share in found.promotions.values())
             lower, upper = found.bounds

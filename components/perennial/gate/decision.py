@@ -1,5 +1,6 @@
 """Gate: decide whether the challenger becomes champion. All conditions must hold."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -182,13 +183,13 @@ def _enough_to_compare(gate: GateSection, evidence: Evidence) -> list[GateReason
         return []
     reasons = []
     if evidence.unit == "day" and decisive.effective_blocks is not None:
-        short = _dependence(gate, evidence, decisive)
+        needed = effective_days_needed(gate, evidence.repeats)
+        short = _dependence(evidence, decisive, needed)
         worth = f"{evidence.test_blocks:,} days count as {decisive.effective_blocks:.1f}"
-        detail = short or f"{worth} independent days, minimum {gate.min_effective_days:g}"
+        detail = short or f"{worth} independent days, minimum {needed:.3g}"
+        detail += _repetition(evidence.repeats)
         measured = Measurement(
-            quantity="independent days",
-            value=decisive.effective_blocks,
-            threshold=gate.min_effective_days,
+            quantity="independent days", value=decisive.effective_blocks, threshold=needed
         )
         reasons.append(_reason("enough independent days", not short, detail, measured))
     rare, judged = evidence.rare, (decisive.metric, *gate.max_regression)
@@ -206,15 +207,27 @@ def _enough_to_compare(gate: GateSection, evidence: Evidence) -> list[GateReason
     return reasons
 
 
-def _dependence(gate: GateSection, evidence: Evidence, comparison: Comparison) -> str:
-    """Say why days are too dependent to judge a metric by; empty if they are not."""
+def effective_days_needed(gate: GateSection, repeats: Repeats | None = None) -> float:
+    """Return the independent days that a test at this level needs.
+
+    The rarer the false promotion, the longer the persistence of days that can cause it. Without
+    this, families of 30 equal challengers on few days promoted any in up to 18% at a correlation
+    of 0.9, however small the level (benchmarks/results/gate_characteristics.md).
+    """
+    if repeats is None or not repeats.earlier:
+        return gate.min_effective_days
+    return gate.min_effective_days * math.log(repeats.level) / math.log1p(-gate.confidence)
+
+
+def _dependence(evidence: Evidence, comparison: Comparison, needed: float) -> str:
+    """Say why days are too few or too dependent to judge a metric by; empty if they are not."""
     worth = comparison.effective_blocks
-    if evidence.unit != "day" or worth is None or worth >= gate.min_effective_days:
+    if evidence.unit != "day" or worth is None or worth >= needed:
         return ""
     return (
         f"{evidence.test_blocks:,} days count as {worth:.1f} independent days, minimum "
-        f"{gate.min_effective_days:g}: the improvement in {comparison.metric} has a correlation "
-        f"of {comparison.correlation or 0.0:.2f} from one day to the next"
+        f"{needed:.3g}: the improvement in {comparison.metric} has a correlation of "
+        f"{comparison.correlation or 0.0:.2f} from one day to the next; test on more days"
     )
 
 
@@ -258,7 +271,7 @@ def _guards(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         if comparison.champion is None:
             continue
         improvement = comparison.improvement
-        dependent = _dependence(gate, evidence, comparison)
+        dependent = _dependence(evidence, comparison, gate.min_effective_days)
         held = improvement is not None and improvement.low >= -limit and not dependent
         shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
         detail = f"lower bound of the change in {metric} is {shown}, limit {-limit:+g}"

@@ -131,8 +131,18 @@ HELD = {
     ),
     "days worth enough independent ones": (
         GateSection(),
-        alike_days(GOOD, worth=7.0),
-        "40 days count as 7.0 independent days",
+        alike_days(GOOD, worth=12.0),
+        "40 days count as 12.0 independent days, minimum 12",
+    ),
+    "a first challenger, on days that a second one could not use": (
+        GateSection(),
+        replace(alike_days(GOOD, worth=18.0), repeats=Repeats(earlier=0, worth=0.0, level=0.05)),
+        "minimum 12",
+    ),
+    "a later challenger, on enough independent days": (
+        GateSection(),
+        replace(alike_days(GOOD, worth=18.5), repeats=Repeats(earlier=1, worth=1.0, level=0.01)),
+        "40 days count as 18.5 independent days, minimum 18.4 at 99.00% confidence",
     ),
     "groups have no yesterday": (
         GateSection(),
@@ -307,10 +317,15 @@ FAILED = {
     "too large": (GateSection(max_megabytes=2.9), SERVED, "small enough"),
     "too slow": (GateSection(max_milliseconds=1.9), SERVED, "fast enough"),
     "days that are worth few independent ones": (
-        GateSection(), alike_days(GOOD, worth=6.9), "enough independent days",
+        GateSection(), alike_days(GOOD, worth=11.9), "enough independent days",
+    ),
+    "a later challenger, on days that only a first one could use": (
+        GateSection(),
+        replace(alike_days(GOOD, worth=18.0), repeats=Repeats(earlier=1, worth=1.0, level=0.01)),
+        "enough independent days",
     ),
     "a guard whose days are worth few independent ones": (
-        GateSection(max_regression={"log_loss": 1.0}), alike_days(GOOD, worth=3.0, metric=1),
+        GateSection(max_regression={"log_loss": 1.0}), alike_days(GOOD, worth=11.9, metric=1),
         "no regression of log_loss",
     ),
     "too few rows of the rarer class": (

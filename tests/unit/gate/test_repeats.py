@@ -5,14 +5,19 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
+from scipy.special import stdtrit
 
 from perennial.clients.object_store import LocalObjectStore
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Repeats
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.uncertainty import Estimate, Spread
+from perennial.gate.config import GateSection
+from perennial.gate.decision import effective_days_needed
 from perennial.gate.repeats import PastTest, claim_test, runs_of, spent_level
 
-LEVEL = 0.05
+LEVEL, GATE = 0.05, GateSection()
 START = date(2025, 1, 1)
 
 
@@ -104,18 +109,41 @@ def test_days_become_runs_of_adjacent_ones():
     assert [last - first for first, last in runs_of(apart)] == [timedelta(days=1), timedelta(0)]
 
 
-@pytest.mark.parametrize("families", [150, pytest.param(2000, marks=pytest.mark.full)])
-def test_of_families_of_thirty_equal_challengers_one_in_twenty_promotes_any(families):
-    random, blocks = np.random.default_rng(0), Blocks(np.arange(27), 27, "day")
+def autoregressive(random, correlation, shape):
+    noise = random.normal(size=(shape[0], shape[1] + 50))
+    return lfilter([np.sqrt(1 - correlation**2)], [1, -correlation], noise)[:, -shape[1] :]
+
+
+def test_a_later_challenger_needs_more_independent_days():
+    gate = GateSection(min_effective_days=7.0)
+    assert effective_days_needed(gate) == 7.0
+    found = [
+        effective_days_needed(gate, Repeats(earlier=n, worth=n, level=spent_level(LEVEL, n)))
+        for n in range(4)
+    ]
+    assert found == sorted(found)
+    assert found[0] == 7.0
+    assert found[1] == pytest.approx(7.0 * np.log(0.01) / np.log(0.05))
+
+
+@pytest.mark.parametrize(("count", "correlation"), [(27, 0.0), (27, 0.6), (9, 0.9)])
+@pytest.mark.parametrize("families", [80, pytest.param(2000, marks=pytest.mark.full)])
+def test_of_families_of_thirty_equal_challengers_one_in_twenty_promotes_any(
+    families, count, correlation
+):
+    random, blocks = np.random.default_rng(0), Blocks(np.arange(count), count, "day")
     wrong = np.zeros((2, families), dtype=bool)
-    for family in range(families):
-        champion = random.normal(size=27)
-        for number in range(30):
-            series = champion + random.normal(size=27)
-            error = series.std(ddof=1) / np.sqrt(27)
+    champions = autoregressive(random, correlation, (families, count))
+    for number in range(30):
+        level = spent_level(LEVEL, number)
+        needed = effective_days_needed(GATE, Repeats(earlier=number, worth=number, level=level))
+        challengers = champions + autoregressive(random, correlation, (families, count))
+        for family, series in enumerate(challengers):
+            error = series.std(ddof=1) / np.sqrt(count)
             found = Estimate.of(series.mean(), error, Spread.of(series - series.mean(), blocks))
-            for place, level in enumerate((LEVEL, spent_level(LEVEL, number))):
-                wrong[place, family] |= found.interval(1 - level).low > 0
+            plain = series.mean() - stdtrit(count - 1, 1 - LEVEL) * error
+            wrong[0, family] |= plain > 0
+            wrong[1, family] |= found.effective >= needed and found.interval(1 - level).low > 0
     flat, spent = wrong.mean(axis=1)
     assert flat > 0.2, "thirty chances at the whole level"
     assert spent <= 0.065 + 2.5 * np.sqrt(0.05 * 0.95 / families) / (1 if families < 1000 else 2)

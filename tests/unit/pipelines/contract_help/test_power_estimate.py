@@ -86,6 +86,6 @@ def test_too_few_rows_of_the_rarer_class_are_warned_of_where_the_metric_ranks(fo
 
 def test_days_that_were_alike_in_the_last_comparison_are_warned_of(foreseen):
     warning = foreseen(0.01, effective=4.0)[1]
-    assert "these days are worth 4.2 independent ones, and the gate wants 7" in warning
+    assert "these days are worth 4.2 independent ones, and the gate wants 12" in warning
     assert "correlates at 0.80" in warning
     assert len(foreseen(0.01, effective=18.0)) == 2
