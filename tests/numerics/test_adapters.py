@@ -124,7 +124,9 @@ def test_only_the_adapter_moves(straight):
     assert moved == {name for name in first if "lora_" in name} | {"head.bias"}
 
 
-@pytest.mark.parametrize(("strategy", "processes"), STRATEGIES[1:])
+@pytest.mark.parametrize(
+    ("strategy", "processes"), [("fsdp", 2), pytest.param("ddp", 2, marks=pytest.mark.full)]
+)
 def test_an_interrupted_training_is_bit_identical(adapting, straight, strategy, processes):
     uninterrupted = finished(adapting(strategy, processes, options=RANDOM))
     fault = {"fault": "terminate", "fault_call": 8}

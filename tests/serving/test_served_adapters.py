@@ -89,6 +89,7 @@ def test_an_adapters_file_of_another_rank_is_refused(environment, dataset, tmp_p
         load_model(folder)
 
 
+@pytest.mark.full
 def test_a_registered_adapter_answers_a_stranger(register, environment, ask, dataset, tmp_path):
     """By the alias alone; the version holds the adapter, the store its base."""
     register(GOOD, write=write_adapter)

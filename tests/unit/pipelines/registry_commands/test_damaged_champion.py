@@ -292,7 +292,9 @@ def adapted(adapted_home, monkeypatch):
     return adapted_home
 
 
-@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
+@pytest.mark.parametrize(
+    "damage", [flip, Path.unlink, pytest.param(truncate, marks=pytest.mark.full)]
+)
 def test_no_damage_of_an_adapters_base_promotes_a_weaker_challenger(
     adapted, tmp_path, capsys, damage
 ):
