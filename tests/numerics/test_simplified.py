@@ -82,6 +82,12 @@ def test_without_it_nothing_is_turned_off():
     assert section.without_extras() is section
     short = section.model_copy(update={"simplified": True}).without_extras()
     assert short.without_extras() == short
+    staged = TrainingSection.model_validate(
+        {"simplified": True, "stages": [{"steps": 2000, "schedule": {"shape": "cosine"}}]},
+        strict=False,
+    ).without_extras()
+    assert staged.stages[0].schedule is None
+    assert staged.schedule.shape == "constant"
 
 
 class StochasticDepth(nn.Module):

@@ -12,12 +12,12 @@ import torch
 from documents import SMALL, documents, pinned
 from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Halving, Signal
+from perennial.contracts.training import EvaluationPoint, Halving, Signal
 from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.evaluation.sampled import WATCHED, watched_values
 from perennial.engine.evaluation.scoring import ScoredBatch
-from perennial.engine.loop.telemetry import DeviceLoad
+from perennial.engine.loop.telemetry import DeviceLoad, machine_load
 from perennial.engine.task import LABEL, inputs_of
 from perennial.train_model.report import training_page
 from tiny_training import TinyOptions, finished, tiny_job
@@ -61,9 +61,11 @@ def test_points_are_written_as_they_happen(result):
     evaluations = [line for line in lines if line["kind"] == "evaluation"]
     assert [line["step"] for line in steps] == [point.step for point in training.history]
     assert [line["loss"] for line in steps] == [point.loss for point in training.history]
-    assert [line["metrics"] for line in evaluations] == [
-        point.metrics for point in training.evaluations
-    ]
+    for line in evaluations:
+        assert line.pop("kind") == "evaluation"
+    # As the live curves read them.
+    read = tuple(EvaluationPoint.model_validate(line) for line in evaluations)
+    assert read == training.evaluations
 
 
 def test_a_trace_says_what_limits_a_step(result):
@@ -107,6 +109,11 @@ def test_a_driver_tells_how_busy_a_gpu_is_and_a_cpu_is_never_asked(monkeypatch, 
     assert asked == []
     assert DeviceLoad(torch.device("cuda", 1)).busy() == pytest.approx(0.93)
     assert asked == [torch.device("cuda", 1)]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * 10**9, 4 * 10**9))
+    load = machine_load(torch.device("cuda", 1), 0.93)
+    assert load["gpu_1_utilization_percentage"] == pytest.approx(93.0)
+    assert load["gpu_1_memory_usage_percentage"] == pytest.approx(25.0)
+    assert not [name for name in machine_load(torch.device("cpu")) if name.startswith("gpu")]
 
 
 def test_a_driver_that_does_not_answer_is_asked_once(monkeypatch, caplog):

@@ -66,6 +66,8 @@ def test_trains_reports_records_and_is_reused_by_an_equal_training(environment, 
     assert run.data.params["training.steps"] == "20"
     assert run.data.params["model.task"] == MODEL.task
     assert float(run.data.metrics["system/system_memory_usage_percentage"]) > 0
+    assert {each.kind for each in training.signals} == {"clipping"}
+    assert run.data.tags["perennial.signals"] == "clipping"
     assert "contract.json" in {
         item.path for item in tracking._client.list_artifacts(run.info.run_id)
     }

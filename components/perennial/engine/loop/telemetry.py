@@ -122,7 +122,8 @@ class Telemetry:
             _warn(begun)
             logger.info(_line(point))
             self._write("step", point)
-            self._write("machine", MachinePoint(step=step, metrics=machine_load(self._device)))
+            load = machine_load(self._device, point.device_busy)
+            self._write("machine", MachinePoint(step=step, metrics=load))
             self._tell(point)
 
     @property
@@ -257,10 +258,11 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
 
 
-def machine_load(device: torch.device) -> dict[str, float]:
+def machine_load(device: torch.device, busy: float | None = None) -> dict[str, float]:
     """Return the load of this machine: processors since the last call, and memory now.
 
-    The names are those of MLflow's system metrics; a megabyte has 1,000,000 bytes there.
+    The names are those of MLflow's system metrics; a megabyte has 1,000,000 bytes there. `busy` is
+    the share of the last moments in which the GPU computed.
     """
     memory = psutil.virtual_memory()
     load = {
@@ -270,11 +272,13 @@ def machine_load(device: torch.device) -> dict[str, float]:
     }
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        name = f"gpu_{device.index or 0}_memory_usage"
+        name = f"gpu_{device.index or 0}"
         load |= {
-            f"{name}_megabytes": (total - free) / 1e6,
-            f"{name}_percentage": 100.0 * (total - free) / total,
+            f"{name}_memory_usage_megabytes": (total - free) / 1e6,
+            f"{name}_memory_usage_percentage": 100.0 * (total - free) / total,
         }
+        if busy is not None:
+            load[f"{name}_utilization_percentage"] = 100.0 * busy
     return load
 
 
