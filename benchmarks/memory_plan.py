@@ -326,7 +326,7 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
     optimizer = build_optimizer(model, section)
     for _ in range(STEPS):
         if isinstance(model, Pipeline):
-            model.add_gradients(batches, partial(both_losses, task, distillation=None), 1.0)
+            model.add_gradients(batches, partial(both_losses, task, section=section), 1.0)
         else:
             for number, each in enumerate(batches, start=1):
                 set_gradient_sync(model, enabled=number == len(batches))
