@@ -44,15 +44,15 @@ def register_model_step(
 ) -> StepResult:
     """Package, upload, register and promote what the gate did not reject; retries continue."""
     section = RegisterModelConfig.from_json(cut_sections(contract, RegisterModelConfig))
-    decided, environment = Verdict.read(Path(verdict)), Environment.read()
+    environment = Environment.read()
+    decided, chosen = Verdict.read(Path(verdict)), Challenger.read(Path(challenger))
     tracking = open_run(environment, section.model.name, trigger)
     if not decided.promote:
         tracking.finish()
-        left = Challenger.read(Path(challenger)).weights_sha256, tracking.run_id
-        hand_on(Path(registration), nothing_registered(section.model.name, *left), Path(verdict))
+        left = nothing_registered(section.model.name, chosen.weights_sha256, tracking.run_id)
+        hand_on(Path(registration), left, Path(verdict))
         return write_rejection(Path(report), decided)
     data, trained = Snapshot.read(Path(snapshot)), TrainingResult.read(Path(training))
-    chosen = Challenger.read(Path(challenger))
     lineage = trace_lineage(
         environment,
         contract=contract,
@@ -82,7 +82,7 @@ def register_model_step(
         tags=section.registry.tags,
     )
     gate = JudgementConfig(model=section.model, gate=section.gate)
-    folders = Path(snapshot), Path(challenger), Path(skeleton)
+    folders = (Path(each) for each in (snapshot, challenger, skeleton))
     judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
     hand_on(Path(registration), made, Path(verdict))
@@ -95,8 +95,5 @@ def _result(made: Registration, verdict: Verdict) -> StepResult:
     if not made.is_champion:
         moved = f"the champion changed to version {verdict.champion_version} meanwhile"
         return StepResult(parameters={"champion": False}, summary=f"{moved}: {verdict.summary}")
-    return StepResult(
-        parameters={"champion": True},
-        metrics={"version": float(made.version)},
-        summary=f"{made.name} version {made.version} is champion",
-    )
+    summary, version = f"{made.name} version {made.version} is champion", float(made.version)
+    return StepResult(parameters={"champion": True}, metrics={"version": version}, summary=summary)
