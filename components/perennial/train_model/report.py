@@ -75,7 +75,7 @@ def _add_watched(page: Page, result: TrainingResult) -> None:
     points = [point for point in result.evaluations if point.watched]
     if watched is None or not points:
         return
-    labels = [f", label {label:g}" for label in watched.labels] or [""] * len(watched.rows)
+    labels = [f", label {label:.3g}" for label in watched.labels] or [""] * len(watched.rows)
     lines = {
         f"row {row:,}{label}": [(float(point.step), point.watched[place]) for point in points]
         for place, (row, label) in enumerate(zip(watched.rows, labels, strict=True))
