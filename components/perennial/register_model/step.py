@@ -95,8 +95,5 @@ def _result(made: Registration, verdict: Verdict) -> StepResult:
     if not made.is_champion:
         moved = f"the champion changed to version {verdict.champion_version} meanwhile"
         return StepResult(parameters={"champion": False}, summary=f"{moved}: {verdict.summary}")
-    return StepResult(
-        parameters={"champion": True},
-        metrics={"version": float(made.version)},
-        summary=f"{made.name} version {made.version} is champion",
-    )
+    summary, number = f"{made.name} version {made.version} is champion", float(made.version)
+    return StepResult(parameters={"champion": True}, metrics={"version": number}, summary=summary)
