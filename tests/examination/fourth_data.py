@@ -14,7 +14,10 @@ def bank_calls():
     rng = seeded(201)
     n = 6000
     jobs = ["admin", "blue-collar", "entrepreneur", "retired", "services", "student", "technician"]
-    job, outcome = rng.choice(jobs, n), rng.choice(["failure", "success", "unknown"], n, p=[0.15, 0.1, 0.75])
+    job, outcome = (
+        rng.choice(jobs, n),
+        rng.choice(["failure", "success", "unknown"], n, p=[0.15, 0.1, 0.75]),
+    )
     age, balance = rng.integers(18, 80, n), np.round(rng.lognormal(6.5, 1.2, n) - 300)
     campaign, month = rng.geometric(0.4, n), rng.choice(["apr", "jun", "may", "nov", "oct"], n)
     liking = {"student": 0.9, "retired": 0.7, "blue-collar": -0.6, "services": -0.3}
@@ -118,14 +121,19 @@ def textures():
         one, other = rng.integers(0, 256, 3), rng.integers(0, 256, 3)
         image = np.where(mask[..., None], one, other) + rng.normal(0, 18, (16, 16, 3))
         rows.append((np.clip(image, 0, 255).astype(np.uint8).ravel().tolist(), weave))
-    frame = pl.DataFrame(rows, schema={"pixels": pl.List(pl.UInt8), "weave": pl.Int64}, orient="row")
+    frame = pl.DataFrame(
+        rows, schema={"pixels": pl.List(pl.UInt8), "weave": pl.Int64}, orient="row"
+    )
     return numbered(frame.sample(fraction=1.0, shuffle=True, seed=2))
 
 
 def opinions():
     """Opinions on films, of a few clauses each; what counts is the last one."""
     rng = seeded(213)
-    good, bad = ["great", "moving", "funny", "clever", "superb"], ["dull", "weak", "noisy", "slow", "poor"]
+    good, bad = (
+        ["great", "moving", "funny", "clever", "superb"],
+        ["dull", "weak", "noisy", "slow", "poor"],
+    )
     things = ["plot", "cast", "music", "ending", "camera", "dialogue", "pacing", "score"]
     rows = []
     for _ in range(4000):
@@ -181,8 +189,14 @@ def passages():
 def named_entities():
     """Tags of ten words each: O, B-PER, I-PER, B-LOC, I-LOC as 0 to 4."""
     rng = seeded(219)
-    first, last = ["anna", "carl", "dora", "erik", "jordan", "paris"], ["berg", "stone", "york", "lind"]
-    town, plain = ["new york", "oslo", "paris", "san jose", "jordan"], ["ran", "saw", "the", "old", "big", "house", "and"]
+    first, last = (
+        ["anna", "carl", "dora", "erik", "jordan", "paris"],
+        ["berg", "stone", "york", "lind"],
+    )
+    town, plain = (
+        ["new york", "oslo", "paris", "san jose", "jordan"],
+        ["ran", "saw", "the", "old", "big", "house", "and"],
+    )
     rows = []
     for _ in range(3000):
         words, tags = [], []
@@ -226,9 +240,17 @@ def ad_histories():
         likes = rng.choice(12, 2, replace=False)
         length = rng.integers(2, 7)
         past = [int(rng.choice(likes) * 8 + rng.integers(0, 8)) + 1 for _ in range(length)]
-        ad = int((rng.choice(likes) if rng.random() < 0.5 else rng.integers(0, 12)) * 8 + rng.integers(0, 8)) + 1
+        ad = (
+            int(
+                (rng.choice(likes) if rng.random() < 0.5 else rng.integers(0, 12)) * 8
+                + rng.integers(0, 8)
+            )
+            + 1
+        )
         share = np.mean([(p - 1) // 8 == (ad - 1) // 8 for p in past])
-        rows.append(([0] * (6 - length) + past, ad, int(rng.random() < sigmoid(-1.8 + 3.6 * share))))
+        rows.append(
+            ([0] * (6 - length) + past, ad, int(rng.random() < sigmoid(-1.8 + 3.6 * share)))
+        )
     return numbered(pl.DataFrame(rows, schema=["history", "ad", "click"], orient="row"))
 
 
@@ -242,7 +264,9 @@ def promoted_sales():
         promo = (rng.random(days) < 0.25).astype(float)
         level = np.cumsum(rng.normal(scale=0.02, size=days))
         level -= np.linspace(0, level[-1], days)
-        sales = size * np.exp(level + week[np.arange(days) % 7] + 0.6 * promo + rng.normal(scale=0.08, size=days))
+        sales = size * np.exp(
+            level + week[np.arange(days) % 7] + 0.6 * promo + rng.normal(scale=0.08, size=days)
+        )
         for k in range(28 + store % 4, days - 7, 4):
             rows.append(
                 (f"store{store:02}", datetime(2022, 1, 1) + timedelta(days=k - 1), sales[k - 28 : k].tolist(),
@@ -260,7 +284,12 @@ def meter():
     noise = np.zeros(n)
     for k in range(1, n):
         noise[k] = 0.8 * noise[k - 1] + rng.normal(scale=0.12)
-    load = 1.2 + 0.6 * np.sin(2 * np.pi * (t - 15) / 24) + 0.35 * np.sin(4 * np.pi * (t - 7) / 24) + noise
+    load = (
+        1.2
+        + 0.6 * np.sin(2 * np.pi * (t - 15) / 24)
+        + 0.35 * np.sin(4 * np.pi * (t - 7) / 24)
+        + noise
+    )
     at = np.arange(36, n - 6, 3)
     return numbered(
         pl.DataFrame(
@@ -282,10 +311,23 @@ def engines():
         offset, rate = rng.normal(scale=0.4, size=4), rng.uniform(0.8, 1.2, 4)
         cycle = np.arange(life)
         wear = np.exp((cycle - life) / 40)
-        sensors = offset + np.outer(wear, np.array([2.0, -1.5, 1.0, 2.5]) * rate) + rng.normal(scale=0.25, size=(life, 4))
+        sensors = (
+            offset
+            + np.outer(wear, np.array([2.0, -1.5, 1.0, 2.5]) * rate)
+            + rng.normal(scale=0.25, size=(life, 4))
+        )
         for k in range(20, life, 5):
-            rows.append((f"e{engine:03}", k, sensors[k - 20 : k].ravel().tolist(), float(min(life - k, 100))))
-    return numbered(pl.DataFrame(rows, schema=["engine", "cycle", "window", "cycles_left"], orient="row"))
+            rows.append(
+                (
+                    f"e{engine:03}",
+                    k,
+                    sensors[k - 20 : k].ravel().tolist(),
+                    float(min(life - k, 100)),
+                )
+            )
+    return numbered(
+        pl.DataFrame(rows, schema=["engine", "cycle", "window", "cycles_left"], orient="row")
+    )
 
 
 ROADS = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (2, 6)]
@@ -329,5 +371,7 @@ def movements():
             if act < 2:
                 signal[:, 2] += (0.5 if act == 0 else 0.3) * np.sin(beat)
                 signal[:, 1] += (0.1 if act == 0 else 0.35) * np.sin(beat / 2)
-            rows.append((f"p{person:02}", signal.ravel().tolist(), ["walk", "stairs", "sit", "lie"][act]))
+            rows.append(
+                (f"p{person:02}", signal.ravel().tolist(), ["walk", "stairs", "sit", "lie"][act])
+            )
     return numbered(pl.DataFrame(rows, schema=["person", "accel", "activity"], orient="row"))

@@ -1,9 +1,13 @@
 """Checks of `[model.initial]`: stored weights are loaded, fit, and have not seen the test rows."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
 
+from perennial.check_skeleton.checks.model.initial_readings import exchange_blocks, list_readings
 from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import evaluated
 from perennial.check_skeleton.registry import Judge, check
@@ -20,11 +24,15 @@ FITTED_STEPS = 100
 FITTED_RATE = 1e-2
 NOISE_ERRORS = 3.0
 """A loss differs from another if the mean difference exceeds so many standard errors."""
+KNOWN_TIMES = 2.0
+"""Another reading is the right one if the weights then know so many times as much: their lead over
+the best rival. On their own data, weights lead by the same under no reading but their own."""
 
 
 @check(
     "initial_weights",
-    expects="a lower loss than random weights and than the best constant; no test row seen",
+    expects="a lower loss than random weights and than the best constant, and not a far lower one "
+    "with inputs normalised otherwise or with blocks exchanged; no test row seen",
     tolerance=f"{NOISE_ERRORS:g} standard errors",
     source="guides: verify that pretrained weights are loaded before fine-tuning",
 )
@@ -46,6 +54,14 @@ def check_initial_weights(subject: Subject, judge: Judge) -> CheckResult:
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     shown = f"validation loss {means['initial weights']:.4g}, of {rival} {means[rival]:.4g}"
     shown += "".join(f"; {note}" for note in notes)
+    if better := _describe_better_reading(subject, initial, losses, rival):
+        return judge.failed(
+            f"{shown}; {better}",
+            hint="the weights were trained on other inputs, or in another order of layers: give "
+            "encode the normalisation and the order of channels of the base, or correct "
+            "model.initial.rename",
+            **means,
+        )
     if gain.mean() > NOISE_ERRORS * error:
         return judge.passed(shown, **means)
     hint = (
@@ -77,6 +93,44 @@ def _measure_losses(
         constant = compute_constant_losses(task, find_training_constant(subject)[0], rows)
         losses["the best constant"] = constant.double().numpy()
     return losses, notes
+
+
+def _describe_better_reading(
+    subject: Subject, initial: InitialModel, losses: dict[str, Floats], rival: str
+) -> str:
+    """Describe inputs or blocks with which the weights know far more; empty if there are none."""
+    given, others = losses["initial weights"], losses[rival]
+    for reading, found in _score_readings(subject, initial):
+        gain = given - found
+        error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
+        lead, given_lead = (float((others - each).mean()) for each in (found, given))
+        is_clear = min(gain.mean(), lead) > NOISE_ERRORS * error
+        if is_clear and lead > KNOWN_TIMES * max(given_lead, 0.0):
+            return f"with {reading} it would be {found.mean():.4g}"
+    return ""
+
+
+def _score_readings(subject: Subject, initial: InitialModel) -> Iterator[tuple[str, Floats]]:
+    """Yield the validation losses of the weights under each other reading.
+
+    New parameters are fitted to each reading, as they were to the inputs as given.
+    """
+    task, model = subject.task, evaluated(subject.build_model())
+    load_initial_weights(model, task, initial)
+    name, readings = list_readings(subject.train)
+    fresh = {key: value.clone() for key, value in model.state_dict().items()}
+    for described, read in readings.items():
+        changed = replace(subject)
+        for each in ("train", "validation"):
+            batch = getattr(subject, each)
+            vars(changed)[each] = {**batch, name: read(batch[name])}
+        if initial.new:
+            model.load_state_dict(fresh)
+            _fit(changed, model, fresh_names(model, initial))
+        yield f"{name} {described}", score_in_parts(task, model, changed.validation).losses
+    model.load_state_dict(fresh)
+    for described in exchange_blocks(subject, model) if not initial.new else ():
+        yield described, score_in_parts(task, model, subject.validation).losses
 
 
 def _fit(subject: Subject, model: nn.Module, names: set[str]) -> None:

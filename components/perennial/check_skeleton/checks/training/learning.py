@@ -38,6 +38,7 @@ from perennial.check_skeleton.subject import (
     Floats,
     Subject,
     is_sequence,
+    once,
     seeded,
     select_head,
 )
@@ -445,7 +446,10 @@ def _find_best_ablation(subject: Subject) -> InputAblation:
 
 
 def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
-    real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
+    if as_trained or rate != subject.settings.learning_rates[0]:
+        real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
+    else:
+        real = run_plain(subject)
     zeroed = _run_without_inputs(subject, rate)
     # The rival is the best of all: a model that only finds the label's mean faster on real inputs
     # has not learned from them.
@@ -478,6 +482,13 @@ class _Run:
     def curve(self) -> JsonValue:
         points = ((step, losses) for step, losses in self.losses.items() if _are_finite(losses))
         return [[float(step), float(losses.mean())] for step, losses in points]
+
+
+@once
+def run_plain(subject: Subject) -> _Run:
+    """Return the training on real inputs at the contract's first learning rate."""
+    rate = subject.settings.learning_rates[0]
+    return _run(subject, rate, subject.train, subject.validation)
 
 
 def _run(
