@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.data.encoding import REBUILT
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
@@ -24,7 +25,7 @@ from perennial.check_skeleton.checks.data.signals import (
     measure_signal,
     probe_rows,
 )
-from perennial.check_skeleton.checks.training.learning import POWER_MARGIN, z_score
+from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,
     compute_output,

@@ -1,13 +1,16 @@
 """Checks of `[model.initial]`: stored weights are loaded, fit, and have not seen the test rows."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import nn
 
-from perennial.check_skeleton.checks.model.initial_readings import exchange_blocks, list_readings
+from perennial.check_skeleton.checks.model.initial_readings import (
+    Reading,
+    exchange_blocks,
+    list_readings,
+)
 from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import evaluated
 from perennial.check_skeleton.registry import Judge, check
@@ -51,7 +54,6 @@ def check_initial_weights(subject: Subject, judge: Judge) -> CheckResult:
     means = {name: float(each.mean()) for name, each in losses.items()}
     rival = min(losses.keys() - {"initial weights"}, key=means.__getitem__)
     gain = losses[rival] - losses["initial weights"]
-    error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     shown = f"validation loss {means['initial weights']:.4g}, of {rival} {means[rival]:.4g}"
     shown += "".join(f"; {note}" for note in notes)
     if better := _describe_better_reading(subject, initial, losses, rival):
@@ -62,7 +64,7 @@ def check_initial_weights(subject: Subject, judge: Judge) -> CheckResult:
             "model.initial.rename",
             **means,
         )
-    if gain.mean() > NOISE_ERRORS * error:
+    if _is_clear(gain):
         return judge.passed(shown, **means)
     hint = (
         "the stored weights do not help: are they loaded into the layers that they were trained in "
@@ -99,38 +101,50 @@ def _describe_better_reading(
     subject: Subject, initial: InitialModel, losses: dict[str, Floats], rival: str
 ) -> str:
     """Describe inputs or blocks with which the weights know far more; empty if there are none."""
-    given, others = losses["initial weights"], losses[rival]
-    for reading, found in _score_readings(subject, initial):
-        gain = given - found
-        error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
-        lead, given_lead = (float((others - each).mean()) for each in (found, given))
-        is_clear = min(gain.mean(), lead) > NOISE_ERRORS * error
-        if is_clear and lead > KNOWN_TIMES * max(given_lead, 0.0):
-            return f"with {reading} it would be {found.mean():.4g}"
+    given, given_lead = losses["initial weights"], losses[rival] - losses["initial weights"]
+    model = evaluated(subject.build_model())
+    load_initial_weights(model, subject.task, initial)
+    name, readings = list_readings(subject.train)
+    for described, read in readings.items():
+        other = _read_otherwise(subject, name, read)
+        found = _measure_fitted(other, model, initial)
+        if not _is_clear(given - found):
+            continue
+        # Another scale may suit any weights: random ones get it as well.
+        random = _measure_fitted(other, evaluated(subject.build_model()), initial)
+        rivals = [random, *([losses[rival]] if not initial.new else [])]
+        lead = min(rivals, key=np.mean) - found
+        if _is_clear(lead) and lead.mean() > KNOWN_TIMES * max(float(given_lead.mean()), 0.0):
+            return f"with {name} {described} it would be {found.mean():.4g}"
+    for described in exchange_blocks(subject, model) if not initial.new else ():
+        found = score_in_parts(subject.task, model, subject.validation).losses
+        lead = losses[rival] - found
+        if _is_clear(given - found) and lead.mean() > KNOWN_TIMES * max(given_lead.mean(), 0.0):
+            return f"with {described} it would be {found.mean():.4g}"
     return ""
 
 
-def _score_readings(subject: Subject, initial: InitialModel) -> Iterator[tuple[str, Floats]]:
-    """Yield the validation losses of the weights under each other reading.
+def _is_clear(gain: Floats) -> bool:
+    return float(gain.mean()) > NOISE_ERRORS * float(gain.std(ddof=1) / np.sqrt(len(gain)))
 
-    New parameters are fitted to each reading, as they were to the inputs as given.
-    """
-    task, model = subject.task, evaluated(subject.build_model())
-    load_initial_weights(model, task, initial)
-    name, readings = list_readings(subject.train)
-    fresh = {key: value.clone() for key, value in model.state_dict().items()}
-    for described, read in readings.items():
-        changed = replace(subject)
-        for each in ("train", "validation"):
-            batch = getattr(subject, each)
-            vars(changed)[each] = {**batch, name: read(batch[name])}
-        if initial.new:
-            model.load_state_dict(fresh)
-            _fit(changed, model, fresh_names(model, initial))
-        yield f"{name} {described}", score_in_parts(task, model, changed.validation).losses
-    model.load_state_dict(fresh)
-    for described in exchange_blocks(subject, model) if not initial.new else ():
-        yield described, score_in_parts(task, model, subject.validation).losses
+
+def _read_otherwise(subject: Subject, name: str, read: Reading) -> Subject:
+    """Return the subject with one input read in another way."""
+    other = replace(subject)
+    for each in ("train", "validation"):
+        batch = getattr(subject, each)
+        vars(other)[each] = {**batch, name: read(batch[name])}
+    return other
+
+
+def _measure_fitted(subject: Subject, model: nn.Module, initial: InitialModel) -> Floats:
+    """Return the validation losses of a model whose new parameters are fitted; it is put back."""
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    if initial.new:
+        _fit(subject, model, fresh_names(model, initial))
+    losses = score_in_parts(subject.task, model, subject.validation).losses
+    model.load_state_dict(before)
+    return losses
 
 
 def _fit(subject: Subject, model: nn.Module, names: set[str]) -> None:

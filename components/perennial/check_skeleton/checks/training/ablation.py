@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.data.augmentation import is_augmenting
 from perennial.check_skeleton.checks.model.attention import MASKED_SCORE, SOFTMAXES
 from perennial.check_skeleton.checks.training.learning import (
     NUM_EVALUATIONS,
     run_plain,
-    z_score,
 )
 from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import (
