@@ -45,6 +45,7 @@ def all_bugs() -> list[Bug]:
     """The bugs of all families."""
     from examination.bugs import (
         forecasts,
+        fourth,
         images,
         retrieval,
         second_a,
@@ -55,7 +56,7 @@ def all_bugs() -> list[Bug]:
     )
 
     first = [tables, images, texts, retrieval, forecasts]
-    return [each for module in [*first, second_a, second_b, third] for each in module.BUGS]
+    return [each for module in [*first, second_a, second_b, third, fourth] for each in module.BUGS]
 
 
 def all_cases() -> dict[str, Case]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from examination import data, third_data
+from examination import data, fourth_data, third_data
 
 FOLDER = Path(__file__).parent / "healthy"
 MODULE = "user_task"
@@ -75,7 +75,11 @@ def load_case(path: Path) -> Case:
         family=path.stem.partition("_")[0],
         source=f'"""{textwrap.shorten(description, 200)}"""\n{body}',
         contract=contract.strip() + "\n",
-        rows=getattr(third_data, dataset.strip(), None) or getattr(data, dataset.strip()),
+        rows=next(
+            getattr(module, dataset.strip())
+            for module in (data, third_data, fourth_data)
+            if hasattr(module, dataset.strip())
+        ),
     )
 
 

@@ -129,6 +129,52 @@ def test_another_normalisation_of_the_input_is_caught(workshop, bases, examine_w
     assert "normalisation" in result.hint
 
 
+class Shifted(ImageClassification):
+    """Moves standardised pixels by three deviations: the base still helps, less than it could."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return batch | {"image": batch["image"] * 0.5 - 1.5}
+
+
+def test_another_normalisation_under_a_new_head_is_caught(workshop, bases, examine_weights):
+    """Where the head is new, weights that help less than they could look like any others."""
+    subject, weights = bases("digits")[0], bases("digits")[1]
+    wrong = workshop.subject(Shifted, "digits")
+    result = examine_weights(wrong, weights, new=("head.*",))
+    assert (result.outcome, "standardised" in result.measured) == ("failed", True), result
+    assert "normalisation" in result.hint
+    assert examine_weights(subject, weights, new=("head.*",)).outcome == "passed"
+
+
+class Reversed(ImageClassification):
+    """Opens pictures as blue, green, red, where the base was trained with red first."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return batch | {"image": batch["image"].flip(1)}
+
+
+def test_channels_in_another_order_are_caught(workshop, examine_weights):
+    weights = trained(workshop.subject(ImageClassification, "digits", colour=True), steps=60)
+    result = examine_weights(workshop.subject(Reversed, "digits", colour=True), weights)
+    assert (result.outcome, "reverse order" in result.measured) == ("failed", True), result
+
+
+def test_two_blocks_in_each_others_place_are_caught(bases, examine_weights):
+    """Equal shapes and most of the weights in place: the loss still beats random weights."""
+    subject, weights = bases("documents")
+    first, second = (name for name, _ in subject.build_model().blocks.named_children())
+    exchanged = {
+        name.replace(f"blocks.{first}.", "blocks.other.")
+        .replace(f"blocks.{second}.", f"blocks.{first}.")
+        .replace("blocks.other.", f"blocks.{second}."): value
+        for name, value in weights.items()
+    }
+    result = examine_weights(subject, exchanged)
+    assert (result.outcome, "exchanged" in result.measured) == ("failed", True), result
+
+
 def test_a_new_head_shows_whether_the_rest_was_loaded(bases, examine_weights):
     subject, weights = bases("digits")
     random = subject.task.build_model().state_dict()

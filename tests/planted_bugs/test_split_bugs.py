@@ -1,12 +1,22 @@
 """Splits that share examples, windows or entities; hints that name what was measured."""
 
-import numpy as np
-import pytest
+from functools import partial
 
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from other_styles import dataset_of
 from own_tasks import Leaving, Next, Praise
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.task import LABEL, Task
 from perennial.tasks.tabular import TabularClassification
 from planted import Bug, require_caught
 from planted import planted as planted_bug
+from skeleton_tables import SETTINGS
 from workshop import Workshop, results_of
 
 BUGS: list[Bug] = []
@@ -127,3 +137,53 @@ def test_healthy_tasks_have_no_findings(task_type, material, shape, workshop):
     subject = workshop.subject(task_type, material, **shape)
     result = results_of(subject, "split_overlap")["split_overlap"]
     assert (result.outcome, result.measured) == ("passed", result.measured)
+
+
+class Life(Task):
+    """How much of its life a machine has left, by twelve readings of a worn sensor."""
+
+    kind = "regression"
+
+    def encode(self, rows):
+        batch = {"readings": torch.tensor(rows["readings"].to_list(), dtype=torch.float32)}
+        if "label" in rows.columns:
+            batch[LABEL] = torch.tensor(rows["label"].to_list(), dtype=torch.float32)
+        return batch
+
+    def build_model(self):
+        return Readings()
+
+    def losses(self, output, batch):
+        return (output - batch[LABEL]).square()
+
+
+class Readings(nn.Module):
+    """A line through the readings."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(12, 1)
+
+    def forward(self, readings):
+        return self.layer(readings).squeeze(1)
+
+
+@pytest.mark.parametrize(("stride", "outcome"), [(2, "failed"), (12, "passed")])
+def test_windows_of_one_machine_in_both_splits_are_caught_by_their_labels(
+    stride, outcome, tmp_path
+):
+    """The label is not among the readings, but that of the next window is nearly the same."""
+    random, rows = np.random.default_rng(4), []
+    for _ in range(120 if stride > 2 else 20):
+        left = np.linspace(1, 0, 120)
+        worn = (1 - left) ** 2 + 0.3 * random.normal(size=120) + random.normal()
+        rows += [
+            (worn[end - 12 : end].tolist(), float(left[end - 1])) for end in range(12, 121, stride)
+        ]
+    frame = pl.DataFrame(rows, schema=["readings", "label"], orient="row").with_row_index("row")
+    dataset = dataset_of(frame, tmp_path)
+    make = partial(Life, Life.Options(), dataset.snapshot.task_columns)
+    subject = Subject.prepare(make, dataset, SETTINGS, TrainingSection())
+    result = results_of(subject, "split_overlap")["split_overlap"]
+    assert result.outcome == outcome, result
+    assert ("whose label tells" in result.measured) == (outcome == "failed")

@@ -99,6 +99,12 @@ def compute_control_losses(subject: Subject) -> tuple[Floats, Floats] | None:
     return linear, constant
 
 
+def z_score(differences: Floats) -> float:
+    """Return the mean over its standard error; 0 if nothing differs or values are not finite."""
+    error = float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
+    return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
+
+
 @once
 def fit_linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
     """Return the predictions of a linear model of the encoded inputs, or why there is none."""

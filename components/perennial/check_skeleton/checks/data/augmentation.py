@@ -11,14 +11,14 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
-from perennial.check_skeleton.baselines import MOST_NUMBERS
+from perennial.check_skeleton.baselines import MOST_NUMBERS, z_score
 from perennial.check_skeleton.checks.data.mixing import (
     TRACED_ROWS,
     augment_copy,
     exchange_rows,
     judge_mixing,
 )
-from perennial.check_skeleton.checks.training.learning import POWER_MARGIN, z_score
+from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import (
     build_noisy_model,

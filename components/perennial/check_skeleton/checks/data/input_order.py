@@ -142,7 +142,9 @@ def describe_torn_input(subject: Subject) -> str:
             continue
         if numbers.ndim == 4 and (found := _describe_torn_picture(numbers)):
             return f"{name} is {found}"
-        if numbers.ndim == 3 and (found := _describe_torn_table(subject, numbers)):
+        if numbers.ndim == 3 and (
+            found := _describe_torn_table(subject, numbers) or _describe_torn_list(subject, numbers)
+        ):
             return f"{name} is {found}"
     return ""
 
@@ -219,6 +221,48 @@ def _describe_torn_table(subject: Subject, encoded: Floats) -> str:
         if (kept > SAME_ORDER).mean() > NEARLY_ALL and np.median(moved) < OTHER:
             return f"{across} x {high}, but holds {names} in the order {high} x {across}"
     return ""
+
+
+def _describe_torn_list(subject: Subject, encoded: Floats) -> str:
+    """Describe lists of alternating channels that were cut into as many parts as there are times.
+
+    Numbers of one channel are neighbours in time: far more alike than neighbours in the list. Empty
+    if there are none.
+    """
+    high, wide = encoded.shape[1:]
+    if high % wide == 0 or wide % high == 0:
+        return ""  # steps of both lengths may be steps of one channel
+    for column in subject.train_rows.head(len(encoded)):
+        kind = column.dtype
+        if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_numeric():
+            continue
+        lists = column.to_list()
+        if len(lists) != len(encoded) or any(
+            each is None or len(each) != high * wide or None in each for each in lists
+        ):
+            continue
+        raw = np.array(lists, dtype=np.float64)
+        for across, own in ((wide, encoded), (high, encoded.swapaxes(1, 2))):
+            if (_correlate_places(raw, own) <= SAME_ORDER).mean() > 1 - NEARLY_ALL:
+                continue
+            other = high * wide // across
+            beside, within, between = (_measure_steps(raw, step) for step in (1, other, across))
+            rougher = np.minimum(beside, between)
+            share = np.median(within / np.maximum(rougher, 1e-12))
+            if share < SMOOTHER and (within < rougher).mean() > NEARLY_ALL:
+                return (
+                    f"{high} x {wide}, but {column.name} alternates between {other} series: "
+                    f"numbers {other} places apart differ by "
+                    f"{np.median(within / np.maximum(between, 1e-12)):.0%} as much as those "
+                    f"{across} apart"
+                )
+    return ""
+
+
+def _measure_steps(values: Floats, step: int) -> Floats:
+    """Return the mean squared difference of numbers so many places apart, by row."""
+    found: Floats = np.square(values[:, step:] - values[:, :-step]).mean(axis=1)
+    return found
 
 
 def _read_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Floats]]:

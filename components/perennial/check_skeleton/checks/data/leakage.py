@@ -8,13 +8,14 @@ agree in all columns but one.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import torch
 
+from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.data.encoding import REBUILT
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
@@ -24,7 +25,7 @@ from perennial.check_skeleton.checks.data.signals import (
     measure_signal,
     probe_rows,
 )
-from perennial.check_skeleton.checks.training.learning import POWER_MARGIN, z_score
+from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,
     compute_output,
@@ -49,6 +50,9 @@ SAME_DATA_SHARE = 0.5
 CLEAR_ERRORS = 5.0
 # Windows of one series that was cut in time overlap at the cut, in few examples.
 SHARED_WINDOWS = 0.1
+# Where most windows overlap with one in training whose label is nearly theirs, what is measured is
+# how well training labels are remembered.
+MOSTLY_SHARED, TOLD = 0.5, 0.8
 # Validation labels that occur in training windows, which a random split of windows causes.
 KNOWN_TARGETS = 0.3
 # Copied rows, and the chance of agreement below which they are not a coincidence.
@@ -216,11 +220,13 @@ def _judge_windows(judge: Judge, subject: Subject) -> CheckResult | None:
             "split.period, or shorter windows",
             known=known,
         )
-    column, share = find_shared_windows(subject) if is_random else ("", 0.0)
+    column, share, told = find_shared_windows(subject) if is_random else ("", 0.0, 0.0)
     if share > SHARED_WINDOWS:
-        return judge.warned(
+        is_told = share > MOSTLY_SHARED and told > TOLD
+        return (judge.failed if is_told else judge.warned)(
             f"half of the window in {column} is in a training window for {share:.0%} of the "
-            "validation examples",
+            "validation examples"
+            + (f", whose label tells {told:.0%} of the variance of theirs" if is_told else ""),
             hint="overlapping windows are in both splits, so training has seen validation values: "
             "set data.time and split by it, with windows that do not overlap",
             windows=share,
@@ -423,19 +429,37 @@ def are_interleaved(subject: Subject) -> bool:
     return changes > AS_AT_RANDOM * 2 * share * (1 - share)
 
 
-def find_shared_windows(subject: Subject) -> tuple[str, float]:
-    """Return the list column whose windows overlap most across the splits, and their share."""
-    found = [("", 0.0)]
+def find_shared_windows(subject: Subject) -> tuple[str, float, float]:
+    """Return the list column whose windows overlap most across the splits, and their share.
+
+    Also the share of the label's variance that the labels of the overlapping windows explain.
+    """
+    found = [("", 0.0, 0.0)]
     for name, train, held in _list_windows(subject):
         size = train.shape[1] // 2
-        known: set[int] = set()
+        known: dict[int, int] = {}
         for start in range(train.shape[1] - size + 1):
             parts = train[:, start : start + size]
-            moves = parts[:, 0] != parts[:, -1]  # a constant series repeats itself
-            known.update(hash(each.tobytes()) for each in parts[moves])
+            for row in np.flatnonzero(parts[:, 0] != parts[:, -1]):  # constant series repeat
+                known[hash(parts[row].tobytes())] = int(row)
         middle = held[:, size // 2 : size // 2 + size]
-        found.append((name, float(np.mean([hash(each.tobytes()) in known for each in middle]))))
+        pairs = [(known.get(hash(each.tobytes()), -1), row) for row, each in enumerate(middle)]
+        pairs = [pair for pair in pairs if pair[0] >= 0]
+        found.append((name, len(pairs) / len(middle), _measure_told(subject, pairs)))
     return max(found, key=lambda each: each[1])
+
+
+def _measure_told(subject: Subject, pairs: Sequence[tuple[int, int]]) -> float:
+    """Return the share of variance that labels of training rows explain of validation rows'."""
+    labels = [each[LABEL].double() for each in (subject.train, subject.validation)]
+    if len(pairs) < FEWEST_PAIRS or labels[0].ndim > 1 or subject.task.kind == "statistic":
+        return 0.0
+    one, other = (
+        side[list(rows)] for side, rows in zip(labels, zip(*pairs, strict=True), strict=True)
+    )
+    if min(one.std(), other.std()) == 0:
+        return 0.0
+    return float(np.corrcoef(one.numpy(), other.numpy())[0, 1] ** 2)
 
 
 def find_known_targets(subject: Subject) -> tuple[str, float]:

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from perennial.check_skeleton.checks.data.signals import (
     ROWS,
     Signal,
+    find_tensors_of,
+    find_unread_features,
     group_values,
     is_input_changed,
     is_ordered,
@@ -116,6 +118,12 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `encode` keeps the differences between the values of a column."""
     if lost := judge_lists(judge, subject) or judge_levels(judge, subject):
         return lost
+    if unread := find_unread_features(subject):
+        return judge.failed(
+            f"no tensor changes with {join_names(unread)}, which data.features names",
+            hint="encode reads another column in its place, or forgets it: read it, or remove it "
+            "from data.features",
+        )
     if subject.task.kind == "statistic":
         return judge.skipped("the task measures examples: there is no single label to predict")
     rows, labels = probe_rows(subject)
@@ -297,18 +305,20 @@ def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
 def _map_lists(subject: Subject) -> Iterator[NumberMap]:
     """Yield a map for each list column and each input with one number for each of the list's."""
     rows = subject.train_rows.head(LIST_ROWS)
-    tensors = inputs_of(select_head(subject.train, LIST_ROWS)).values()
-    encoded = [each.reshape(len(each), -1).double().numpy() for each in tensors]
+    tensors = inputs_of(select_head(subject.train, LIST_ROWS))
+    encoded = {key: each.reshape(len(each), -1).double().numpy() for key, each in tensors.items()}
     for name in subject.task.columns.features:
         for raw in (*_read_matrix(rows[name]), *_read_pictures(rows[name])):
             values, places = np.unique(raw, return_inverse=True)
-            for whole in encoded if len(values) >= FEWEST_NUMBERS else ():
-                each = whole[: len(raw)]
+            for key in encoded if len(values) >= FEWEST_NUMBERS else ():
+                each = encoded[key][: len(raw)]
                 if each.shape != raw.shape:
                     continue
                 first = np.zeros(len(values))
                 first[places.reshape(-1)] = each.reshape(-1)
-                if np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6):
+                is_map = np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6)
+                # Numbers that are all different map to those of any other column.
+                if is_map and key in find_tensors_of(subject, name):
                     kept = count_bits(each) / max(count_bits(raw), 1e-9)
                     yield NumberMap(name, values, first, kept, measure_most_common(each))
 

@@ -162,6 +162,31 @@ def is_read(subject: Subject, name: str) -> bool:
     return is_input_changed(subject, rows, rows.with_columns(_exchange(rows[name])))
 
 
+def find_tensors_of(subject: Subject, name: str) -> list[str]:
+    """Return the tensors, label and weight too, that change with a column; all on rejection."""
+    rows = spread_rows(subject.train_rows)
+    # Neighbours that are scored together may need each other.
+    rows = rows.head(max(rows.height - rows.height % subject.task.scored_together, 1))
+    before = subject.task.encode(rows)
+    try:
+        after = subject.task.encode(rows.with_columns(_exchange(rows[name])))
+    except Exception:  # only a column that is read can be rejected
+        return list(before)
+    return find_differences(before, after)
+
+
+def find_unread_features(subject: Subject) -> list[str]:
+    """Return the features that the contract names, that vary, and that no tensor changes with."""
+    named = subject.data.features if subject.data else ()
+    return [
+        name
+        for name in named
+        if name != subject.task.columns.label
+        and subject.train_rows[name].n_unique() > 1
+        and not find_tensors_of(subject, name)
+    ]
+
+
 def is_position_read(subject: Subject, name: str, position: int) -> bool:
     """Whether the inputs change with one position of a column's lists; below 0, from the end."""
     rows = spread_rows(subject.train_rows)
@@ -175,6 +200,8 @@ def is_position_read(subject: Subject, name: str, position: int) -> bool:
 
 def _exchange(values: pl.Series) -> pl.Series:
     """Return the values in other rows, shifted by half the sorted order."""
+    if values.dtype.is_nested():  # lists have no order
+        return pl.concat([values[len(values) // 2 :], values[: len(values) // 2]])
     order = values.arg_sort().to_numpy()
     places = np.empty_like(order)
     places[order] = np.roll(order, len(order) // 2)

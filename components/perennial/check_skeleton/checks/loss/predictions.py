@@ -17,6 +17,7 @@ from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_best_constant,
     find_best_outputs,
+    find_training_constant,
     minimise,
     probe,
 )
@@ -50,6 +51,14 @@ SAME_LOSS = 0.01
 # In logits: the shift of the best constant that a weight of 1.35 causes.
 LEAST_SHIFT = 0.3
 SAME_SHIFT = 0.1
+# Constants that no metric comes within a tenth of: those of losses between mean and median do.
+OFF_CENTRE = 0.1
+CONSTANTS = np.linspace(0.05, 0.95, 19)
+# A weight of 3; a first metric of probabilities then measures the weight more than the model.
+CLEAR_SHIFT = 1.1
+OF_PROBABILITIES = frozenset(
+    {"log_loss", "brier", "expected_calibration_error", "calibration_error_equal_mass"}
+)
 COUNTED_ROWS = 32
 FEWEST_CHARACTERS = 8
 # Escapes and other normal forms sometimes turn one byte into two.
@@ -103,12 +112,10 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
             hint="losses and predict disagree: order of classes, sigmoid or softmax twice, or a "
             "target that is scaled in losses but not scaled back in predict",
         )
-    if doubled := describe_doubled_correction(subject):
-        return judge.failed(
-            doubled,
-            hint="predict corrects for the weight of a class in the wrong direction: subtract its "
-            "logarithm from the logit if class 1 has the weight",
-        )
+    for describe in (describe_weighted_odds, describe_biased_constant):
+        offset, why = describe(subject)
+        if offset:
+            return judge.failed(offset, hint=why)
     return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
 
 
@@ -138,6 +145,41 @@ def _is_scored_as_well(task: Task, best: Floats, labels: Floats) -> bool:
     known = [name for name in scores if name in task.metrics]
     gains = [measure_gain(task, name, scores[name], perfect[name]) for name in known]
     return bool(gains) and min(gains) >= -1e-6
+
+
+def describe_biased_constant(subject: Subject) -> tuple[str, str]:
+    """Describe the loss's best constant, predicted far from where any metric wants a constant.
+
+    That is the mean for squares, the median for absolute errors, a quantile for pinballs. Empty
+    where it is one of them or no metric can tell; then the reason, as a hint.
+    """
+    task, labels = subject.task, subject.train[LABEL].double().numpy()
+    if task.kind != "regression" or labels.ndim > 1:
+        return "", ""
+    names = [name for name, way in task.metrics.items() if way == "minimize"]
+    with made_up("the best constant's prediction"):
+        constant, _ = find_training_constant(subject)
+        own = float(task.predict(constant).double().mean())
+        tried = [labels.mean(), *np.quantile(labels, CONSTANTS)]
+        middles = np.array([labels.mean(), np.median(labels)])
+        if np.abs(own - middles).min() < OFF_CENTRE * labels.std():
+            return "", ""
+        scores = [task.score(np.full(len(labels), each), labels) for each in (own, *tried)]
+    off = {}
+    for name in names:
+        found = np.array([each.get(name, np.nan) for each in scores])
+        if np.isfinite(found).all() and found.min() > 0:
+            off[name] = float(found[0] / found[1:].min() - 1)
+    if not off or min(off.values()) <= OFF_CENTRE:
+        return "", ""
+    least = min(off, key=lambda name: off[name])
+    return (
+        f"the loss's best constant is predicted as {own:.4g}, the labels' mean is "
+        f"{middles[0]:.4g}, their median {middles[1]:.4g}: {least} of other constants is "
+        f"{off[least]:.0%} lower",
+        "predict gives another number than the loss is minimal for: a part of a mixture without "
+        "its weight, a rate without its exposure, a logarithm's mean",
+    )
 
 
 @check(
@@ -480,18 +522,20 @@ def _measure_odds_ratio(given: Tensor, balanced: Tensor) -> float | None:
     return slope if math.isfinite(slope) else None
 
 
-def describe_doubled_correction(subject: Subject) -> str:
-    """Describe a correction for class weights in the wrong direction; empty if there is none.
+def describe_weighted_odds(subject: Subject) -> tuple[str, str]:
+    """Describe predictions at other odds than the labels', and why; both empty if there are none.
 
     The best constant of the weighted loss differs from that of the plain loss. Predictions either
-    undo that shift or keep it; if they double it, the sign of the correction is wrong.
+    undo that shift or keep it; if they double it, the sign of the correction is wrong. Keeping it
+    is fine for metrics of ranks and thresholds, and wrong for a first metric of probabilities,
+    which selects checkpoints and decides at the gate.
     """
     task, batch = subject.task, probe(subject)
     output = compute_output(subject, batch)
     is_weighted = type(task).training_losses is not Task.training_losses
     share = float(batch[LABEL].double().mean())
     if task.kind != "binary" or not is_weighted or output.ndim > 2 or not 0 < share < 1:
-        return ""
+        return "", ""
     start = torch.zeros_like(output[:1])
     try:
         plain, _ = find_best_constant(subject, output, batch)
@@ -501,18 +545,28 @@ def describe_doubled_correction(subject: Subject) -> str:
             for each in (plain, weighted)
         ]
     except RefusedInputsError:
-        return ""
+        return "", ""
     if not all(0 < each < 1 for each in found):
-        return ""
+        return "", ""
     at_plain, at_weighted, right = (math.log(each / (1 - each)) for each in (*found, share))
     shift = at_weighted - at_plain
-    is_doubled = abs(at_plain - right - shift) < SAME_SHIFT * abs(shift)
-    if abs(shift) < LEAST_SHIFT or not is_doubled:
-        return ""
-    return (
+    shown = (
         f"the training loss's best constant is predicted as {found[1]:.2g}, the plain loss's as "
         f"{found[0]:.2g}, but {share:.2g} of the labels are 1"
     )
+    if abs(shift) >= LEAST_SHIFT and abs(at_plain - right - shift) < SAME_SHIFT * abs(shift):
+        return shown, (
+            "predict corrects for the weight of a class in the wrong direction: subtract its "
+            "logarithm from the logit if class 1 has the weight"
+        )
+    is_kept = abs(at_plain - right) < SAME_SHIFT * abs(shift)
+    if abs(shift) >= CLEAR_SHIFT and is_kept and next(iter(task.metrics)) in OF_PROBABILITIES:
+        return shown, (
+            f"{next(iter(task.metrics))} judges probabilities, and those of a loss with class "
+            "weights are of other classes' shares: subtract the weight's logarithm from the logit "
+            "in predict, or name a metric of ranks first"
+        )
+    return "", ""
 
 
 def describe_miscounted_bytes(subject: Subject) -> str:

@@ -24,6 +24,7 @@ SHORTEST = 4
 ROUNDING = 1e-3
 # A mask of -1e4 or lower leaves nothing of a weight; padding without a mask gets more.
 MASKED = 1e-3
+MASKED_SCORE = -1e3
 # Equal weights differ by rounding only; noise on the weights changes them more.
 EVEN = 1e-4
 # Of the queries: those of empty texts may have no key at all.

@@ -1,9 +1,16 @@
 """Checks of `[model.initial]`: stored weights are loaded, fit, and have not seen the test rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
 
+from perennial.check_skeleton.checks.model.initial_readings import (
+    Reading,
+    exchange_blocks,
+    list_readings,
+)
 from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import evaluated
 from perennial.check_skeleton.registry import Judge, check
@@ -20,11 +27,15 @@ FITTED_STEPS = 100
 FITTED_RATE = 1e-2
 NOISE_ERRORS = 3.0
 """A loss differs from another if the mean difference exceeds so many standard errors."""
+KNOWN_TIMES = 2.0
+"""Another reading is the right one if the weights then know so many times as much: their lead over
+the best rival. On their own data, weights lead by the same under no reading but their own."""
 
 
 @check(
     "initial_weights",
-    expects="a lower loss than random weights and than the best constant; no test row seen",
+    expects="a lower loss than random weights and than the best constant, and not a far lower one "
+    "with inputs normalised otherwise or with blocks exchanged; no test row seen",
     tolerance=f"{NOISE_ERRORS:g} standard errors",
     source="guides: verify that pretrained weights are loaded before fine-tuning",
 )
@@ -43,10 +54,17 @@ def check_initial_weights(subject: Subject, judge: Judge) -> CheckResult:
     means = {name: float(each.mean()) for name, each in losses.items()}
     rival = min(losses.keys() - {"initial weights"}, key=means.__getitem__)
     gain = losses[rival] - losses["initial weights"]
-    error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     shown = f"validation loss {means['initial weights']:.4g}, of {rival} {means[rival]:.4g}"
     shown += "".join(f"; {note}" for note in notes)
-    if gain.mean() > NOISE_ERRORS * error:
+    if better := _describe_better_reading(subject, initial, losses, rival):
+        return judge.failed(
+            f"{shown}; {better}",
+            hint="the weights were trained on other inputs, or in another order of layers: give "
+            "encode the normalisation and the order of channels of the base, or correct "
+            "model.initial.rename",
+            **means,
+        )
+    if _is_clear(gain):
         return judge.passed(shown, **means)
     hint = (
         "the stored weights do not help: are they loaded into the layers that they were trained in "
@@ -77,6 +95,56 @@ def _measure_losses(
         constant = compute_constant_losses(task, find_training_constant(subject)[0], rows)
         losses["the best constant"] = constant.double().numpy()
     return losses, notes
+
+
+def _describe_better_reading(
+    subject: Subject, initial: InitialModel, losses: dict[str, Floats], rival: str
+) -> str:
+    """Describe inputs or blocks with which the weights know far more; empty if there are none."""
+    given, given_lead = losses["initial weights"], losses[rival] - losses["initial weights"]
+    model = evaluated(subject.build_model())
+    load_initial_weights(model, subject.task, initial)
+    name, readings = list_readings(subject.train)
+    for described, read in readings.items():
+        other = _read_otherwise(subject, name, read)
+        found = _measure_fitted(other, model, initial)
+        if not _is_clear(given - found):
+            continue
+        # Another scale may suit any weights: random ones get it as well.
+        random = _measure_fitted(other, evaluated(subject.build_model()), initial)
+        rivals = [random, *([losses[rival]] if not initial.new else [])]
+        lead = min(rivals, key=np.mean) - found
+        if _is_clear(lead) and lead.mean() > KNOWN_TIMES * max(float(given_lead.mean()), 0.0):
+            return f"with {name} {described} it would be {found.mean():.4g}"
+    for described in exchange_blocks(subject, model) if not initial.new else ():
+        found = score_in_parts(subject.task, model, subject.validation).losses
+        lead = losses[rival] - found
+        if _is_clear(given - found) and lead.mean() > KNOWN_TIMES * max(given_lead.mean(), 0.0):
+            return f"with {described} it would be {found.mean():.4g}"
+    return ""
+
+
+def _is_clear(gain: Floats) -> bool:
+    return float(gain.mean()) > NOISE_ERRORS * float(gain.std(ddof=1) / np.sqrt(len(gain)))
+
+
+def _read_otherwise(subject: Subject, name: str, read: Reading) -> Subject:
+    """Return the subject with one input read in another way."""
+    other = replace(subject)
+    for each in ("train", "validation"):
+        batch = getattr(subject, each)
+        vars(other)[each] = {**batch, name: read(batch[name])}
+    return other
+
+
+def _measure_fitted(subject: Subject, model: nn.Module, initial: InitialModel) -> Floats:
+    """Return the validation losses of a model whose new parameters are fitted; it is put back."""
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    if initial.new:
+        _fit(subject, model, fresh_names(model, initial))
+    losses = score_in_parts(subject.task, model, subject.validation).losses
+    model.load_state_dict(before)
+    return losses
 
 
 def _fit(subject: Subject, model: nn.Module, names: set[str]) -> None:

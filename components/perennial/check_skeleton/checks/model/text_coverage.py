@@ -33,7 +33,9 @@ CLEAR_ERRORS = 5.0
 # Of the occurrences of frequent words. Lists of stop words in other languages and few buckets of
 # a hash lose up to a half, vocabularies that are looked up wrongly nearly all.
 COMMON_WORD = 0.02
-DOUBTED_LOSS, CLEAR_LOSS = 1 / 3, 0.75
+DOUBTED_LOSS, CLEAR_LOSS = 1 / 3, 0.65
+# Standard errors, and at least those of the part that is read: most texts tell at their start.
+MUCH = 10.0
 MOST_WORDS = 200
 FEWEST_WORDS = 8
 # Rarer words are left out of many vocabularies.
@@ -226,7 +228,9 @@ def _judge_feature(judge: Judge, subject: Subject) -> CheckResult:
             "texts are cut, and the cut part predicts the label: raise the length, keep the end, "
             "or read more than one window"
         )
-    return judge.warned(
+    read = [part for part in range(PARTS) if part not in unseen]
+    is_worse = bool(read) and errors >= max(measure_signal_of_parts(subject, name, read), MUCH)
+    return (judge.failed if is_worse else judge.warned)(
         f"{shown}; words in the unseen parts predict the label by {errors:.0f} standard errors",
         hint=hint,
         seen=seen,

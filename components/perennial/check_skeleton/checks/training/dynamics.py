@@ -10,7 +10,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.training.learning import z_score
+from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.models import simplify
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, select_head, select_rows

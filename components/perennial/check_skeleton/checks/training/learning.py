@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -12,8 +12,11 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from perennial.check_skeleton.baselines import compute_control_losses
+from perennial.check_skeleton.baselines import compute_control_losses, z_score
 from perennial.check_skeleton.checks.model.sequences import find_target_offset
+from perennial.check_skeleton.checks.training.row_shift import find_row_shift
+from perennial.check_skeleton.checks.training.single_inputs import find_best_single_input
+from perennial.check_skeleton.checks.training.unlearned_columns import describe_unlearned_columns
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,
@@ -34,10 +37,9 @@ from perennial.check_skeleton.models import (
 )
 from perennial.check_skeleton.registry import Judge, check, join_names
 from perennial.check_skeleton.subject import (
-    Codes,
     Floats,
     Subject,
-    is_sequence,
+    once,
     seeded,
     select_head,
 )
@@ -74,9 +76,6 @@ LEAST_RELIANCE = 2.0
 POWER_MARGIN = 2.0
 # A copy of the label leaves almost no loss, the best of many legitimate inputs more than half.
 TELLING_SHARE = 0.2
-MOST_COLUMNS = 2048
-BINS = 64
-MOST_CODES = 256
 
 
 @dataclass(frozen=True)
@@ -387,21 +386,49 @@ def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckRes
                 hint="possible leakage: look for the label, or a consequence of it, in the inputs",
                 **evidence,
             )
-        return judge.passed(str(ablation), **evidence)
+        return _judge_columns(judge, subject, ablation, evidence)
     if not ablation.varies:
         return judge.failed(
             f"{ablation}; the output is the same for every row",
             hint="the inputs do not reach the output: constant encoding, dead units, detach",
             **evidence,
         )
+    return _judge_no_signal(judge, subject, ablation, evidence)
+
+
+def _judge_columns(
+    judge: Judge, subject: Subject, ablation: InputAblation, evidence: dict[str, JsonValue]
+) -> CheckResult:
+    """Judge a model that learns from its inputs by the columns that it does not learn from."""
+    if left := describe_unlearned_columns(subject, run_plain(subject).predictions):
+        return judge.failed(
+            f"{ablation}; {left}",
+            hint="forward leaves the column out, multiplies it by almost nothing, or may only use "
+            "it in one direction: look at slices, scales, masks and constraints on signs",
+            **evidence,
+        )
+    return judge.passed(str(ablation), **evidence)
+
+
+def _judge_no_signal(
+    judge: Judge, subject: Subject, ablation: InputAblation, evidence: dict[str, JsonValue]
+) -> CheckResult:
+    """Judge a model that learns nothing by what a linear model learns."""
     control = compute_control_losses(subject)
     power = z_score(control[1] - control[0]) if control else 0.0
     evidence["linear_z_score"] = power
-    if power >= settings.significance + POWER_MARGIN:
+    if power >= subject.settings.significance + POWER_MARGIN:
         return judge.failed(
             f"{ablation}, while a linear model leads by {power:.1f}",
             hint="the inputs carry signal that the model does not learn: look at input_scale, "
             "initialisation and labels",
+            **evidence,
+        )
+    if shift := find_row_shift(subject):
+        return judge.failed(
+            f"{ablation}; but a linear model learns the label of the row {shift}",
+            hint="labels and inputs are of neighbouring rows: two tables were joined by position, "
+            "or one was shifted, sorted or cut alone",
             **evidence,
         )
     return judge.warned(
@@ -422,14 +449,8 @@ def _describe_leak(subject: Subject, ablation: InputAblation) -> str:
         return ""
     if subject.task.kind == "statistic":
         return ", and there is no label to compare single inputs with"
-    name, left = _find_best_single_input(subject)
+    name, left = find_best_single_input(subject)
     return f"; {name} alone reduces the loss to {left:.0%}" if left <= TELLING_SHARE else ""
-
-
-def z_score(differences: Floats) -> float:
-    """Return the mean over its standard error; 0 if nothing differs or values are not finite."""
-    error = float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
-    return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
 
 
 def _find_best_ablation(subject: Subject) -> InputAblation:
@@ -445,7 +466,10 @@ def _find_best_ablation(subject: Subject) -> InputAblation:
 
 
 def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
-    real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
+    if as_trained or rate != subject.settings.learning_rates[0]:
+        real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
+    else:
+        real = run_plain(subject)
     zeroed = _run_without_inputs(subject, rate)
     # The rival is the best of all: a model that only finds the label's mean faster on real inputs
     # has not learned from them.
@@ -474,10 +498,18 @@ class _Run:
     losses: dict[int, Floats]
     varies: bool
     reliance: float
+    predictions: Floats  # of the validation sample at the end
 
     def curve(self) -> JsonValue:
         points = ((step, losses) for step, losses in self.losses.items() if _are_finite(losses))
         return [[float(step), float(losses.mean())] for step, losses in points]
+
+
+@once
+def run_plain(subject: Subject) -> _Run:
+    """Return the training on real inputs at the contract's first learning rate."""
+    rate = subject.settings.learning_rates[0]
+    return _run(subject, rate, subject.train, subject.validation)
 
 
 def _run(
@@ -487,10 +519,11 @@ def _run(
     every = max(settings.training_steps // NUM_EVALUATIONS, 1)
     batches = shuffle_batches(subject, train, settings.training_steps)
     updated = run_updates(subject.task, model, batches, rate, as_trained=as_trained)
-    losses = {}
+    losses, predictions = {}, np.zeros(0)
     for step, _ in enumerate(updated, start=1):
         if step % every == 0 or step == settings.training_steps:
-            losses[step] = score_in_parts(subject.task, model, validation).losses
+            scored = score_in_parts(subject.task, model, validation)
+            losses[step], predictions = scored.losses, scored.predictions
             simplify(model)
     rows = min(VARYING_ROWS, subject.task.scoring_rows)
     output = run_model(evaluated(model), select_head(validation, rows))
@@ -506,7 +539,7 @@ def _run(
             reliance = z_score(worse - losses[max(losses)])
         except Exception:  # for instance, one row's tokens with another's lengths
             reliance = math.inf
-    return _Run(losses, varies, reliance)
+    return _Run(losses, varies, reliance, predictions)
 
 
 def _run_without_inputs(subject: Subject, rate: float) -> "_Run":
@@ -523,67 +556,8 @@ def _run_without_inputs(subject: Subject, rate: float) -> "_Run":
             return _run(subject, rate, train, validation)
         except Exception:  # for instance, sequences of length zero cannot be packed
             logging.getLogger(__name__).info("the task rejects inputs that are all equal")
-    return _Run({}, varies=False, reliance=0.0)
+    return _Run({}, varies=False, reliance=0.0, predictions=np.zeros(0))
 
 
 def _are_finite(losses: Floats) -> bool:
     return bool(np.isfinite(losses).all())
-
-
-def _find_best_single_input(subject: Subject) -> tuple[str, float]:
-    """Return the most predictive input, and the share of the best constant's loss that is left.
-
-    By the label's mean or class shares within each of its values, or of its 64 quantiles. All is
-    left where there is no second input.
-    """
-    columns = (_list_columns(subject.train, each) for each in (subject.train, subject.validation))
-    pairs = list(zip(*columns, strict=True))
-    if len(pairs) < 2:
-        return "", 1.0
-    shares = {}
-    for (name, column), (_, other) in pairs:
-        edges = np.unique(column)
-        if len(edges) > BINS:
-            edges = np.unique(np.quantile(column, np.linspace(0, 1, BINS + 1)[1:-1]))
-        codes, others = (np.searchsorted(edges, each) for each in (column, other))
-        shares[name] = _measure_loss_left(subject, codes, others)
-    best = min(shares, key=lambda name: shares[name])
-    return best, shares[best]
-
-
-def _list_columns(reference: Batch, batch: Batch) -> Iterator[tuple[str, Floats]]:
-    """Yield columns of tables and pictures; for sequences, whether each frequent code occurs."""
-    for name, tensor in inputs_of(batch).items():
-        if is_sequence(name, reference):
-            codes, counts = torch.unique(reference[name], return_counts=True)
-            for code in codes[counts.argsort(descending=True)[:MOST_CODES]].tolist():
-                yield f"{name} contains {code}", (tensor == code).any(dim=1).double().numpy()
-            continue
-        flat = tensor.reshape(len(tensor), -1).double()
-        step = max(1, flat.shape[1] // MOST_COLUMNS)
-        for index in range(0, flat.shape[1], step):
-            yield f"{name}[{index}]", flat[:, index].numpy()
-
-
-def _measure_loss_left(subject: Subject, codes: Codes, others: Codes) -> float:
-    """Return the share of the constant's loss that is left by the mean label of each code.
-
-    Squared error for numbers, log loss for classes, of the validation sample.
-    """
-    labels, truth = (each[LABEL].double().numpy() for each in (subject.train, subject.validation))
-    is_number = subject.task.kind == "regression"
-    classes = 1 if is_number else int(max(labels.max(), truth.max())) + 1
-    targets = labels[:, None] if is_number else np.eye(classes)[labels.astype(int)]
-    usual = targets.mean(axis=0)
-    if not is_number:
-        usual = (usual * len(labels) + 0.1) / (len(labels) + 0.1 * classes)
-    size = int(max(codes.max(), others.max())) + 1
-    sums, counts = np.zeros((size, classes)), np.bincount(codes, minlength=size)[:, None]
-    np.add.at(sums, codes, targets)
-    means = (sums + 0.1 * usual) / (counts + 0.1)
-    if is_number:
-        loss, most = (np.mean((each - truth) ** 2) for each in (means[others, 0], usual[0]))
-    else:
-        right = truth.astype(int)
-        loss, most = -np.log(means[others, right]).mean(), -np.log(usual[right]).mean()
-    return float(loss / max(most, 1e-12))

@@ -1,0 +1,173 @@
+"""Check class weights: the gradient that each class or tag gets, against its frequency."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from perennial.check_skeleton.free_outputs import compute_output, probe
+from perennial.check_skeleton.registry import Judge, check
+from perennial.check_skeleton.subject import Codes, Floats, Subject
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, WEIGHT
+
+# Label smoothing and margins affect all classes alike; weights by the inverse frequency of classes
+# at 60 and 40 % differ by half.
+EQUAL_PULL = 1.2
+UNEQUAL_SHARES = 1.5
+# Weights by inverse frequency balance the classes; beyond that, rare ones dominate.
+MOST_OVERDONE = 3.0
+FEWEST_CLASSES = 4
+# Correlation of log weights with log odds: weights of a constant size have none.
+FOLLOWED = 0.8
+MOST_CLASSES = 64
+NO_GRADIENT = "at outputs of zero, the loss raises, is not finite or has no gradient"
+
+
+@check(
+    "class_weights",
+    expects="at outputs of zero, the same gradient for each class or tag, or a larger one for "
+    "rarer ones",
+    source="weights that are inverted, in another order, or applied twice raise no error and "
+    "harm the classes that they are meant for",
+    tolerance=f"{EQUAL_PULL:g} times, and {MOST_OVERDONE:g} times beyond inverse frequency",
+    needs_labels=True,
+)
+def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that class weights fit the classes' frequencies."""
+    task = subject.task
+    if has_tags(subject.train[LABEL]):
+        return _judge_tag_weights(judge, subject)
+    if task.kind not in ("binary", "multiclass"):
+        return judge.skipped("the labels are not classes")
+    codes, counts = np.unique(subject.train[LABEL].long().numpy(), return_counts=True)
+    if len(codes) < 2 or len(codes) > MOST_CLASSES:
+        return judge.skipped(f"of {len(codes)} classes, 2 to {MOST_CLASSES} can be compared")
+    pulls = _measure_or_none(lambda: [_measure_pull(subject, int(code)) for code in codes])
+    if pulls is None:
+        return judge.skipped(NO_GRADIENT)
+    shares, names = counts / counts.sum(), list(map(str, codes))
+    found = {
+        key: dict(zip(names, np.round(values, 4).tolist(), strict=True))
+        for key, values in (("share", shares), ("pull", pulls / pulls.min()))
+    }
+    if pulls.max() <= EQUAL_PULL * pulls.min():
+        return judge.passed("all classes have the same weight", **found)
+    return _judge_weights(judge, codes, shares, pulls, found)
+
+
+def has_tags(labels: Tensor) -> bool:
+    """Whether labels are tags of which several may hold: columns of zeros and ones, [B, C]."""
+    if labels.ndim != 2 or not 2 <= labels.shape[1] <= MOST_CLASSES:
+        return False
+    is_binary = bool(((labels == 0) | (labels == 1)).all())
+    return is_binary and bool((labels.double().var(dim=0) > 0).all())
+
+
+def _judge_tag_weights(judge: Judge, subject: Subject) -> CheckResult:
+    """Judge how much a tag that holds weighs against one that does not, by its frequency."""
+    labels, output = subject.train[LABEL], compute_output(subject, probe(subject))
+    if output.shape[1:] != labels.shape[1:]:
+        return judge.skipped("the outputs are not one per tag")
+    shares = labels.double().mean(dim=0).numpy()
+    ratios = _measure_or_none(lambda: _measure_tag_pulls(subject, output))
+    if ratios is None:
+        return judge.skipped(NO_GRADIENT)
+    rare, common = int(shares.argmin()), int(shares.argmax())
+    shown = (
+        f"where it holds, tag {rare} ({shares[rare]:.1%} of the rows) weighs {ratios[rare]:.3g} "
+        f"times as much as where it does not; tag {common} ({shares[common]:.1%}) "
+        f"{ratios[common]:.3g} times"
+    )
+    odds = np.log(shares / (1 - shares))
+    along = float(np.corrcoef(odds, np.log(ratios))[0, 1]) if ratios.std() > 0 else 0.0
+    is_inverted = ratios[rare] < 1 / EQUAL_PULL and along > FOLLOWED
+    if not is_inverted or shares[common] < UNEQUAL_SHARES * shares[rare]:
+        return judge.passed(shown)
+    return judge.failed(
+        f"{shown}; weights and frequencies correlate by {along:.2g}",
+        hint="the weights are inverted: rare tags need the larger ones. pos_weight is negatives "
+        "over positives",
+    )
+
+
+def _measure_tag_pulls(subject: Subject, output: Tensor) -> Floats:
+    """Return, per tag, its gradient at outputs of zero where it holds over where it does not."""
+    batch, pulls = probe(subject), []
+    for value in (1, 0):
+        free = torch.zeros_like(output).requires_grad_()
+        labelled = {**batch, LABEL: torch.full_like(batch[LABEL], value)}
+        losses = subject.task.training_losses(free, labelled)
+        (gradient,) = torch.autograd.grad(losses.sum(), free)
+        pulls.append(gradient.double().abs().mean(dim=0).numpy())
+    return np.asarray(pulls[0] / np.maximum(pulls[1], 1e-30))
+
+
+def _judge_weights(
+    judge: Judge, codes: Codes, shares: Floats, pulls: Floats, found: dict[str, dict[str, float]]
+) -> CheckResult:
+    rare, common = int(shares.argmin()), int(shares.argmax())
+    ratio, spread = pulls[rare] / pulls[common], shares[common] / shares[rare]
+    shown = (
+        f"class {codes[rare]} ({shares[rare]:.1%} of the labels) weighs {ratio:.3g} times as much "
+        f"as class {codes[common]} ({shares[common]:.1%})"
+    )
+    if spread < UNEQUAL_SHARES:
+        heavy, light = int(pulls.argmax()), int(pulls.argmin())
+        return judge.warned(
+            f"class {codes[heavy]} weighs {pulls[heavy] / pulls[light]:.3g} times as much as class "
+            f"{codes[light]}, but occurs about as often",
+            hint="weights are for classes of unequal frequency: are they from other data, or in "
+            "another order? Correct if mistakes differ in cost",
+            **found,
+        )
+    along = float(np.corrcoef(np.log(shares), np.log(pulls))[0, 1])
+    if ratio < 1 / EQUAL_PULL and along > 0:
+        return judge.failed(
+            shown,
+            hint="the weights are inverted: rare classes need the larger ones. pos_weight is "
+            "negatives over positives; a list of weights is in the order of the class codes",
+            **found,
+        )
+    likeness = float(np.corrcoef(np.sort(np.log(1 / shares)), np.sort(np.log(pulls)))[0, 1])
+    if len(codes) >= FEWEST_CLASSES and likeness > 0.9 and along > -0.3:
+        return judge.warned(
+            f"{shown}; weights and frequencies correlate by {along:.2g}",
+            hint="the weights look like inverse frequencies, but in another order than the class "
+            "codes: are class names sorted in one place and counted in another?",
+            **found,
+        )
+    if ratio > MOST_OVERDONE * spread:
+        return judge.warned(
+            f"{shown}, {ratio / spread:.3g} times the weight that balances its frequency",
+            hint="rare classes are weighted twice: by `weight` and by the loss, or by a squared "
+            "frequency",
+            **found,
+        )
+    return judge.passed(shown, **found)
+
+
+def _measure_or_none(measure: Callable[[], Sequence[float] | Floats]) -> Floats | None:
+    """Return what is measured at outputs of zero; None if that raises or has no gradient.
+
+    A loss of probabilities rejects them.
+    """
+    try:
+        found = np.asarray(measure(), dtype=np.float64)
+    except Exception:  # user code may raise anything
+        return None
+    return found if np.isfinite(found).all() and found.min() > 0 else None
+
+
+def _measure_pull(subject: Subject, code: int) -> float:
+    """Return the gradient's norm at outputs of zero for a label, times its mean weight."""
+    task, batch = subject.task, probe(subject)
+    free = torch.zeros_like(compute_output(subject, batch)).requires_grad_()
+    labelled = {**batch, LABEL: torch.full_like(batch[LABEL], code)}
+    losses = task.training_losses(free, labelled)
+    (gradient,) = torch.autograd.grad(losses.sum(), free)
+    pull = float(gradient.reshape(len(gradient), -1).norm(dim=1).mean())
+    if WEIGHT in subject.train:
+        pull *= float(subject.train[WEIGHT][subject.train[LABEL] == code].double().mean())
+    return pull

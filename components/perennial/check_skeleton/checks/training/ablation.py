@@ -1,0 +1,304 @@
+"""Check of the parts that claim to help: each is left out of a short training in turn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import JsonValue
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from perennial.check_skeleton.baselines import z_score
+from perennial.check_skeleton.checks.data.augmentation import is_augmenting
+from perennial.check_skeleton.checks.model.attention import MASKED_SCORE, SOFTMAXES
+from perennial.check_skeleton.checks.training.learning import (
+    NUM_EVALUATIONS,
+    run_plain,
+)
+from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
+from perennial.check_skeleton.models import (
+    build_noisy_model,
+    run_model,
+    run_updates,
+    shuffle_batches,
+    simplify,
+)
+from perennial.check_skeleton.registry import Judge, check
+from perennial.check_skeleton.subject import Floats, Subject, select_head
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import ScoredBatch, score_in_parts
+from perennial.engine.optimization.parameters import split_by_decay
+from perennial.engine.task import Batch, NoOptions, Task, inputs_of
+
+PROBED_ROWS = 64
+# The third of five evaluations: enough to see harm, at a third of the cost of the training on real
+# and on zeroed inputs.
+EVALUATION = 3
+# Augmentation and smoothing slow the first updates down on healthy tasks. A part that costs half of
+# what the model had learned, on two seeds, is more than that: healthy tasks lose a fifth at most.
+LOST_SHARE = 0.5
+CLEAR_ERRORS = 5.0
+RESAMPLES = 50
+# The gradient of a softmax over a single key is rounding, which Adam turns into small steps.
+ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A short training with some of the parts, in the order of `PARTS`."""
+
+    is_loss_own: bool = False  # minimises `training_losses` and auxiliary losses
+    is_augmented: bool = False
+    is_attention_even: bool = False  # every key gets the same weight
+
+
+PARTS: Sequence[tuple[str, Arm]] = (
+    ("the training loss", Arm(is_loss_own=True)),
+    ("augmentation", Arm(is_augmented=True)),
+    ("attention", Arm(is_attention_even=True)),
+)
+
+
+@check(
+    "ablation",
+    expects="a different model without each of augmentation, training loss and attention, which "
+    "is not clearly better; weight decay that reaches a parameter",
+    source="guides: change one thing at a time; a part without effect is not applied",
+    tolerance=f"{LOST_SHARE:.0%} of what was learned and {CLEAR_ERRORS:g} standard errors, twice",
+)
+def check_ablation(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that each part that claims to help has an effect, and does not clearly harm."""
+    if unused := _describe_idle_decay(subject):
+        return judge.warned(
+            unused,
+            hint="biases, norms and embeddings get none: remove weight_decay, or narrow "
+            "optimizer.no_decay",
+        )
+    if is_own_loss(subject.task) and (found := _judge_idle_loss(judge, subject)):
+        return found
+    effects = list(_measure_effects(subject))
+    if not effects:
+        return judge.skipped("no augmentation, training loss of its own or attention")
+    shown = "; ".join(map(str, effects))
+    evidence: dict[str, JsonValue] = {
+        each.part: {"without": each.without, "with": each.having, "z_score": each.z_score}
+        for each in effects
+    }
+    if same := [each.part for each in effects if each.is_idle]:
+        return judge.failed(
+            f"the training is the same without {' and '.join(same)}",
+            hint="it is drawn or computed, but its result is not used: is the changed tensor "
+            "returned, and is there more than one key to attend to?",
+            **evidence,
+        )
+    if harmful := [each for each in effects if each.is_harmful]:
+        return judge.warned(
+            shown,
+            hint=f"{harmful[0].part} undoes more than half of what is learned without: try it with "
+            "less strength, look whether labels and inputs still match, or leave it out",
+            **evidence,
+        )
+    return judge.passed(shown, **evidence)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a part changes: mean validation losses without and with it."""
+
+    part: str
+    without: float
+    having: float
+    z_score: float  # standard errors by which the loss with the part is lower
+    is_idle: bool  # whether every loss is the same, bit for bit; for attention, up to rounding
+    is_harmful: bool
+
+    def __str__(self) -> str:
+        return (
+            f"validation loss {self.having:.4g} with {self.part}, {self.without:.4g} without: "
+            f"{self.z_score:+.1f} standard errors"
+        )
+
+
+def is_own_loss(task: Task) -> bool:
+    """Whether the task minimises another loss than it measures."""
+    return type(task).training_losses is not Task.training_losses
+
+
+def _describe_idle_decay(subject: Subject) -> str:
+    """Describe weight decay that the contract names and no parameter gets; empty otherwise."""
+    optimizer = subject.training.optimizer
+    if "weight_decay" not in optimizer.model_fields_set or not optimizer.weight_decay:
+        return ""
+    decayed, _ = split_by_decay(subject.build_model(), optimizer.no_decay, ())
+    if decayed:
+        return ""
+    return f"weight_decay = {optimizer.weight_decay:g} applies to no parameter"
+
+
+def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge a training loss whose gradients are those of the measured loss, bit for bit."""
+    task = subject.task
+    batch = select_head(subject.train, max(PROBED_ROWS, 2 * task.scored_together))
+    try:
+        if is_augmenting(task):
+            batch = task.augment(batch, torch.Generator().manual_seed(subject.seed))
+        # Two outputs: where the model starts at zero, terms may vanish.
+        for model in (subject.build_model(), build_noisy_model(subject)):
+            output = run_model(model, batch)
+            own, measured = (
+                _compute_gradient(losses, output, batch)
+                for losses in (task.training_losses, task.losses)
+            )
+            if not torch.equal(own, measured):
+                return None
+    except Exception:  # the measured loss may reject labels that augmentation mixed
+        return None
+    # Options switch a part off; without any, what is written is meant to work.
+    is_switched = type(task).Options is not NoOptions
+    if is_switched:
+        return None
+    return judge.failed(
+        "training_losses gives the gradients of losses, bit for bit: what it adds has no effect",
+        hint="a weight that is divided out again by a mean over one example, a term that is "
+        "detached, or a factor of 0: correct it, or remove training_losses",
+    )
+
+
+def _compute_gradient(
+    losses: Callable[[Tensor, Batch], Tensor], output: Tensor, batch: Batch
+) -> Tensor:
+    free = output.detach().clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(losses(free, batch).sum(), free)
+    return gradient
+
+
+def _measure_effects(subject: Subject) -> Iterator[Effect]:
+    """Yield the effect of each part, added to those before it; attention is taken out instead."""
+    plain = run_plain(subject).losses
+    steps = sorted(plain)[EVALUATION - 1] if len(plain) == NUM_EVALUATIONS else max(plain)
+    arm, without = Arm(), plain[steps]
+    has_part = is_own_loss(subject.task), is_augmenting(subject.task), uses_attention(subject)
+    for (name, changed), is_there in zip(PARTS, has_part, strict=True):
+        if not is_there:
+            continue
+        if changed.is_attention_even:
+            even = train_arm(subject, changed, steps)[0].losses
+            yield _compare(subject, name, (even, plain[steps]), (changed, Arm()), steps)
+            continue
+        wider = replace(arm, **{key: True for key, on in vars(changed).items() if on})
+        scored, has_drawn = train_arm(subject, wider, steps)
+        if name == "augmentation" and not has_drawn:
+            continue  # switched off by an option
+        yield _compare(subject, name, (without, scored.losses), (arm, wider), steps)
+        arm, without = wider, scored.losses
+
+
+def _compare(
+    subject: Subject, name: str, losses: tuple[Floats, Floats], arms: tuple[Arm, Arm], steps: int
+) -> Effect:
+    without, having = losses
+    is_harmful = _is_worse(subject, losses) and _is_worse_again(subject, arms, steps)
+    rounding = ROUNDING if any(arm.is_attention_even for arm in arms) else 0.0
+    return Effect(
+        name, float(without.mean()), float(having.mean()), z_score(without - having),
+        bool(np.allclose(without, having, rtol=rounding, atol=rounding)), is_harmful,
+    )  # fmt: skip
+
+
+def _is_worse(subject: Subject, losses: tuple[Floats, Floats]) -> bool:
+    """Whether a part costs half of what the training learns without it, clearly."""
+    without, having = losses
+    constant = compute_constant_losses(
+        subject.task, find_training_constant(subject)[0], subject.validation
+    )
+    learned = float(constant.double().mean()) - float(without.mean())
+    lost = float(having.mean() - without.mean())
+    return 0 < LOST_SHARE * learned < lost and z_score(having - without) >= CLEAR_ERRORS
+
+
+def _is_worse_again(subject: Subject, arms: tuple[Arm, Arm], steps: int) -> bool:
+    """Whether a part is worse under another seed, in losses and in each metric of the task."""
+    other = subject.training.model_copy(update={"seed": subject.seed + 1})
+    again = replace(subject, training=other)
+    without, having = (train_arm(again, arm, steps)[0] for arm in arms)
+    # Weights of classes and smoothing raise the measured loss by design, but no metric of ranks.
+    return _is_worse(again, (without.losses, having.losses)) and all(
+        _lose_metric(subject.task, name, without, having, subject.seed)
+        for name in subject.task.metrics
+    )
+
+
+def _lose_metric(
+    task: Task, name: str, without: ScoredBatch, having: ScoredBatch, seed: int
+) -> bool:
+    """Whether a metric is clearly worse, by the same rows drawn again and again."""
+    sign = 1 if task.metrics[name] == "maximize" else -1
+    rows, rng, gains = len(without.labels), np.random.default_rng(seed), []
+    for _ in range(RESAMPLES):
+        drawn = rng.integers(0, rows, rows)
+        values = [
+            task.score(each.predictions[drawn], each.labels[drawn]).get(name, np.nan)
+            for each in (without, having)
+        ]
+        gains.append(sign * (values[1] - values[0]))
+    found = np.array(gains)
+    return bool(np.nanmean(found) < -2 * np.nanstd(found))
+
+
+def train_arm(subject: Subject, arm: Arm, steps: int) -> tuple[ScoredBatch, bool]:
+    """Train with some parts and score the validation sample; whether augmentation drew numbers."""
+    task, model = subject.task, simplify(subject.build_model())
+    generator = torch.Generator().manual_seed(subject.seed)
+    start = generator.get_state()
+    batches = shuffle_batches(subject, subject.train, steps)
+    if arm.is_augmented:
+        batches = (task.augment(batch, generator) for batch in batches)
+    rate = subject.settings.learning_rates[0]
+    with EvenAttention() if arm.is_attention_even else nullcontext():
+        for _ in run_updates(task, model, batches, rate, as_trained=arm.is_loss_own):
+            pass
+        scored = score_in_parts(task, model, subject.validation)
+    return scored, not torch.equal(start, generator.get_state())
+
+
+class EvenAttention(TorchFunctionMode):
+    """Gives every key that is not masked the same weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0  # of the attention operations that were changed
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        given = kwargs or {}
+        if func is functional.scaled_dot_product_attention and args:
+            self.count += 1
+            args = (args[0] * 0, *args[1:])
+        elif func in SOFTMAXES and args and _is_square(args[0]):
+            self.count += 1
+            scores = args[0]
+            args = (torch.where(scores > MASKED_SCORE, scores * 0, scores), *args[1:])
+        return func(*args, **given)
+
+
+def _is_square(scores: Tensor) -> bool:
+    queries, keys = map(int, scores.shape[-2:] if scores.ndim > 2 else (0, 1))
+    return queries == keys and keys > 1
+
+
+def uses_attention(subject: Subject) -> bool:
+    """Whether the model attends from positions to positions."""
+    batch = select_head(subject.train, 2 * subject.task.scored_together)
+    mode = EvenAttention()
+    with torch.no_grad(), mode:
+        simplify(subject.build_model())(**inputs_of(batch))
+    return mode.count > 0

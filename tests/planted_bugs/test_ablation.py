@@ -1,0 +1,116 @@
+"""Parts that claim to help: without effect, harmful, or helpful; each is left out in turn."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from own_tasks import Leaving, Praise, Reader
+from perennial.engine.task import LABEL
+from planted import Bug, planted, require_caught
+from workshop import results_of
+
+CHECK = "ablation"
+BUGS: list[Bug] = []
+
+
+@planted(BUGS, CHECK, "not used", material="customers")
+class NotReturned(Leaving):
+    """noise is drawn and added to a copy that nobody gets"""
+
+    def augment(self, batch, generator):
+        noisy = batch["numbers"] + torch.randn(batch["numbers"].shape, generator=generator)
+        assert noisy.shape == batch["numbers"].shape
+        return batch
+
+
+@planted(BUGS, CHECK, "divided out", material="customers")
+class DividedOut(Leaving):
+    """class weights are divided out again by the weighted mean over one example"""
+
+    def training_losses(self, output, batch):
+        weights = torch.where(batch[LABEL] > 0.5, 4.0, 1.0)
+        return self.losses(output, batch) * weights / weights
+
+
+@planted(BUGS, CHECK, "less strength", material="customers", outcome="warned")
+class LabelsOfOthers(Leaving):
+    """half of the rows get the label of another row, or noise far above any signal"""
+
+    def augment(self, batch, generator):
+        turned = torch.rand(len(batch[LABEL]), generator=generator) < 0.9
+        labels = torch.where(turned, 1 - batch[LABEL], batch[LABEL])
+        return {**batch, LABEL: labels}
+
+
+@planted(BUGS, CHECK, "no_decay", material="customers", outcome="warned",
+         training={"optimizer": {"weight_decay": 0.1, "no_decay": ("*",)}})  # fmt: skip
+class NothingDecays(Leaving):
+    """weight decay is set, and all parameters are exempt"""
+
+
+class OneKey(Reader):
+    """Attention over a single key, whatever its weights."""
+
+    def attended(self, x, is_word):
+        pooled = x.mean(dim=1, keepdim=True)
+        q, k, v = (each(pooled)[:, None] for each in (self.queries, self.keys, self.values))
+        return self.output(functional.scaled_dot_product_attention(q, k, v)[:, 0]).expand_as(x)
+
+
+@planted(BUGS, CHECK, "more than one key", material="reviews")
+class Pooled(Praise):
+    """attention after pooling: there is one key, so that its weight is always 1"""
+
+    def build_model(self):
+        return OneKey(2 + len(self.learned["words"]), self.length)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_part_without_effect_or_with_harm_is_caught(bug, workshop):
+    require_caught(bug, workshop)
+
+
+class Noisy(Leaving):
+    """A little noise."""
+
+    def augment(self, batch, generator):
+        noise = 0.1 * torch.randn(batch["numbers"].shape, generator=generator)
+        return {**batch, "numbers": batch["numbers"] + noise}
+
+
+class Smoothed(Noisy):
+    """Label smoothing besides."""
+
+    def training_losses(self, output, batch):
+        return self.losses(output, {**batch, LABEL: 0.1 + 0.8 * batch[LABEL]})
+
+
+class SwitchedOff(Leaving):
+    """Augmentation that an option has switched off draws nothing."""
+
+    def augment(self, batch, generator):
+        return dict(batch)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "material", "outcome"),
+    [
+        (Noisy, "customers", "passed"),
+        (Smoothed, "customers", "passed"),
+        (Praise, "reviews", "passed"),
+        (SwitchedOff, "customers", "skipped"),
+        (Leaving, "customers", "skipped"),
+    ],
+)
+def test_parts_that_do_not_harm_pass(task_type, material, outcome, workshop):
+    result = results_of(workshop.subject(task_type, material), CHECK)[CHECK]
+    assert result.outcome == outcome, result
+
+
+def test_each_part_has_its_own_measured_effect(workshop):
+    """The training loss first, then augmentation on top of it."""
+    result = results_of(workshop.subject(Smoothed, "customers"), CHECK)[CHECK]
+    assert list(result.evidence) == ["the training loss", "augmentation"]
+    assert (
+        result.evidence["augmentation"]["without"] == result.evidence["the training loss"]["with"]
+    )

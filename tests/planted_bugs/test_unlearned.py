@@ -1,0 +1,182 @@
+"""Columns that are not learned, rows that are shifted, tags that weigh the wrong way, torn lists."""
+
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+import other_structures as structures
+import other_styles as styles
+from other_styles import dataset_of, numbers_table, table_of
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.task import LABEL, Task
+from skeleton_tables import SETTINGS
+from workshop import results_of
+
+X, SCORE = numbers_table(4000)
+WHOLE = SETTINGS.model_copy(update={"sample_rows": 4096})
+LEARNS = "input_independent_baseline"
+
+
+def examine(folder, check, task_type, frame, **data):
+    dataset = dataset_of(frame, folder, **data)
+    make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
+    training = TrainingSection(steps=400, global_batch_size=128, seed=1)
+    return results_of(Subject.prepare(make, dataset, WHOLE, training), check)[check]
+
+
+class OneWay(nn.Module):
+    """A sum of columns, each with a weight above zero."""
+
+    def __init__(self, signs):
+        super().__init__()
+        self.register_buffer("signs", torch.tensor(signs))
+        self.raw = nn.Parameter(torch.zeros(len(signs)))
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return (x * self.signs) @ nn.functional.softplus(self.raw) + self.bias
+
+
+class Monotone(styles.Numbers):
+    """The label rises with three columns and falls with three others, as the model demands."""
+
+    signs = (1.0, 1.0, 1.0, -1.0, -1.0, -1.0)
+
+    def build_model(self):
+        return OneWay(self.signs)
+
+
+class OneSignTurned(Monotone):
+    """One column may only lower the prediction, which it raises."""
+
+    signs = (1.0, -1.0, 1.0, -1.0, -1.0, -1.0)
+
+
+def test_a_column_that_may_only_act_in_the_wrong_direction_is_caught(tmp_path):
+    label = X[:, :3].sum(1) - X[:, 3:].sum(1) + np.random.default_rng(0).normal(size=len(X))
+    frame = table_of(X, label)
+    wrong = examine(tmp_path / "a", LEARNS, OneSignTurned, frame)
+    assert (wrong.outcome, "x[1]" in wrong.measured) == ("failed", True), wrong
+    assert "constraints on signs" in wrong.hint
+    right = examine(tmp_path / "b", LEARNS, Monotone, frame)
+    assert right.outcome == "passed", right
+
+
+def test_labels_of_the_row_before_are_caught(tmp_path):
+    late = np.roll(SCORE, 1)
+    wrong = examine(tmp_path / "a", LEARNS, styles.Numbers, table_of(X, late))
+    assert (wrong.outcome, "the row after" in wrong.measured) == ("failed", True), wrong
+    noise = np.random.default_rng(1).permutation(SCORE)
+    unclear = examine(tmp_path / "b", LEARNS, styles.Numbers, table_of(X, noise))
+    assert unclear.outcome == "warned", unclear
+
+
+LIMITS = (-1.5, 0.0, 1.5, 2.5)
+TAGS = [" ".join(map(str, row)) for row in (SCORE[:, None] > np.array(LIMITS)).astype(int).tolist()]
+
+
+class TagWeights(structures.MultiLabel):
+    """Tags that hold weigh by negatives over positives."""
+
+    power = 1.0
+
+    def fit_label(self, labels):
+        tags = np.array([list(map(float, text.split())) for text in labels])
+        share = tags.mean(axis=0)
+        return {"weights": ((1 - share) / share).tolist()}
+
+    def training_losses(self, output, batch):
+        weights = torch.tensor(self.fitted["weights"]) ** self.power
+        return nn.functional.binary_cross_entropy_with_logits(
+            output, batch[LABEL], reduction="none", pos_weight=weights
+        ).mean(1)
+
+
+class InvertedTagWeights(TagWeights):
+    """Positives over negatives."""
+
+    power = -1.0
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"),
+    [(InvertedTagWeights, "failed"), (TagWeights, "passed"), (structures.MultiLabel, "passed")],
+)
+def test_weights_of_tags_are_judged_by_their_frequency(task_type, outcome, tmp_path):
+    result = examine(tmp_path, "class_weights", task_type, table_of(X, TAGS))
+    assert result.outcome == outcome, result
+
+
+class Signals(Task):
+    """Lists of three series whose values alternate, as a sensor writes them."""
+
+    kind = "regression"
+
+    def encode(self, rows):
+        values = torch.tensor(rows["signal"].to_list(), dtype=torch.float32)
+        batch = {"signal": self.read(values)}
+        if "label" in rows.columns:
+            batch[LABEL] = torch.tensor(rows["label"].to_list(), dtype=torch.float32)
+        return batch
+
+    def read(self, values):
+        return values.view(-1, 16, 3).transpose(1, 2).contiguous()
+
+    def build_model(self):
+        return Flattened()
+
+    def losses(self, output, batch):
+        return (output - batch[LABEL]).square()
+
+
+class Flattened(nn.Module):
+    """All numbers into one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(48, 1)
+
+    def forward(self, signal):
+        return self.layer(signal.flatten(1)).squeeze(1)
+
+
+class ViewedSignals(Signals):
+    """Three long parts of the list are taken for the three series."""
+
+    def read(self, values):
+        return values.view(-1, 3, 16)
+
+
+@pytest.mark.parametrize(("task_type", "outcome"), [(ViewedSignals, "failed"), (Signals, "passed")])
+def test_alternating_series_that_are_cut_into_parts_are_caught(task_type, outcome, tmp_path):
+    random = np.random.default_rng(2)
+    walks = np.cumsum(0.1 * random.normal(size=(600, 16, 3)), axis=1) + random.normal(
+        size=(1, 1, 3)
+    )
+    signal = walks.reshape(600, -1)
+    frame = pl.DataFrame({"row": range(600), "signal": signal.tolist(), "label": signal[:, -1]})
+    result = examine(tmp_path, "encoding", task_type, frame)
+    assert result.outcome == outcome, result
+
+
+class MeasuredTwice(structures.MultiLabel):
+    """The last column is read from the first."""
+
+    def encode(self, rows):
+        return super().encode(rows.with_columns(x5=pl.col("x0")))
+
+
+def test_a_feature_that_the_contract_names_and_nothing_reads_is_caught(tmp_path):
+    """Also where there is no single label to compare it with."""
+    frame, features = table_of(X, TAGS), tuple(f"x{place}" for place in range(6))
+    wrong = examine(tmp_path / "a", "lost_values", MeasuredTwice, frame, features=features)
+    assert (wrong.outcome, "x5" in wrong.measured) == ("failed", True), wrong
+    right = examine(tmp_path / "b", "lost_values", structures.MultiLabel, frame, features=features)
+    assert right.outcome == "skipped", right
+    unnamed = examine(tmp_path / "c", "lost_values", MeasuredTwice, frame)
+    assert unnamed.outcome == "skipped", unnamed
