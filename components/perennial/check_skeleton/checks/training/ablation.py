@@ -140,7 +140,7 @@ def _describe_idle_decay(subject: Subject) -> str:
 
 
 def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
-    """Judge a training loss whose gradients are those of the measured loss, bit for bit."""
+    """Judge a training loss that is the measured loss, bit for bit, with its gradients."""
     task = subject.task
     batch = select_head(subject.train, max(PROBED_ROWS, 2 * task.scored_together))
     try:
@@ -150,10 +150,11 @@ def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
         for model in (subject.build_model(), build_noisy_model(subject)):
             output = run_model(model, batch)
             own, measured = (
-                _compute_gradient(losses, output, batch)
+                _compute_with_gradient(losses, output, batch)
                 for losses in (task.training_losses, task.losses)
             )
-            if not torch.equal(own, measured):
+            # Values may differ by a constant that no model changes, such as an entropy of labels.
+            if not all(map(torch.equal, own, measured)):
                 return None
     except Exception:  # the measured loss may reject labels that augmentation mixed
         return None
@@ -162,18 +163,19 @@ def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
     if is_switched:
         return None
     return judge.failed(
-        "training_losses gives the gradients of losses, bit for bit: what it adds has no effect",
+        "training_losses gives the values and gradients of losses, bit for bit: it has no effect",
         hint="a weight that is divided out again by a mean over one example, a term that is "
         "detached, or a factor of 0: correct it, or remove training_losses",
     )
 
 
-def _compute_gradient(
+def _compute_with_gradient(
     losses: Callable[[Tensor, Batch], Tensor], output: Tensor, batch: Batch
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     free = output.detach().clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(losses(free, batch).sum(), free)
-    return gradient
+    found = losses(free, batch)
+    (gradient,) = torch.autograd.grad(found.sum(), free)
+    return found.detach(), gradient
 
 
 def _measure_effects(subject: Subject) -> Iterator[Effect]:
@@ -203,9 +205,12 @@ def _compare(
     without, having = losses
     is_harmful = _is_worse(subject, losses) and _is_worse_again(subject, arms, steps)
     rounding = ROUNDING if any(arm.is_attention_even for arm in arms) else 0.0
+    is_same = bool(np.allclose(without, having, rtol=rounding, atol=rounding))
+    # Of a training loss with equal gradients, the values decide: see `_judge_idle_loss`.
+    is_loss = name == PARTS[0][0]
     return Effect(
         name, float(without.mean()), float(having.mean()), z_score(without - having),
-        bool(np.allclose(without, having, rtol=rounding, atol=rounding)), is_harmful,
+        is_same and not is_loss, is_harmful,
     )  # fmt: skip
 
 
