@@ -66,7 +66,9 @@ def test_equal_vocabularies_compare_by_every_metric():
 
 
 def verdict_of(challenger, champion, **gate):
-    section = GateSection(must_beat=(), slices=("day",), slice_min_rows=20, **gate)
+    # The fifteen days are made independently.
+    gate = {"min_effective_days": 7.0, "slices": ("day",), "slice_min_rows": 20, **gate}
+    section = GateSection(must_beat=(), **gate)
     return reach_verdict(
         section, challenger, Champion("7", champion),
         JudgedRows(blocks_of(challenger.scored.rows, BY_DAY)),
