@@ -39,7 +39,7 @@ def test_a_dataset_that_gained_files_is_monitored_once(deployed):
     first, second, third = look(target, 3)
     assert "waiting until they stay the same" in first
     assert "+1 files; started drift-monitoring" in second
-    assert "nothing new in 1 files" in third
+    assert "nothing new in 1 file" in third
     (run,) = server.runs.values()
     assert run["display_name"].startswith("flights monitoring")
     assert '"new_files":1' in run["description"]

@@ -156,8 +156,9 @@ class Reversed(ImageClassification):
 
 
 def test_channels_in_another_order_are_caught(workshop, examine_weights):
-    weights = trained(workshop.subject(ImageClassification, "digits", colour=True), steps=60)
-    result = examine_weights(workshop.subject(Reversed, "digits", colour=True), weights)
+    coloured = {"colour": True, "options": {"shape": ()}}  # files have a shape of their own
+    weights = trained(workshop.subject(ImageClassification, "digits", **coloured), steps=60)
+    result = examine_weights(workshop.subject(Reversed, "digits", **coloured), weights)
     assert (result.outcome, "reverse order" in result.measured) == ("failed", True), result
 
 

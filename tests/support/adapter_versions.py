@@ -38,7 +38,7 @@ def write_adapter(
     if adapter.merge:
         merge_adapter(model)
         left_out = set()
-    plain = write_challenger(folder, snapshot, weights, fingerprint, initial)
+    plain = write_challenger(folder, snapshot, weights, fingerprint, initial=initial)
     changes = {"adapter": adapter, "weights_sha256": write_weights(model, folder, left_out)}
     made = plain.model_copy(update=changes)
     made.write(folder)

@@ -131,7 +131,7 @@ def own_batches(task, data, section, world):
 def update(model, task, batches, section):
     """Run the forward and backward passes of an update."""
     if isinstance(model, Pipeline):
-        model.add_gradients(batches, partial(both_losses, task, distillation=None), 1.0)
+        model.add_gradients(batches, partial(both_losses, task, section=section), 1.0)
         return
     for number, batch in enumerate(batches, start=1):
         set_gradient_sync(model, enabled=number == len(batches))
