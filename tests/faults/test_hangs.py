@@ -51,6 +51,7 @@ def test_a_healthy_training_is_not_a_hang(root):
     assert list(job.errors.glob("*")) == []
 
 
+@pytest.mark.full
 def test_a_slow_store_is_not_a_hang(root):
     """The second checkpoint and the end of the training wait for the one before."""
     options = FaultyOptions(trouble="slow files", seconds=6)

@@ -53,6 +53,8 @@ IMPORTED = {
     "two_machines": "needs podman and the images",
     "warm_start": "a year of flights, trained month by month in three ways",
 }
+# Even their smallest forms take half a minute, so that make full runs them; help is shown anyway.
+LONG = ("executors", "facts", "scoring_memory")
 SHOW_HELP = """
 import runpy, sys
 for name in sys.argv[1:]:
@@ -80,7 +82,10 @@ def test_every_benchmark_is_started_or_imported():
     assert found == set(SMALLEST) | set(IMPORTED)
 
 
-@pytest.mark.parametrize("name", SMALLEST)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name in LONG else ()) for name in SMALLEST],
+)
 def test_a_benchmark_runs_in_its_smallest_form(name, tmp_path):
     arguments = [
         str(tmp_path / each) if each.endswith(".json") else each for each in SMALLEST[name]
@@ -93,7 +98,7 @@ def test_a_benchmark_runs_in_its_smallest_form(name, tmp_path):
 
 
 def test_the_others_import_and_show_their_help(tmp_path):
-    done = start(["-c", SHOW_HELP, *IMPORTED], tmp_path)
+    done = start(["-c", SHOW_HELP, *IMPORTED, *LONG], tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -97,6 +97,7 @@ def follow_printed_commands(folder, *arguments, leave_out=()):
     return printed
 
 
+@pytest.mark.full  # test_readme.py trains the first task of a person in every run
 @pytest.mark.timeout(600)
 def test_a_table_becomes_a_registered_model(folder):
     orders(folder)

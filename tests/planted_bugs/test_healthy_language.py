@@ -19,16 +19,16 @@ def transformers_of(model_type, sizes, **options):
 
 
 HEALTHY = {
-    "llama": (CausalLanguageModel, "documents", {}),
-    "gpt2 with tied embeddings": (
-        CausalLanguageModel, "documents", {"options": {"variant": "gpt2", "tie_embeddings": True}},
-    ),
     "gpt2 of transformers": (
         TransformersCausalLM, "texts", {"options": transformers_of("gpt2", GPT2_SIZES)},
     ),
     "labels shifted in the loss": (ShiftsInTheLoss, "documents", {}),
 }  # fmt: skip
 MORE = {
+    "llama": (CausalLanguageModel, "documents", {}),
+    "gpt2 with tied embeddings": (
+        CausalLanguageModel, "documents", {"options": {"variant": "gpt2", "tie_embeddings": True}},
+    ),
     "gpt2": (CausalLanguageModel, "documents", {"options": {"variant": "gpt2"}}),
     "tied": (CausalLanguageModel, "documents", {"options": {"tie_embeddings": True}}),
     "experts": (CausalLanguageModel, "documents", {"options": {"experts": 4}}),
