@@ -186,4 +186,4 @@ def test_windows_of_one_machine_in_both_splits_are_caught_by_their_labels(
     subject = Subject.prepare(make, dataset, SETTINGS, TrainingSection())
     result = results_of(subject, "split_overlap")["split_overlap"]
     assert result.outcome == outcome, result
-    assert ("whose label tells" in result.measured) == (outcome == "failed")
+    assert ("whose label explains" in result.measured) == (outcome == "failed")

@@ -52,7 +52,7 @@ CLEAR_ERRORS = 5.0
 SHARED_WINDOWS = 0.1
 # Where most windows overlap with one in training whose label is nearly theirs, what is measured is
 # how well training labels are remembered.
-MOSTLY_SHARED, TOLD = 0.5, 0.8
+MOSTLY_SHARED, MOSTLY_EXPLAINED = 0.5, 0.8
 # Validation labels that occur in training windows, which a random split of windows causes.
 KNOWN_TARGETS = 0.3
 # Copied rows, and the chance of agreement below which they are not a coincidence.
@@ -220,13 +220,13 @@ def _judge_windows(judge: Judge, subject: Subject) -> CheckResult | None:
             "split.period, or shorter windows",
             known=known,
         )
-    column, share, told = find_shared_windows(subject) if is_random else ("", 0.0, 0.0)
+    column, share, explained = find_shared_windows(subject) if is_random else ("", 0.0, 0.0)
     if share > SHARED_WINDOWS:
-        is_told = share > MOSTLY_SHARED and told > TOLD
-        return (judge.failed if is_told else judge.warned)(
+        is_explained = share > MOSTLY_SHARED and explained > MOSTLY_EXPLAINED
+        labels = f", whose label explains {explained:.0%} of the variance of theirs"
+        return (judge.failed if is_explained else judge.warned)(
             f"half of the window in {column} is in a training window for {share:.0%} of the "
-            "validation examples"
-            + (f", whose label tells {told:.0%} of the variance of theirs" if is_told else ""),
+            f"validation examples{labels if is_explained else ''}",
             hint="overlapping windows are in both splits, so training has seen validation values: "
             "set data.time and split by it, with windows that do not overlap",
             windows=share,
