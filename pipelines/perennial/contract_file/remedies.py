@@ -217,7 +217,7 @@ def _meanings(
     meant = LIMITS.get(name, name)
     same = [path for path in own if normal(path.rpartition(".")[2]) in (name, meant)]
     yield from ((path, None, "", True) for path in same)
-    synonym = find_synonym(name)
+    synonym = find_synonym(f"{here}.{name}") or find_synonym(name)
     # `dir` and `path` are the data's in [data] alone; elsewhere something is to be written there.
     is_data = synonym is not None and synonym.path == "data.uri"
     if synonym is not None and synonym.path in paths and not (is_data and here not in ("", "data")):

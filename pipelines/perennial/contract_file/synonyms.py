@@ -149,6 +149,17 @@ _NAMES: dict[str, str] = {
     "training.parallelism.pipeline": "pipeline_parallel pipeline_parallel_size pp pp_size",
     "resources.cluster.budgets.running_hours": "timeout time_limit max_runtime walltime",
     "training.averaging.decay": "ema_decay ema_momentum",
+    # A name that means something else outside its table is written behind the table's.
+    "training.adapter.rank": "lora_r lora_rank training_adapter_r training_adapter_dim",
+    "training.adapter.alpha": "lora_alpha",
+    "training.adapter.dropout": "lora_dropout",
+    "training.adapter.targets": "target_modules lora_target_modules",
+    "training.adapter.whole": "modules_to_save",
+    "training.distillation.teachers": "teacher teacher_model",
+    "training.distillation.weight": "training_distillation_alpha training_distillation_lambda "
+    "distillation_weight kd_weight distill_weight",
+    "training.distillation.temperature": "training_distillation_t kd_temperature "
+    "distillation_temperature",
     "split.validation_fraction": "validation_split val_split val_size val_fraction "
     "validation_size validation_share val_ratio valid_size dev_size val valid validation dev",
     "split.test_fraction": "test_size test_split test_ratio test_share holdout test",
@@ -254,6 +265,8 @@ SECTIONS: Mapping[str, str] = MappingProxyType(
     | {"promotion": "gate", "checks": "skeleton", "sanity": "skeleton"}
     | dict.fromkeys(("hyperparameters", "hyperparams", "hparams", "parameters"), "training")
     | {"cluster": "resources.cluster", "options": "model.options"}
+    | dict.fromkeys(("lora", "peft", "lora_config", "adapters"), "training.adapter")
+    | dict.fromkeys(("distill", "kd", "knowledge_distillation"), "training.distillation")
 )
 """Sections under other names."""
 EPOCHS = frozenset(
@@ -307,5 +320,8 @@ NOT_NEEDED: Mapping[str, str] = MappingProxyType(
 
 
 def find_synonym(name: str) -> Synonym | None:
-    """Return the option that a name of another framework stands for, if it is known."""
+    """Return the option that a name of another framework stands for, if it is known.
+
+    In a table, the name behind the table's may stand for another one than alone.
+    """
     return _SYNONYMS.get(normal(name))

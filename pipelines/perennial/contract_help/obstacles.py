@@ -132,6 +132,11 @@ def obstacles_in_contract(contract: Contract) -> Iterator[Obstacle]:
                 f"global_batch_size = {training.micro_batch_size}  # in [training]",
             ),
         )
+    if training.simplified:
+        yield Obstacle(
+            "training.simplified = true leaves out what makes a model good: it is for debugging",
+            ("simplified = false  # in [training], once the bug is found",),
+        )
     for name, limit in gate.required.items():
         yield from _beyond_its_range(name, limit)
 

@@ -52,6 +52,17 @@ MISTAKES = {
     "num_workers": (training("num_workers = 4"), "loading = { workers = 4 }"),
     "no workers": (training("num_workers = 0"), f"{REMOVE}: training.loading.workers is 1 by default"),
     "gpus": (training("gpus = [0, 1, 2]"), "num_processes = 3  # in [resources]"),
+    "peft's names": (
+        MINIMAL.replace("[data]", 'initial = { source = "champion" }\n[data]', 1)
+        + '[training.adapter]\ntargets = ["hidden.*"]\nr = 4\n',
+        "rank = 4",
+    ),
+    "alpha of a distillation": (
+        training("[training.distillation]", 'teachers = ["@champion"]', "alpha = 0.3"), "weight = 0.3",
+    ),
+    "T of a distillation": (
+        training("[training.distillation]", 'teachers = ["@champion"]', "T = 2"), "temperature = 2",
+    ),
     "max_grad_norm": (training("max_grad_norm = 0.5"), "clipping = { max_norm = 0.5 }"),
     "warm-up in steps": (training("warmup_steps = 200"), "schedule = { warmup_fraction = 0.1 }"),
     "accumulated gradients": (training("gradient_accumulation_steps = 4"), "micro_batch_size = 128"),

@@ -66,6 +66,7 @@ OBSTACLES = {
         {"training": "global_batch_size = 64\nmicro_batch_size = 256"},
         r"micro_batch_size = 256 is above global_batch_size = 64",
     ),
+    "a training for debugging": ({"training": "simplified = true"}, r"training.simplified = true"),
     "percent for a share": ({"gate": "required = { roc_auc = 80 }"}, r"roc_auc = 80, but roc_auc is at most 1"),
     "a loss below zero": ({"gate": "required = { log_loss = -0.5 }"}, r"log_loss is at least 0"),
 }  # fmt: skip
