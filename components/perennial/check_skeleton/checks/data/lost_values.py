@@ -317,8 +317,9 @@ def _map_lists(subject: Subject) -> Iterator[NumberMap]:
                 first = np.zeros(len(values))
                 first[places.reshape(-1)] = each.reshape(-1)
                 is_map = np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6)
-                # Numbers that are all different map to those of any other column.
-                if is_map and key in find_tensors_of(subject, name):
+                # Numbers of which most are different map to those of any other column.
+                is_own = len(values) < raw.size / 2 or key in find_tensors_of(subject, name)
+                if is_map and is_own:
                     kept = count_bits(each) / max(count_bits(raw), 1e-9)
                     yield NumberMap(name, values, first, kept, measure_most_common(each))
 
