@@ -36,7 +36,7 @@ def planted(hint, outcome="warned"):
     return planted_bug(BUGS, "text_coverage", hint, material="reviews", outcome=outcome)
 
 
-@planted("texts are cut")
+@planted("texts are cut", outcome="failed")
 class FirstWords(Praise):
     """only the first five words are kept"""
 
@@ -44,7 +44,7 @@ class FirstWords(Praise):
         return codes[:5]
 
 
-@planted("beginning of texts is cut")
+@planted("beginning of texts is cut", outcome="failed")
 class LastWords(Praise):
     """the beginning is cut away, in place of the end"""
 

@@ -176,8 +176,10 @@ class ImageClassification(Task):
         return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The same against smoothed labels."""
+        """The same against smoothed labels; else the losses, also those of a derived task."""
         smoothing = self.image_options.label_smoothing
+        if not smoothing:
+            return self.losses(output, batch)
         return nn.functional.cross_entropy(
             output, batch[LABEL], reduction="none", label_smoothing=smoothing
         )

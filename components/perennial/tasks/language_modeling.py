@@ -133,8 +133,11 @@ class LanguageModel(Task):
         return _mean_losses(output, batch)
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The same with smoothed labels."""
-        return _mean_losses(output, batch, self.documents.label_smoothing)
+        """The same with smoothed labels; without smoothing, also of a task that derives its own."""
+        smoothing = self.documents.label_smoothing
+        if not smoothing:
+            return self.losses(output, batch)
+        return _mean_losses(output, batch, smoothing)
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
         """Loss per token and raw bytes per token of each document, float64 [B, 2].
