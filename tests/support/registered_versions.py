@@ -80,7 +80,7 @@ def contract_of(data: DataSection, seed: int) -> Contract:
             "model": {"name": NAME, "task": TASK, "options": OPTIONS},
             "data": data.model_dump(),
             "training": {"seed": seed},
-            "gate": GateSection(min_test_rows=20),
+            "gate": GateSection(min_test_rows=20, min_effective_days=2.0),  # independent days
         }
     )
 

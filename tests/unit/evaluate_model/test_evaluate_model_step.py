@@ -62,7 +62,8 @@ def judged(environment, snapshot, tmp_path):
             write_baseline_rows(tmp_path / "skeleton", snapshot, constant)
         config = JudgementConfig(
             model=ModelSection(name=NAME, task="perennial.tasks.tabular:TabularClassification"),
-            gate=gate or GateSection(resamples=300),
+            gate=gate
+            or GateSection(resamples=300, min_effective_days=2.0),  # its days are independent
         )
         result = evaluate_model_step(
             contract=config.to_json(),
@@ -211,7 +212,7 @@ def test_a_second_challenger_on_the_same_days_must_show_more(judged, crown, tmp_
 
 
 def test_a_challenger_that_is_not_worse_must_be_fresher(judged, crown, snapshot):
-    gate = GateSection(resamples=300, mode="non_inferior", margin=0.02)
+    gate = GateSection(resamples=300, mode="non_inferior", margin=0.02, min_effective_days=2.0)
     earlier = snapshot.time_max - timedelta(days=9)
     crown(GOOD, trained_on=snapshot.model_copy(update={"time_max": earlier}))
     assert judged((2.0, 0.001), gate)[1].promote

@@ -300,7 +300,13 @@ def test_a_training_that_exceeds_the_quota_is_queued_until_another_is_gone(
     job = launched("success")
     cluster.store.put(kind.plural, {"metadata": {"name": "other", "uid": "other", "labels": {}}})
     cluster.faults.quota = {kind.plural: 1}
-    threading.Timer(0.4, cluster.store.drop, [kind.plural, "other"]).start()
+
+    def end_the_other_once_ours_is_queued():
+        while not any(line.startswith("training is queued") for line in list(caplog.messages)):
+            time.sleep(0.02)
+        cluster.store.drop(kind.plural, "other")
+
+    threading.Thread(target=end_the_other_once_ours_is_queued, daemon=True).start()
     with caplog.at_level("INFO"):
         run_to_end(job, launcher_for(kind), max_restarts=0)
     queued = [line for line in caplog.messages if line.startswith("training is queued")]
