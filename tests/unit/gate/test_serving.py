@@ -97,6 +97,7 @@ def test_a_model_whose_process_is_killed_from_outside_is_served_again(
     assert len(killed) == kills
 
 
+@pytest.mark.alone
 def test_the_champion_is_timed_in_turns_and_a_model_is_no_faster_than_its_copy(served, tmp_path):
     copytree(tmp_path / "challenger", tmp_path / "champion")
     found = served(rival=tmp_path / "champion")
