@@ -231,9 +231,7 @@ def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot,
         }
     )
     newest: list[Snapshot] = []
-    for each in sorted(
-        (*seen, own), key=lambda one: one.time_max.timestamp() if one.time_max else 0
-    ):
+    for each in sorted((*seen, own), key=_newest_time):
         newest = [one for one in newest if (one.data, one.split) != (each.data, each.split)]
         newest.append(each)
     return tuple(newest)
