@@ -30,6 +30,9 @@ def train_challenger(contract: str, trigger: str, validation: PipelineChannel) -
         validation: The output of a task that hands on the validated snapshot.
     """
     checked = check_skeleton(contract=contract, validation=validation)
+    # It pins the champion that a warm start, teachers or an ensemble take; a cached result would
+    # pin one that has been replaced since.
+    checked.set_caching_options(enable_caching=False)
 
     trained = train_model(contract=contract, skeleton=checked.outputs["skeleton"])
 
