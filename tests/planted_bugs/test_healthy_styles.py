@@ -158,7 +158,7 @@ MORE = {
 
 @pytest.mark.parametrize("name", DEFAULT)
 def test_tasks_in_other_styles_are_not_blocked(name, tmp_path):
-    # A fresh interpreter takes seconds; the longer list starts one for each task.
+    # A fresh process takes a second; the longer list starts one for each task.
     checks = [name for name in check_names() if name != "fresh_encoding"]
     require_unblocked(DEFAULT[name], tmp_path, checks)
 

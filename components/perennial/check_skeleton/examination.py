@@ -32,6 +32,7 @@ from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.task import load_task
 from perennial.reports.page import Page
+from perennial.steps.processes import start_fork_server
 
 # In a task that compares examples, the right answer of each is its own counterpart.
 COMPARES = "the task compares examples with each other: `scored_together` > 1"
@@ -67,6 +68,8 @@ def examine(
     versions that it learns from.
     `show` is called with each result as soon as it is known.
     """
+    if not only:
+        start_fork_server()  # imports in the background what the checks' own processes need
     model, snapshot = settings.model, dataset.snapshot
     make_task = partial(load_task, model.task, model.options, snapshot.task_columns)
     subject = Subject.prepare(

@@ -1,14 +1,17 @@
-"""Replay: import a task in a fresh interpreter, encode rows in several ways, record what changes.
+"""Replay: import a task in a fresh process, encode rows in several ways, record what changes.
 
     python -m perennial.check_skeleton.trials.replay FOLDER
 
-The interpreter has another hash seed than its parent. It first sees what the import of the task's
-module changes; then, with a clock that can be moved, it records the files that the task reads.
+The process has another hash seed than the one that asks, and has not imported the task's module. It
+first sees what that import changes; then, with a clock that can be moved, it records the files that
+the task reads. A fork of the fork server qualifies, unless the server imported the module already
+or shares the hash seed.
 """
 
 import datetime
 import importlib
 import importlib.util
+import os
 import pickle
 import random
 import sys
@@ -28,6 +31,8 @@ from perennial.check_skeleton.subject import generator_states
 from perennial.engine.task import Batch, Task
 
 REQUEST, TASK, ROWS, ANSWER = "request.pickle", "task.pickle", "rows.arrow", "answer.pickle"
+PROBE = "perennial"  # its hash tells whether two processes have the same hash seed
+NOT_FRESH = 3  # exit code of a process that does not qualify
 ALONE = 8
 LATER = datetime.timedelta(days=400)
 READERS = (
@@ -105,12 +110,15 @@ def _install_clock(module: ModuleType) -> None:
 
 
 def main() -> int:
-    """Process the files in the folder on the command line."""
+    """Process the files in the folder on the command line; return the exit code."""
     folder, answer = Path(sys.argv[1]), Answer()
     opened: list[str] = []
+    # Written by the parent process, for this one alone.
+    name, file, working_folder, parents_hash = pickle.loads((folder / REQUEST).read_bytes())
+    if name in sys.modules or hash(PROBE) == parents_hash:
+        return NOT_FRESH
     try:
-        # Written by the parent process, for this one alone.
-        name, file = pickle.loads((folder / REQUEST).read_bytes())
+        os.chdir(working_folder)
         answer.changed = _find_changes_by_import(name, file)
         if (folder / TASK).exists():
             rows = pl.read_ipc(folder / ROWS)

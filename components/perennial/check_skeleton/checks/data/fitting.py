@@ -1,4 +1,4 @@
-"""Check fitting, and the task in a fresh interpreter: state that is complete, no side effects."""
+"""Check fitting, and the task in a fresh process: state that is complete, no side effects."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,19 @@ from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.models import evaluated, run_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, are_equal, find_differences, once
-from perennial.check_skeleton.trials.replay import ANSWER, REQUEST, ROWS, TASK, Answer
+from perennial.check_skeleton.trials.replay import (
+    ANSWER,
+    NOT_FRESH,
+    PROBE,
+    REQUEST,
+    ROWS,
+    TASK,
+    Answer,
+)
 from perennial.check_skeleton.trials.supervisor import make_environment
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult
+from perennial.steps.processes import run_module, running_processes
 
 State = dict[str, JsonValue]
 TIMEOUT_SECONDS = 120.0
@@ -185,7 +195,7 @@ def _list_leaves(value: JsonValue, path: str = "") -> Mapping[str, JsonValue]:
 
 @check(
     "import_side_effects",
-    expects="generators and torch's defaults unchanged by the import, in a fresh interpreter",
+    expects="generators and torch's defaults unchanged by the import, in a fresh process",
     source="guides: seeds belong to the training; the effect of an import depends on the order "
     "of imports",
     needs_losses=False,
@@ -215,7 +225,7 @@ def find_file(name: str) -> str:
 
 @check(
     "fresh_encoding",
-    expects="from the saved state alone, in a fresh interpreter with another hash seed, the "
+    expects="from the saved state alone, in a fresh process with another hash seed, the "
     "same tensors: together, reversed, one by one and 400 days later; no data file read",
     source="the model is served and retrained in other processes, on other days: a different "
     "encoding there is training-serving skew",
@@ -225,13 +235,13 @@ def check_fresh_encoding(subject: Subject, judge: Judge) -> CheckResult:
     """Check that inputs do not depend on the process, the day or the order of the rows."""
     rows, answer = spread_rows(subject.train_rows), _replay_task(subject)
     if answer.problem or not answer.batches:
-        return judge.unmeasured(f"the task cannot be run in a fresh interpreter: {answer.problem}")
+        return judge.unmeasured(f"the task cannot be run in a fresh process: {answer.problem}")
     expected = subject.task.encode(rows)
     again = answer.batches["again"]
     memory = ", ".join(answer.remembers[:3])
     if changed := find_differences(expected, again):
         return judge.failed(
-            f"a fresh interpreter encodes different {', '.join(changed)}",
+            f"a fresh process encodes different {', '.join(changed)}",
             hint="the same row gets different inputs in every process: look for hash() of text, "
             "which has another seed in each, for the order of a set, for what "
             f"{memory or 'a cache or a counter'} remembers, and for what state() leaves out",
@@ -278,46 +288,51 @@ def _judge_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
             hint="does the file exist, unchanged, when the model is served or trained again? Does "
             "it contain validation or test rows? Keep what is needed of it in state()",
         )
-    return judge.passed(
-        "same tensors in a fresh interpreter, reversed, one by one and 400 days later"
-    )
+    return judge.passed("same tensors in a fresh process, reversed, one by one and 400 days later")
 
 
 @once
 def _replay_task(subject: Subject) -> Answer:
-    """Import the task's module and encode rows in one fresh interpreter, with another hash seed."""
+    """Import the task's module and encode rows in one fresh process, with another hash seed."""
     name = type(subject.task).__module__
     if not (file := find_file(name)):
         return Answer(problem=f"the module {name} has no file to import")
-    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     with tempfile.TemporaryDirectory(prefix="perennial-replay-") as temporary:
         folder, problem = Path(temporary), ""
+        (folder / REQUEST).write_bytes(pickle.dumps((name, file, Path.cwd(), hash(PROBE))))
         try:
             task = pickle.dumps((subject.make_task, subject.task.state()))
             (folder / TASK).write_bytes(task)
             spread_rows(subject.train_rows).write_ipc(folder / ROWS)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             problem = f"the task cannot be created in another process: {error}"
-        answer = _run_replay(folder, name, file, {"PYTHONHASHSEED": other})
+        answer = _run_replay(folder)
     return replace(answer, problem=answer.problem or problem)
 
 
-def _run_replay(folder: Path, name: str, file: str, variables: Mapping[str, str]) -> Answer:
-    """Process the folder's files in a fresh interpreter."""
-    (folder / REQUEST).write_bytes(pickle.dumps((name, file)))
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", REPLAY, str(folder)],
-            capture_output=True,
-            text=True,
-            env={**make_environment(), **variables},
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+def _run_replay(folder: Path) -> Answer:
+    """Process the folder's files in a fork of the fork server, or in a new interpreter."""
+    environment, log = make_environment(), folder / "output.txt"
+    with running_processes(run_module, [(REPLAY, [str(folder)], environment, log)]) as (forked,):
+        forked.join(TIMEOUT_SECONDS)
+        code = forked.exitcode
+    if code == NOT_FRESH:  # it costs the imports of PyTorch: 3 s of CPU
+        seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+        command = [sys.executable, "-m", REPLAY, str(folder)]
+        with log.open("wb") as output, suppress(subprocess.TimeoutExpired):
+            code = None
+            code = subprocess.run(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**environment, "PYTHONHASHSEED": seed},
+                timeout=TIMEOUT_SECONDS,
+                check=False,
+            ).returncode
+    if code is None:
         return Answer(problem=f"timed out after {TIMEOUT_SECONDS:g} s")
     if not (folder / ANSWER).exists():
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        return Answer(problem=last[0])
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return Answer(problem=lines[-1] if lines else f"exit status {code}")
     # Written by this process's own child, which ran the same user code.
     return Answer(**pickle.loads((folder / ANSWER).read_bytes()))
