@@ -81,7 +81,7 @@ def test_few_lines_change(page):
 @pytest.mark.parametrize(
     ("page", "data", "task"),
     [
-        ("dataset", digits, "DigitsTask"),
+        pytest.param("dataset", digits, "DigitsTask", marks=pytest.mark.full),
         ("lightning", digits, "DigitsTask"),
         pytest.param("huggingface", reviews, "Reviews", marks=pytest.mark.full),
     ],

@@ -84,10 +84,10 @@ def train(cluster, tmp_path, root, bucket, monkeypatch):
     return run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
-    "evicts", [pytest.param(False, id="undisturbed", marks=pytest.mark.full),
-               pytest.param(True, id="evicted")]
-)  # fmt: skip
+    "evicts", [pytest.param(False, id="undisturbed"), pytest.param(True, id="evicted")]
+)
 def test_two_machines_of_a_job_train_what_two_processes_here_train(cluster, train, bucket, evicts):
     there, here = train(evicts=evicts)
     assert not cluster.active_jobs()

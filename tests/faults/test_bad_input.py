@@ -153,13 +153,8 @@ def test_a_mistake_leaves_no_traceback_at_a_prompt(project):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        pytest.param(mistake, marks=pytest.mark.full) if number else mistake
-        for number, mistake in enumerate(VALIDATED)
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("mistake", VALIDATED)
 def test_mistake_is_found_before_training(project, mistake):
     plant, named = VALIDATED[mistake]
     plant(project)

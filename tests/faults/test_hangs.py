@@ -35,6 +35,7 @@ def test_a_rank_that_stands_still_is_named_and_ended(root, strategy):
     assert "rank 1 is behind" in log
 
 
+@pytest.mark.full
 def test_a_rank_that_stands_still_for_a_while_is_reported_only(root):
     options = FaultyOptions(
         trouble="hang", trouble_rank=1, trouble_from=9, trouble_until=10, seconds=12

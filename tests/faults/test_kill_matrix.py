@@ -85,7 +85,7 @@ def test_a_training_killed_anywhere_ends_with_the_same_bits(
     assert_same_after_a_kill(root, straight, strategy, seed, tmp_path)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.full)])
 def test_two_then_one_then_four_processes_compute_the_same(root, strategy):
     """The band of rounding: sums in another order."""
     job = faulty_job(root, **settings(strategy), global_batch_size=32, micro_batch_size=8)

@@ -81,7 +81,8 @@ def every_world(lines):
     return sorted(first.values())
 
 
-@pytest.mark.parametrize("before", [pytest.param(0, marks=pytest.mark.full), 1])
+@pytest.mark.full
+@pytest.mark.parametrize("before", [0, 1])
 def test_a_registration_killed_before_a_line_is_completed_by_a_retry(attempts, before):
     results = killed_at(attempts, spread, before=before)
     # The points reach from an untouched registry to a finished registration.

@@ -95,6 +95,7 @@ def test_the_best_of_many_rivals_is_champion_last_on_postgresql(
     assert_order(compete(qualities), qualities)
 
 
+@pytest.mark.full
 def test_attempts_at_once_with_one_model_leave_one_version(compete):
     found = compete([3] * FEW)
     assert_order(found, [3])

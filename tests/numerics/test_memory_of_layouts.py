@@ -68,6 +68,7 @@ def test_a_plan_expects_what_each_process_holds(root, processes, parallelism, mo
         assert planned["weights"] <= rank["worst"]["weights"], "the process that needs most decides"
 
 
+@pytest.mark.full
 def test_auto_chooses_the_layout_of_chosen_dimensions(root):
     dimensions = {"pipeline": 2, "tensor": 2}
     training = finished(memory_job(root, 4, dimensions, strategy="auto", steps=2))

@@ -73,7 +73,7 @@ def named(value):
         full(DENSE, {"tensor": 2}, {}),
         full(GPT2, {"tensor": 2}, {}),
         full(DENSE, {"tensor": 2, "sequence_parallel": True}, {}),
-        (DENSE, {"tensor": 2}, {"processes": 4}),
+        full(DENSE, {"tensor": 2}, {"processes": 4}),
         (GPT2, {"tensor": 2, "sequence_parallel": True}, {"micro_batch_size": 5}),
         full(DENSE, {"tensor": 2, "sequence_parallel": True}, {"processes": 4}),
         full(DENSE, {"tensor": 2, "replicas": 2}, {"processes": 4, "strategy": "hsdp"}),
@@ -166,7 +166,7 @@ def stopping(job, stop_call=-1):
     ("processes", "changes"),
     [
         (2, {"strategy": "fsdp", "parallelism": {"zero_stage": 2}}),
-        (2, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),
+        full(2, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),
         (2, {"strategy": "hsdp", "parallelism": {"replicas": 2}}),
         (1, {"strategy": "fsdp"}),
         full(1, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),

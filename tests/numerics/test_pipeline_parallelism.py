@@ -43,8 +43,8 @@ def assert_equal(many, one, tolerance=1e-6):
 @pytest.mark.parametrize(
     ("schedule", "processes", "changes"),
     [
-        ("gpipe", 2, {}),
-        ("1f1b", 2, {}),
+        pytest.param("gpipe", 2, {}, marks=pytest.mark.full),
+        pytest.param("1f1b", 2, {}, marks=pytest.mark.full),
         ("interleaved_1f1b", 2, {}),
         ("1f1b", 4, {"micro_batch_size": 3}),
         pytest.param(

@@ -53,8 +53,17 @@ IMPORTED = {
     "two_machines": "needs podman and the images",
     "warm_start": "a year of flights, trained month by month in three ways",
 }
-# Even their smallest forms take half a minute, so that make full runs them; help is shown anyway.
-LONG = ("executors", "facts", "scoring_memory")
+# Even their smallest forms take 10 to 60 s, so that make full runs them; help is shown anyway.
+LONG = (
+    "executors",
+    "facts",
+    "memory_plan",
+    "planted_bugs",
+    "scoring_memory",
+    "snapshots",
+    "streaming",
+    "throughput",
+)
 SHOW_HELP = """
 import runpy, sys
 for name in sys.argv[1:]:

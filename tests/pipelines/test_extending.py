@@ -135,6 +135,7 @@ def test_the_metrics_measure(extended):
     run(extended, METRICS)
 
 
+@pytest.mark.full
 def test_the_optimizer_trains_through_the_launcher(extended, tmp_path):
     srun = extended / "srun"
     srun.write_text(SRUN)

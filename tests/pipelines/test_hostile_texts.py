@@ -125,6 +125,7 @@ def test_a_store_whose_address_would_be_replaced_is_refused(uri):
         profile(stores={"store_uri": uri})
 
 
+@pytest.mark.full
 def test_on_a_laptop_texts_reach_their_steps_as_written(project):
     places = ["$(HOME)", "{{$.inputs.parameters['contract']}}", "python3 $$", "mail"]
     for file in sorted((project / "data").rglob("*.parquet")):

@@ -114,6 +114,7 @@ def test_failed_step_is_named_with_its_reason_and_the_run_continues(trained):
     assert "finished before" in trained.continued
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("interruptible")
 def test_stopping_leaves_no_process_and_a_run_that_continues_to_the_same_model(trained, tmp_path):
     """`faults/test_killed_runs.py` kills every process of a run."""

@@ -19,12 +19,12 @@ def transformers_of(model_type, sizes, **options):
 
 
 HEALTHY = {
-    "gpt2 of transformers": (
-        TransformersCausalLM, "texts", {"options": transformers_of("gpt2", GPT2_SIZES)},
-    ),
     "labels shifted in the loss": (ShiftsInTheLoss, "documents", {}),
 }  # fmt: skip
 MORE = {
+    "gpt2 of transformers": (
+        TransformersCausalLM, "texts", {"options": transformers_of("gpt2", GPT2_SIZES)},
+    ),
     "llama": (CausalLanguageModel, "documents", {}),
     "gpt2 with tied embeddings": (
         CausalLanguageModel, "documents", {"options": {"variant": "gpt2", "tie_embeddings": True}},

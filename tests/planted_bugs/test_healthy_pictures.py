@@ -13,10 +13,10 @@ DIGITS = (ImageClassification, "digits")
 
 HEALTHY = {
     "resnet": (*DIGITS, {}),
-    "vit": (*DIGITS, {"options": VIT}),
-    "captions": (*CAPTIONS, {"rows": 800}),
 }
 MORE = {
+    "vit": (*DIGITS, {"options": VIT}),
+    "captions": (*CAPTIONS, {"rows": 800}),
     "vit with a class token": (
         *DIGITS, {"options": {**VIT, "vit": {"depth": 2, "width": 32, "pooling": "token"}}},
     ),

@@ -45,27 +45,27 @@ def case(task_type, label, x=X, **how):
 # Name → task, table, and how it is examined: `data`, `training`, and the checks that may warn.
 DEFAULT = {
     "text labels": case(styles.Classes, NAMES),
-    "categories as labels": case(styles.Classes, pl.Series(NAMES, dtype=pl.Categorical)),
-    "log_softmax and nll_loss": case(styles.LogSoftmaxInTheModel, THIRDS),
     "softmax and logarithm": case(styles.SoftmaxInTheModel, THIRDS),
-    "sigmoid and BCELoss": case(styles.SigmoidInTheModel, SIGN),
     "a mean and a variance": case(styles.GaussianLikelihood, 50 + 10 * SCORE),
     "class weights while training": case(styles.WeightedTraining, RARE),
-    "a head for training alone": case(styles.TwoHeads, THIRDS),
-    "train() that returns nothing": case(styles.ForgetfulTrain, THIRDS),
     "178 rows": case(styles.Classes, np.digitize(FEW[1], [-1, 1]), FEW[0]),
-    "packed sequences": (structures.Words, structures.reviews(), {}),
     "several targets": case(
         structures.TwoTargets, np.round(SCORE), more={"second": AHEAD[:, 1]},
         data={"meta": ("second",)}, doubted={"few_rows"},
     ),
+    "denoiser": case(structures.Denoiser, THIRDS, FACTORS),
+}  # fmt: skip
+MORE = {
+    "categories as labels": case(styles.Classes, pl.Series(NAMES, dtype=pl.Categorical)),
+    "log_softmax and nll_loss": case(styles.LogSoftmaxInTheModel, THIRDS),
+    "sigmoid and BCELoss": case(styles.SigmoidInTheModel, SIGN),
+    "a head for training alone": case(styles.TwoHeads, THIRDS),
+    "train() that returns nothing": case(styles.ForgetfulTrain, THIRDS),
+    "packed sequences": (structures.Words, structures.reviews(), {}),
     "quantiles of four hours": case(
         structures.QuantileForecast, listed(AHEAD.round(2)),
         doubted={"initial_bias"},
     ),
-    "denoiser": case(structures.Denoiser, THIRDS, FACTORS),
-}  # fmt: skip
-MORE = {
     "boolean labels": case(styles.Binary, SCORE > 0),
     "two texts as labels": case(styles.Binary, np.where(SCORE > 0, "yes", "no").tolist()),
     "dates as labels": case(styles.Classes, pl.Series(THIRDS).cast(pl.Int32).cast(pl.Date)),

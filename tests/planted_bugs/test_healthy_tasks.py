@@ -50,7 +50,6 @@ HEALTHY = [
     Healthy("regression with offset", TabularRegression, "regression"),
     Healthy("imbalanced", TabularClassification, "binary", {"positive": 0.04}),
     Healthy("batch norm", WithBatchNorm, "binary"),
-    Healthy("weight norm", WithWeightNorm, "binary"),
     Healthy("dropout", TabularClassification, "multiclass", {"options": {"dropout": 0.5}}),
     Healthy("zero-inflated", TabularRegression, "zero-inflated"),
     Healthy(
@@ -60,17 +59,18 @@ HEALTHY = [
         {"options": {"loss": "quantile", "quantile": 0.9}},
     ),
     Healthy(
-        "smoothing", TabularClassification, "multiclass", {"options": {"label_smoothing": 0.1}}
-    ),
-    Healthy("windows", TabularRegression, "series"),
-    Healthy(
         "relative forecast", TabularRegression, "series", {"options": {"relative_to": "history"}}
     ),
-    Healthy("fit that counts integers", CountsAmounts, "binary"),
-    Healthy("metric blind to pairing", WithBias, "regression"),
-    Healthy("few rows", TabularRegression, "regression", {"rows": 1200}),
 ]
 MORE = [
+    Healthy("windows", TabularRegression, "series"),
+    Healthy(
+        "smoothing", TabularClassification, "multiclass", {"options": {"label_smoothing": 0.1}}
+    ),
+    Healthy("few rows", TabularRegression, "regression", {"rows": 1200}),
+    Healthy("metric blind to pairing", WithBias, "regression"),
+    Healthy("fit that counts integers", CountsAmounts, "binary"),
+    Healthy("weight norm", WithWeightNorm, "binary"),
     Healthy("tiny network", TabularClassification, "binary", {"options": {"hidden": [8]}}),
     Healthy("wide table", TabularClassification, "binary", {"width": 200}),
     Healthy("deep", TabularRegression, "regression", {"options": {"hidden": [128, 128, 128, 128]}}),

@@ -176,6 +176,7 @@ def test_two_blocks_in_each_others_place_are_caught(bases, examine_weights):
     assert (result.outcome, "exchanged" in result.measured) == ("failed", True), result
 
 
+@pytest.mark.full
 def test_a_new_head_shows_whether_the_rest_was_loaded(bases, examine_weights):
     subject, weights = bases("digits")
     random = subject.task.build_model().state_dict()

@@ -24,6 +24,7 @@ def predictions(folder, dataset):
     return score_split(*load_model(folder), dataset, Split.TEST).predictions
 
 
+@pytest.mark.full
 def test_a_clean_process_fetches_the_base_and_predicts_what_the_evaluation_did(
     environment, dataset, tmp_path
 ):

@@ -65,9 +65,9 @@ def doubted(results):
     ("task_type", "kind", "options", "expected"),
     [
         (LabelSmoothing, "multiclass", {}, {"loss_floor": "warned"}),
-        (FocalLoss, "binary", {}, {}),
-        (HuberRegression, "regression", {}, {}),
-        (WithNoise, "binary", {}, {}),
+        pytest.param(FocalLoss, "binary", {}, {}, marks=pytest.mark.full),
+        pytest.param(HuberRegression, "regression", {}, {}, marks=pytest.mark.full),
+        pytest.param(WithNoise, "binary", {}, {}, marks=pytest.mark.full),
         (TabularClassification, "binary", {"hidden": []}, {"overfit_one_batch": "warned"}),
         (Raising, "binary", {}, {"metric_direction": "failed", "metric_values": "failed"}),
     ],

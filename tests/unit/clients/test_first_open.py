@@ -49,6 +49,7 @@ def first_opens(folder, openers, fatal=0):
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.full
 def test_processes_that_open_a_new_home_at_once_all_find_it_whole(tmp_path):
     codes, printed = first_opens(tmp_path, 4)
     assert codes == [0] * 4, printed

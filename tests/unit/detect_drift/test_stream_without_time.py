@@ -178,7 +178,7 @@ def test_a_quiet_stream_has_no_drift(champion):
     ("change", "column", "statistic"),
     [
         ({"shift": 1.0}, "u", "kolmogorov_smirnov"),
-        ({"new": 0.08}, "kind", "new_values"),
+        pytest.param({"new": 0.08}, "kind", "new_values", marks=pytest.mark.full),
     ],
     ids=["one standard deviation", "a new category"],
 )
@@ -268,6 +268,7 @@ def test_files_of_very_unequal_size_neither_alarm_nor_break(folder):
     assert any("1 of 3 new blocks of files" in note for note in found.notes)
 
 
+@pytest.mark.full
 def test_small_files_are_compared_in_groups(folder):
     contract = folder.root / "contract.toml"
     for number in range(96):

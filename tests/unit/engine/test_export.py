@@ -88,6 +88,7 @@ def test_a_damaged_checkpoint_is_not_exported(root, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_exporting_needs_the_memory_of_a_few_tensors(tmp_path):
     size, count = 8 * 1024 * 1024, 12

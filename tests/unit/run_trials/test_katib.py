@@ -82,6 +82,7 @@ def run_study(folder, root, text):
     return [Trial.from_json(store.read(key)) for key in keys]
 
 
+@pytest.mark.full
 def test_katib_runs_the_first_stage_and_the_step_the_rest(environment, root, make_katib, kubeflow):
     running = make_katib()
     trials = run_study(environment, root, contract())

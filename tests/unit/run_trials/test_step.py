@@ -192,6 +192,7 @@ def test_what_the_hyperparameters_break_is_infeasible_and_a_kill_is_tried_again(
     assert "trial=0 is tried again" not in caplog.text
 
 
+@pytest.mark.full
 def test_a_pruned_trial_is_stopped_and_recorded_up_to_its_rung(environment, root):
     config = config_of(
         pruning="asha", reduction=2, parallel=1, trials=8,
