@@ -135,7 +135,7 @@ def test_files_functions_and_parameters_stay_in_budget():
     assert problems == []
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     silent = [relative(p) for p in SOURCES if not ast.get_docstring(nodes_of(p)[0])]
     assert silent == []
 

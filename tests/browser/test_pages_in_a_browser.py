@@ -177,7 +177,7 @@ def test_wide_table_scrolls_inside_itself(tab, tmp_path):
     assert tab.run(f"{box}.clientWidth") <= 700
 
 
-def test_many_columns_stand_as_named_values_in_running_lines_on_a_narrow_screen(tab, tmp_path):
+def test_many_columns_become_named_values_in_lines_on_a_narrow_screen(tab, tmp_path):
     tab.show(width=400, dark=False)
     tab.open_framed(full_page().html(), tmp_path)
 

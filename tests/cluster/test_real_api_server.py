@@ -182,7 +182,7 @@ def test_the_reaper_deletes_the_jobs_of_runs_that_are_over(cluster, launched, ph
     assert eventually(lambda: not cluster.store.all("pytorchjobs"), 5.0) is not is_left
 
 
-def test_an_account_without_the_role_is_told_what_it_lacks(cluster):
+def test_an_account_without_the_role_gets_the_missing_right_named(cluster):
     cluster.become("default")
     with pytest.raises(ApiError, match=r"pytorchjobs \(403\)") as caught:
         Cluster.connect(ClusterAddress.read()).list(PYTORCHJOBS, "")

@@ -170,7 +170,7 @@ def test_mistake_is_found_before_training(project, mistake):
 
 
 @pytest.mark.full
-def test_mended_data_is_seen_by_the_same_command(project):
+def test_corrected_data_is_read_by_the_same_command(project):
     keep = {path: path.read_bytes() for path in (project / "data").rglob("*.parquet")}
     VALIDATED["column without a value"][0](project)
     assert "validate_data failed" in perennial(project, "run").stderr

@@ -16,7 +16,7 @@ HANG = {"hang_factor": 2.0, "minimum_seconds": 6.0}
 
 
 @pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.full), "fsdp"])
-def test_a_rank_that_stands_still_is_named_and_ended(root, strategy):
+def test_a_rank_that_hangs_is_named_and_ended(root, strategy):
     options = FaultyOptions(trouble="hang", trouble_rank=1, trouble_from=9, seconds=600)
     job = faulty_job(root, options, strategy=strategy, watchdog=HANG)
     assert run_ranks(job) == [1, 1]
@@ -36,7 +36,7 @@ def test_a_rank_that_stands_still_is_named_and_ended(root, strategy):
 
 
 @pytest.mark.full
-def test_a_rank_that_stands_still_for_a_while_is_reported_only(root):
+def test_a_rank_that_hangs_for_a_while_is_reported_only(root):
     options = FaultyOptions(
         trouble="hang", trouble_rank=1, trouble_from=9, trouble_until=10, seconds=12
     )
@@ -62,7 +62,7 @@ def test_a_slow_store_is_not_a_hang(root):
     assert list(job.errors.glob("*")) == []
 
 
-def test_a_training_that_stood_still_is_restarted(root, tmp_path):
+def test_a_training_that_hung_is_restarted(root, tmp_path):
     options = FaultyOptions(
         trouble="hang", trouble_rank=1, trouble_from=12, seconds=600, once=str(tmp_path / "struck")
     )

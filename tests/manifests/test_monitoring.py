@@ -57,7 +57,7 @@ def names_in(query):
     return {word for word in re.findall(r"[a-z_][a-z_0-9:]*", outside) if not word.isdigit()}
 
 
-def test_every_series_is_one_that_somebody_serves():
+def test_every_series_is_exported_by_a_component():
     used = set().union(*map(names_in, QUERIES)) - WORDS
     recorded = {rule["record"] for rule in RULES if "record" in rule}
     assert used - recorded - OURS == set(SERIES)

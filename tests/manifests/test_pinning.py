@@ -113,7 +113,7 @@ def test_metadata_of_builds_and_images_by_hand_go_together_on_one_command_line(o
         ({}, ["mlflow"], "'mlflow' is not NAME=REPOSITORY@sha256:..."),
     ],
 )
-def test_a_command_that_pins_nothing_fails_and_says_why(
+def test_a_command_that_pins_nothing_fails_with_a_reason(
     overlay, tmp_path, metadata, arguments, complaint
 ):
     path = tmp_path / "mlflow.json"

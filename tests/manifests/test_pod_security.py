@@ -63,7 +63,7 @@ def test_a_pod_is_restricted(template):
 
 
 @pytest.mark.parametrize("template", PODS)
-def test_a_pod_says_what_it_takes(template):
+def test_a_pod_requests_its_resources(template):
     for container in containers_of(template):
         resources = container["resources"]
         assert {"cpu", "memory"} <= set(resources["requests"])

@@ -72,7 +72,7 @@ def test_the_token_is_mounted_where_the_profile_in_the_cluster_reads_it(overlay)
 
 @needs_kubectl
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
-def test_every_pod_of_the_overlay_pulls_as_the_profile_says(overlay):
+def test_every_pod_of_the_overlay_uses_the_pull_policy_of_the_profile(overlay):
     objects = build(overlay)
     secrets = {
         (item["metadata"]["namespace"], item["metadata"]["name"]): [

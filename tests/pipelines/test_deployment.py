@@ -376,7 +376,7 @@ def record(run, step, **values):
     stored.write(StoredStep(step=step, began=1.0, ended=2.0, **values))
 
 
-def test_a_followed_run_tells_of_steps_alone_and_why_one_failed(served):
+def test_a_followed_run_reports_steps_only_and_why_one_failed(served):
     server, url = served
     deploy(url)
     target = target_of(url)
@@ -424,7 +424,7 @@ def test_the_gate_and_the_decision_are_part_of_the_status(served):
     assert DeployedModel.find(target, "flights-late").record()["newest"] == reasons
 
 
-def test_reasons_that_cannot_be_read_are_said_and_cost_no_wait(served, monkeypatch):
+def test_unreadable_reasons_are_reported_without_a_wait(served, monkeypatch):
     server, url = served
     deploy(url)
     run = submit(target_of(url), contract(), RunRequest("training", "a test"))
@@ -522,7 +522,7 @@ def test_the_difference_names_what_a_profile_changes(served, section, line):
     assert line in lines
 
 
-def test_tokens_are_read_anew_for_each_request(served, tmp_path):
+def test_tokens_are_read_again_for_each_request(served, tmp_path):
     server, url = served
     token = tmp_path / "token"
     where = {"auth": {"kind": "in-cluster", "token_file": str(token)}}

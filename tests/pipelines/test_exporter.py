@@ -94,7 +94,7 @@ def place(bucket, tmp_path):
         yield Place(server, url, bucket, tmp_path)
 
 
-def test_a_model_in_production_is_said_to_the_last_figure(place):
+def test_every_figure_of_a_model_in_production_is_exported(place):
     place.deploy("flights")
     place.register("flights", "first")
     champion = place.register("flights", "second")
@@ -151,14 +151,14 @@ def test_a_champion_that_was_deleted_in_mlflow_fails_the_scrape(place):
         place.exported()
 
 
-def test_a_later_look_stays_and_an_earlier_one_does_not_replace_it(place):
+def test_an_earlier_comparison_does_not_replace_a_later_one(place):
     save_monitoring_record(place.store, "m", look(drifted=False))
     save_monitoring_record(place.store, "m", look(at=LOOKED.replace(hour=1)))
     place.registry.describe_model("m", "", {})
     assert place.exported()[("perennial_look_drifted", "model=m")] == 0.0
 
 
-def test_a_damaged_look_fails_the_scrape_and_is_named(place):
+def test_a_damaged_comparison_fails_the_scrape_and_is_named(place):
     place.registry.describe_model("m", "", {})
     place.store.write("monitoring/m/look.json", b"{}")
     with pytest.raises(PerennialError, match=r"monitoring/m/look\.json"):

@@ -91,7 +91,7 @@ def test_who_may_see_pods_alone_is_told_what_those_say(cluster):
     assert {"validate-data.executor speaks", "step 100 of 300"} <= set(lines)
 
 
-def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
+def test_deleted_pods_and_unknown_steps_are_reported(cluster):
     with pytest.raises(
         PerennialError, match=r"no pod of the run run-2 is left(.|\n)*reports/run-2/"
     ):
@@ -100,7 +100,7 @@ def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
         list(run_log_lines(cluster, "run-1", "register_model"))
 
 
-def test_of_a_run_whose_pods_are_gone_the_stored_logs_are_printed(cluster, tmp_path):
+def test_stored_logs_are_printed_when_the_pods_are_deleted(cluster, tmp_path):
     stored = StoredRun(str(tmp_path / "store"), "run-2")
     for number, step in enumerate(("validate_data", "train_model")):
         stored.write(StoredStep(step=step, status="finished", began=float(number)))
@@ -115,7 +115,7 @@ def test_of_a_run_whose_pods_are_gone_the_stored_logs_are_printed(cluster, tmp_p
     )
 
 
-def test_a_connection_that_is_lost_is_said_and_the_other_pods_are_told(cluster):
+def test_a_lost_connection_is_logged_and_the_other_pods_are_followed(cluster):
     fake = cluster.fake
     fake.store.closed_logs.discard("pod-1")  # it is still running
     printed = []

@@ -141,7 +141,7 @@ def test_a_section_that_the_checks_do_not_read_changes_nothing(sanity):
     assert AGAIN in sanity("--only", "encoding", more="\n[registry]\ndescription = 'clicks'\n")[1]
 
 
-def test_a_failure_says_what_to_do_and_stays_one_when_kept(sanity):
+def test_a_failure_names_the_next_action_and_stays_one_when_kept(sanity):
     for _ in range(2):
         code, printed, _ = sanity("--only", "predictions", task="Scaled")
         assert code == 1
@@ -185,7 +185,7 @@ def test_a_check_that_raises_leaves_its_traceback_in_a_log(sanity):
         ("Plain", "[skeleton.severities]\nlabels = 'mute'\n", "skeleton"),
     ],
 )
-def test_bad_input_is_told_from_a_failed_check(sanity, task, more, error):
+def test_bad_input_is_distinguished_from_a_failed_check(sanity, task, more, error):
     code, printed, errors = sanity(task=task, more=more)
     assert code == 2
     assert error in errors

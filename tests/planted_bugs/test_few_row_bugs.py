@@ -157,7 +157,7 @@ def test_a_model_that_serves_one_row_passes(workshop, task_type):
     assert (result.outcome, result.measured) == ("passed", result.measured)
 
 
-def test_an_exception_is_told_with_its_place_in_the_users_file(workshop):
+def test_an_exception_is_reported_with_its_line_in_the_users_file(workshop):
     result = results_of(workshop.subject(LossOfOneRow, "binary"), "few_rows")["few_rows"]
     assert "losses: 1 row: losses raises ValueError" in result.measured
     assert re.search(r"test_few_row_bugs\.py:\d+ in losses\)", result.measured), result.measured

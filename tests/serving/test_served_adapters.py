@@ -91,7 +91,9 @@ def test_an_adapters_file_of_another_rank_is_refused(environment, dataset, tmp_p
 
 
 @pytest.mark.full
-def test_a_registered_adapter_answers_a_stranger(register, environment, ask, dataset, tmp_path):
+def test_a_registered_adapter_serves_in_a_clean_process(
+    register, environment, ask, dataset, tmp_path
+):
     """By the alias alone; the version holds the adapter, the store its base."""
     register(GOOD, write=write_adapter)
     registry = open_registry(environment)

@@ -143,7 +143,7 @@ def test_a_deleted_training_is_named(make_study):
         analyzed(study)
 
 
-def test_a_study_without_trials_says_so(make_study):
+def test_a_study_without_trials_reports_it(make_study):
     study = make_study()
     for found in study.store.list(f"{study.plan.prefix}/trials/"):
         study.store.delete(found.key)

@@ -63,7 +63,7 @@ def test_constant_scores_as_the_prior_and_linear_beats_it(datasets):
         (TabularRegression, "regression", "rmse", -1.0),
     ],
 )
-def test_linear_baseline_knows_every_kind(task_type, kind, metric, better, datasets):
+def test_linear_baseline_handles_every_kind(task_type, kind, metric, better, datasets):
     scores = baselines_of(task_type, datasets(kind)).scores
     assert scores["linear"][metric] < scores["constant"][metric] + better
 
@@ -77,7 +77,7 @@ def test_own_baseline_of_another_shape_is_rejected(datasets):
         baselines_of(WrongShape, datasets("binary"))
 
 
-def test_sequences_have_no_linear_baseline_and_the_page_says_why(datasets):
+def test_sequences_have_no_linear_baseline_and_the_page_explains_why(datasets):
     subject = prepared(Sequence, datasets("binary"))
     assert "128 codes" in fit_linear_model(subject)
     assert compute_control_losses(subject) is None
@@ -131,7 +131,7 @@ def test_last_value_of_unordered_labels_is_no_better_than_the_prior(datasets):
     assert scores["last_value"]["log_loss"] == pytest.approx(np.log(2), rel=0.02)
 
 
-def test_human_figure_stands_beside_the_measured_ones(datasets):
+def test_human_figure_is_shown_beside_the_measured_ones(datasets):
     settings = SETTINGS.model_copy(update={"human": {"roc_auc": 0.9}})
     subject = prepared(TabularClassification, datasets("binary"), settings=settings)
     rows = sample_rows(datasets("binary"), Split.TEST, 2000, seed=1)

@@ -50,7 +50,7 @@ def page(*results):
     return build_page(report(*results), PREVIEW, ("no linear baseline",), 0.2)
 
 
-def test_advice_stands_worst_first_and_what_passed_is_folded():
+def test_the_worst_advice_comes_first_and_what_passed_is_folded():
     html = page(result("encoding"), result("labels", "warned"), result("loss_floor", "failed"))
     html = html.html()
     places = [html.index(f">{text}\nmeasured: ") for text in ("fix loss_floor", "fix labels")]
@@ -138,7 +138,7 @@ def test_the_console_names_what_is_waived_and_switched_off():
     assert summary == "1 passed; waived: labels; switched off: augmentation"
 
 
-def test_evidence_is_drawn_and_the_first_loss_stands_on_a_scale():
+def test_evidence_is_drawn_and_the_first_loss_is_on_a_scale():
     curves = {"2 examples": [[0.0, 0.7], [1.0, 0.2]]}
     paths = {"example 0": [[0.0, 0.5], [1.0, 0.9]]}
     matrix = [[1.0, 0.0], [0.4, 1.0]]

@@ -268,7 +268,7 @@ def test_parts_of_a_large_object_are_each_verified(server, store, tmp_path, monk
 @pytest.mark.parametrize(
     "address", ["not an address", "http://", "ftp://x", "http://127.0.0.1:99999"]
 )
-def test_an_address_that_is_none_is_an_error(monkeypatch, server, address):
+def test_an_invalid_address_is_an_error(monkeypatch, server, address):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
     with pytest.raises(PerennialError, match=r"cannot (open|list)"):
         S3ObjectStore("bucket").list()

@@ -88,7 +88,7 @@ def test_every_record_of_a_run_outlasts_an_outage(away, monkeypatch):
     assert run.data.tags["kind"] == "test"
 
 
-def test_a_server_that_stays_away_is_an_outage_and_at_a_prompt_said_at_once(away, monkeypatch):
+def test_an_absent_server_is_an_outage_and_reported_at_once_at_a_prompt(away, monkeypatch):
     road, environment = away
     monkeypatch.setenv(OUTAGE_SECONDS, "0.3")
     road.close()

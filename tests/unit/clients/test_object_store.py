@@ -89,7 +89,7 @@ def test_replace_writes_over_what_the_writer_had_read(store, stored):
 @pytest.mark.parametrize(
     ("stored", "previous"), [(b"theirs", b"old"), (b"theirs", None), (None, b"old")]
 )
-def test_replace_refuses_when_somebody_wrote_in_between(store, stored, previous):
+def test_replace_refuses_when_someone_wrote_in_between(store, stored, previous):
     if stored is not None:
         store.write("a", stored)
     with pytest.raises(ConflictError):

@@ -43,7 +43,7 @@ def test_concurrent_openers_agree_on_one_run(environment):
     assert [run.info.run_id for run in runs] == [settled]
 
 
-def test_a_claim_whose_answer_was_lost_is_ones_own(environment, monkeypatch):
+def test_a_claim_whose_answer_was_lost_is_recognised(environment, monkeypatch):
     """The store's client sends a write again, and reads that somebody wrote in between."""
     replace_once = LocalObjectStore.replace
 

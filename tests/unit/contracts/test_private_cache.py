@@ -64,6 +64,6 @@ def test_without_a_home_it_is_a_folder_of_the_process_which_is_deleted(home):
     assert list(home.glob("perennial-*")) == []
 
 
-def test_a_run_says_where(home, monkeypatch):
+def test_a_run_reports_its_folder(home, monkeypatch):
     monkeypatch.setenv(CACHE, str(home / "run"))
     assert data_cache() == home / "run"

@@ -159,9 +159,7 @@ def test_a_step_whose_process_ended_without_a_word_is_recorded_as_failed(tmp_pat
 
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS)
-def test_an_import_without_end_is_stopped_and_says_where_it_was(
-    contract, monkeypatch, capsys, code
-):
+def test_an_endless_import_is_stopped_and_its_line_is_named(contract, monkeypatch, capsys, code):
     monkeypatch.setenv("PERENNIAL_IMPORT_SECONDS", "0.1")
     file = contract(code)
     assert main(["check", str(file), "--home", str(file.parent / "home")]) == 2

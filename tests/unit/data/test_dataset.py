@@ -76,7 +76,7 @@ class TestTimeSplit:
         first=st.dates(date(1990, 1, 1), date(2060, 1, 1)),
         fractions=st.tuples(st.floats(0.01, 0.44), st.floats(0.01, 0.44)),
     )
-    def test_days_are_never_cut_and_stand_in_order_within_each_period(
+    def test_days_are_never_cut_and_keep_their_order_within_each_period(
         self, period, first, fractions
     ):
         rows = days_table(first, 400)
@@ -387,7 +387,7 @@ class TestReading:
         Dataset(remote, cache).fetch(remote.files[0]).write_bytes(b"damaged")
         assert Dataset(remote, cache).scan().collect().height == 12
 
-    def test_a_file_that_is_gone_is_named(self, tmp_path):
+    def test_a_file_that_is_missing_is_named(self, tmp_path):
         snapshot = written(tmp_path, days_table(date(2024, 1, 1), 3))
         (tmp_path / "part-0.parquet").unlink()
         with pytest.raises(PerennialError, match=r"part-0\.parquet does not exist any more"):

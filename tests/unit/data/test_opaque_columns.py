@@ -91,7 +91,7 @@ def test_size_alone_hardly_moves_the_others():
         assert after[name] == pytest.approx(before[name], abs=0.02), name
 
 
-def test_pictures_that_cannot_be_read_are_told_from_those_that_are_missing():
+def test_unreadable_pictures_are_distinguished_from_missing_ones():
     column = pl.Series("p", [encode_png(np.eye(8, dtype=np.uint8)), b"broken", None,
                              encode_png(np.full((8, 8), 7, np.uint8))])  # fmt: skip
     rows = column.to_frame().hstack(derived(column, "picture"))

@@ -45,7 +45,7 @@ class TestTaken:
          "a b%20+#?[1]{2}*.parquet", "ä.parquet", "a\u0308.parquet", "a\nb.parquet", "-b.parquet",
          "k=v=w/b.parquet", "x" * 240 + ".parquet", "b.snappy.parquet"],
     )  # fmt: skip
-    def test_a_partition_under_any_name_that_says_so(self, folder, name):
+    def test_partitions_are_recognised_by_any_spelling_of_their_ending(self, folder, name):
         put(folder / name)
         assert keys(folder) == sorted(["month=1/a.parquet", name])
 

@@ -61,7 +61,7 @@ def test_the_loser_of_a_race_keeps_what_the_winner_wrote(store, monkeypatch):
     assert list(record_arrivals(store, "m", [snapshot("own")])) == ["rival", "own"]
 
 
-def test_a_damaged_record_is_an_error_that_says_what_to_do(store):
+def test_a_damaged_record_is_an_error_that_names_the_next_action(store):
     store.write(KEY, b"{")
     with pytest.raises(PerennialError, match="damaged") as stopped:
         record_arrivals(store, "m", [snapshot("a")])

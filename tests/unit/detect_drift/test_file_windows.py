@@ -139,7 +139,7 @@ def test_without_a_new_file_drift_is_skipped(files):
     assert files.choose().reason_to_skip(DEFAULT) == "no new file since the champion's training"
 
 
-def test_a_champion_whose_reference_is_of_another_kind_is_said(files, block):
+def test_a_champion_whose_reference_is_of_another_kind_is_reported(files, block):
     files.add("new")
     files.reference = files.reference.model_copy(update={"blocks": ()})
     assert "registered before files were compared" in files.choose().notes[0]

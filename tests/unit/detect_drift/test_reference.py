@@ -74,7 +74,7 @@ def test_a_season_within_the_reference_is_ordinary(stream):
     assert not any(w.alarmed for w in measure_windows(blocks[:52], blocks[52:], TRIGGERS).windows)
 
 
-def test_a_reference_that_tells_little_says_so(stream):
+def test_a_short_reference_is_reported_as_a_limit(stream):
     blocks = stream(4, 12, wander=0.3, persistence=0.95)
     notes = measure_windows(blocks[:8], blocks[8:], TRIGGERS).notes
     assert any("8 reference blocks are too few" in note for note in notes)

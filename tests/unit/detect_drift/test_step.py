@@ -134,7 +134,7 @@ class World:
         return DriftReport.read(self.root / "drift"), result, page
 
 
-def test_without_a_champion_the_report_says_so(world):
+def test_without_a_champion_the_report_states_it(world):
     found, result, page = world.detect([week_of_rows(i) for i in range(2)])
     assert found.champion_version == ""
     assert "No champion yet" in result.summary

@@ -59,7 +59,7 @@ def test_thin_blocks_are_left_out_and_said(weeks):
     assert any("1 of 3 new blocks" in note for note in chosen.notes)
 
 
-def test_nothing_new_is_said_first(weeks):
+def test_nothing_new_is_reported_first(weeks):
     chosen = choose_blocks(reference(weeks[:12], weeks[11].end), weeks[:12], until(weeks[11].end))
     assert chosen.windows == ()
     assert chosen.notes[0].startswith("no complete block of new data since")
@@ -85,7 +85,7 @@ def test_a_champion_without_a_time_column_cannot_judge_blocks_of_time(weeks):
     assert "trained without a time column" in chosen.notes[0]
 
 
-def test_blocks_of_another_length_are_an_error_that_says_what_to_do(weeks):
+def test_blocks_of_another_length_are_an_error_that_names_the_next_action(weeks):
     days = [week.model_copy(update={"end": week.start + timedelta(days=1)}) for week in weeks[12:]]
     with pytest.raises(PerennialError, match=r"blocks of 1 and 7 days[\s\S]*block_days"):
         choose_blocks(reference(weeks[:12], weeks[11].end), days, until(weeks[-1].end))

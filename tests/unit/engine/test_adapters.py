@@ -60,7 +60,7 @@ def test_the_seed_alone_draws_the_adapter_and_the_callers_generator_stays():
     assert torch.equal(*drawn)
 
 
-def test_a_machine_without_peft_is_told_what_to_install(monkeypatch):
+def test_without_peft_the_error_names_what_to_install(monkeypatch):
     real = importlib.import_module
 
     def missing(name, *more):

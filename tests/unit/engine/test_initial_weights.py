@@ -88,7 +88,7 @@ def test_a_new_column_moves_no_other_columns_inputs(tmp_path):
     assert notes == ("inputs: new ('y', 0)",)
 
 
-def test_two_classes_that_became_three_start_their_layer_anew(tmp_path):
+def test_two_classes_that_became_three_start_their_layer_again(tmp_path):
     before = fitted({"x": [1.0, 2, 3]}, ["n", "y", "n"])
     after = fitted({"x": [1.0, 2, 3]}, ["n", "y", "z"])
     fresh = after.build_model().output.bias.clone()

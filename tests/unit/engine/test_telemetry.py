@@ -68,7 +68,7 @@ def test_points_are_written_as_they_happen(result):
     assert read == training.evaluations
 
 
-def test_a_trace_says_what_limits_a_step(result):
+def test_a_trace_shows_what_limits_a_step(result):
     job, training = result
     assert training.bottleneck.steps == 3
     assert sorted(path.name for path in job.logs.glob("trace-*")) == [
@@ -97,7 +97,7 @@ def test_tokens_are_the_positions_of_the_sequences(tmp_path):
     assert "device busy" not in page
 
 
-def test_a_driver_tells_how_busy_a_gpu_is_and_a_cpu_is_never_asked(monkeypatch, caplog):
+def test_utilisation_is_read_from_the_driver_of_a_gpu_only(monkeypatch, caplog):
     asked = []
 
     def answer(device):

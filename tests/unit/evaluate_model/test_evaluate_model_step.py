@@ -252,7 +252,7 @@ def of_another_task(folder):
     file.write_text(file.read_text().replace(TASK, "no_such_module:Task"))
 
 
-def test_a_champion_whose_code_is_gone_is_replaced_only_if_a_person_allows_it(
+def test_a_champion_whose_code_is_missing_is_replaced_only_if_a_person_allows_it(
     judged, crown, tmp_path
 ):
     crown(NOISY, damage=of_another_task)
@@ -273,7 +273,7 @@ def test_a_champion_whose_predictions_are_not_finite_is_kept(judged, crown):
     assert "its predictions are not finite" in verdict.summary
 
 
-def test_a_champion_whose_files_are_gone_is_an_error_not_a_free_pass(judged, crown, tmp_path):
+def test_a_champion_whose_files_are_missing_is_an_error_not_a_free_pass(judged, crown, tmp_path):
     crown(NOISY)
     for path in sorted((tmp_path / "store" / "mlflow-artifacts").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
@@ -291,7 +291,7 @@ def test_test_rows_that_the_champion_was_trained_on_are_counted(judged, crown, s
     assert 0.4 * verdict.test_rows < count < verdict.test_rows
 
 
-def test_a_champion_with_other_features_is_compared_and_said(judged, crown, snapshot):
+def test_a_champion_with_other_features_is_compared_and_noted(judged, crown, snapshot):
     narrow = snapshot.data.model_copy(update={"meta": ("noise", "region")})
     crown((1.0, 0.0), trained_on=snapshot.model_copy(update={"data": narrow}))
     _, verdict = judged(GOOD)

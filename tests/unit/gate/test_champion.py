@@ -34,13 +34,13 @@ def read(tmp_path, folder):
     return lambda: read_champion(folder, version, dataset, challenger)
 
 
-def test_a_champion_whose_code_is_that_of_now_is_scored_without_a_word(read):
+def test_a_champion_with_the_current_code_is_scored_without_a_note(read):
     found = read()
     assert (found.failure, found.notes) == ("", ())
     assert found.contender is not None
 
 
-def test_a_champion_that_serves_by_other_code_than_it_is_scored_by_is_said(read, folder):
+def test_a_champion_served_by_other_code_than_it_is_scored_by_is_reported(read, folder):
     carried = folder / "code/perennial/tasks/tabular.py"
     carried.write_text(carried.read_text().replace("def encode", "def encode_otherwise"))
     (note,) = read().notes

@@ -39,7 +39,7 @@ def estimates(random, trials, *, slope, days=TESTED, conditions=True):
 
 @pytest.mark.parametrize("trials", [300, pytest.param(3000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("slope", [0.0, 0.5])
-def test_bounds_hold_as_often_as_they_say(slope, trials):
+def test_bounds_hold_at_their_stated_rate(slope, trials):
     missed = sum(
         found.interval(0.95).low > 0
         for found in estimates(np.random.default_rng(2), trials, slope=slope)
@@ -67,7 +67,7 @@ def test_the_part_that_was_luck_is_recorded():
         assert 9 < found.degrees <= TESTED - 2
 
 
-def test_a_label_that_never_changes_tells_nothing():
+def test_a_constant_label_is_not_judged():
     blocks = Blocks(np.arange(20), 20, "day")
     draws = blocks.draws(200)
     days = np.random.default_rng(0).normal(size=20)

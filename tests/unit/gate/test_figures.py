@@ -50,7 +50,7 @@ def test_every_metric_has_an_interval_around_it(task, guesses):
     assert abs(found[0].value - 5 / 6) < 0.03, "the area for labels drawn by uniform probabilities"
 
 
-def test_a_single_block_says_nothing_about_uncertainty(task, guesses):
+def test_a_single_block_gives_no_uncertainty(task, guesses):
     blocks = Blocks(np.zeros(ROWS, dtype=np.int64), 1, "day")
     (figure,) = figures_of(match(contender(task, *guesses), blocks), ["log_loss"])
     assert figure.interval is None

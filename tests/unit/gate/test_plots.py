@@ -77,6 +77,6 @@ def test_each_kind_of_task_has_its_plots_in_bounded_size(kind, made, words, figu
     assert len(page) < 90_000
 
 
-def test_one_class_has_no_roc_curve_and_says_so():
+def test_one_class_has_no_roc_curve_with_a_reason():
     each = scored(np.array([0.2, 0.7]), np.ones(2))
     assert "the test rows have one class" in html("binary", challenger=each)

@@ -56,7 +56,7 @@ def test_a_margin_counts_from_below_zero():
     assert gap[0] - gap[1] == pytest.approx(0.02)
 
 
-def test_what_no_number_of_days_finds_is_said():
+def test_what_no_number_of_days_finds_is_reported():
     days = blocks_of_days(9)
     gate = GateSection(min_improvement=0.002, worth_finding=0.00201)
     found = reach_of(gate, comparison(0.3, days), days)
@@ -64,7 +64,7 @@ def test_what_no_number_of_days_finds_is_said():
     assert "no number of days" in reach_line(found, "log_loss", "day")
 
 
-def test_without_a_stated_effect_only_what_can_be_found_is_said():
+def test_without_a_stated_effect_only_what_can_be_found_is_reported():
     days = blocks_of_days(20)
     found = reach_of(GateSection(), comparison(0.01, days, fitted=1), days)
     assert found.sufficient

@@ -67,7 +67,7 @@ def test_predictions_that_differ_from_the_evaluations_are_a_failure(served):
     assert "differ from the evaluation's by up to 0.01" in served(moved=np.float64(0.01)).failure
 
 
-def test_damaged_weights_and_code_that_is_gone_are_failures(served):
+def test_damaged_weights_and_code_that_is_missing_are_failures(served):
     def forget(artifact):
         file = artifact / "challenger.json"
         file.write_text(file.read_text().replace("perennial.tasks.tabular", "left.behind"))

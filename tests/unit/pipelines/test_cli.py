@@ -158,7 +158,7 @@ def test_metric_that_the_task_lacks_is_found_before_anything_runs(tmp_path, caps
     assert not (tmp_path / "home").exists()
 
 
-def test_runs_and_status_of_an_empty_home_say_so(tmp_path, capsys):
+def test_runs_and_status_of_an_empty_home_report_it(tmp_path, capsys):
     for verb in ("runs", "status"):
         assert main([verb, "--home", str(tmp_path)]) == 0
         assert "no runs" in capsys.readouterr().out
@@ -188,7 +188,7 @@ def test_a_module_that_no_extra_brings_is_left_to_its_traceback():
     assert explain_error(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
 
 
-def test_an_mlflow_that_does_not_answer_is_named_with_what_to_look_at(monkeypatch, capsys):
+def test_an_mlflow_that_does_not_answer_is_named_with_the_next_action(monkeypatch, capsys):
     address = f"http://127.0.0.1:{get_free_port()}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")

@@ -37,7 +37,7 @@ def test_progress_in_a_file_is_sparse(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_result_of_an_earlier_attempt_is_said_but_not_twice_in_one_attempt(capsys):
+def test_an_earlier_attempts_result_is_reported_once_per_attempt(capsys):
     console = Console()
     console.show([event("step_reused", 1.0, step="snapshot_data", summary="3 partitions")])
     assert "3 partitions (finished before)" in capsys.readouterr().out

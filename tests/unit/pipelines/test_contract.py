@@ -203,7 +203,7 @@ def test_all_mistakes_are_listed_at_once(tmp_path):
     assert len(caught.value.problems) == 3
 
 
-def test_missing_file_is_said_plainly(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(PerennialError, match="cannot be read"):
         load_contract(tmp_path / "nothing.toml")
 

@@ -38,7 +38,7 @@ def test_first_partitions_are_trained_on_and_later_ones_monitored(contract, tmp_
     assert replay.contract.data.uri == str(tmp_path / "replay" / "data")
 
 
-def test_replay_ends_where_it_is_told_and_goes_on_later(contract, tmp_path):
+def test_replay_stops_at_the_given_month_and_continues_later(contract, tmp_path):
     first = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, 3)]
     later = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, None)]
     assert (first, later) == ([2, 3], [4, 5])
@@ -53,7 +53,7 @@ def test_arrival_that_was_not_handled_comes_again(contract, tmp_path):
     assert next(again).number == 3
 
 
-def test_too_few_partitions_is_said(contract, tmp_path):
+def test_too_few_partitions_is_reported(contract, tmp_path):
     with pytest.raises(PerennialError, match="cannot start with 6"):
         next(Replay(contract, tmp_path / "replay").arrivals(6, None))
 

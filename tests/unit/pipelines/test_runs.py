@@ -59,7 +59,7 @@ def test_steps_from_one_on_are_forgotten(home, contract):
         home.forget_from(run, "train")
 
 
-def test_journal_tells_the_latest_attempt_only(tmp_path):
+def test_journal_shows_the_latest_attempt_only(tmp_path):
     journal = Journal(tmp_path)
     journal.append("run", attempt=1)
     journal.append("step_started", step="a", key="a-1", log="log")
@@ -122,7 +122,7 @@ def tree(tmp_path, monkeypatch):
     return tmp_path.resolve()
 
 
-def test_a_new_home_is_made_beside_the_contract_and_said_first(tree, capsys):
+def test_a_new_home_beside_the_contract_is_reported_first(tree, capsys):
     home = open_home(None, tree / "project" / "models" / "contract.toml")
     assert home.path == tree / "project" / "models" / ".perennial"
     assert capsys.readouterr().err.startswith(f"home: {home.path}")

@@ -51,7 +51,7 @@ def test_a_full_disk_is_named_with_the_space_that_is_left(project, verb):
     require_clear(done.returncode, done.stderr, "MB are free there", "free space on its disk")
 
 
-def test_an_error_without_a_path_is_told_with_the_home(tmp_path):
+def test_an_error_without_a_path_names_the_home(tmp_path):
     found = explain_error(OSError(28, "No space left on device"), tmp_path)
     assert str(tmp_path) in found.problem
 

@@ -66,7 +66,7 @@ def test_the_version_holds_all_that_scoring_and_monitoring_need(register, enviro
     assert reference.snapshot_digest == dataset.snapshot.digest()
 
 
-def test_lineage_says_from_what_by_what_and_why(register, environment, tmp_path):
+def test_lineage_records_data_code_and_reason(register, environment, tmp_path):
     register()
     version = register(NOISY, champion="1").version
     found = open_registry(environment).version_by_alias(NAME, "champion")
@@ -206,7 +206,7 @@ def test_a_champion_that_vanishes_during_the_run_stops_the_registration(
     assert len(open_registry(environment).versions(NAME)) == len(before)
 
 
-def test_a_rejected_challenger_is_left_where_it_is_and_the_page_says_so(
+def test_a_rejected_challenger_is_left_where_it_is_and_the_page_reports_it(
     register, environment, tmp_path
 ):
     registration = register(promote=False, champion="7")

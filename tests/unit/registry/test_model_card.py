@@ -183,7 +183,7 @@ def test_each_question_has_its_section(content, section, message):
     assert message in parts[section]
 
 
-def test_a_first_version_without_slices_or_probabilities_says_so(content):
+def test_a_first_version_without_slices_or_probabilities_reports_it(content):
     first = content.verdict.model_copy(
         update={
             "champion_version": "", "slices": (), "calibration": (), "notes": (),

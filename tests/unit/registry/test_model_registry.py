@@ -104,7 +104,7 @@ def test_what_a_rival_left_that_was_killed_before_it_gave_way_is_deleted(
     assert registry.take_over(NAME, "b") is None
 
 
-def test_files_that_are_gone_are_an_error_that_names_the_version(registry, add, tmp_path):
+def test_files_that_are_missing_are_an_error_that_names_the_version(registry, add, tmp_path):
     add("a")
     version = registry.versions(NAME)[0]
     for file in list((tmp_path / "store").rglob("weights")):

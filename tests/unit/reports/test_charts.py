@@ -89,7 +89,7 @@ def test_any_intervals_can_be_drawn(intervals, reference):
         interval_chart({}, x_label="x"),
     ],
 )
-def test_chart_without_values_says_so(svg):
+def test_chart_without_values_reports_it(svg):
     assert_sound(svg)
     assert "no values" in texts(svg)
 
@@ -145,7 +145,7 @@ def test_values_decide_heights():
     assert heights == pytest.approx([heights[-1] * i * i / 16 for i in range(5)], abs=0.2)
 
 
-def test_series_are_named_and_empty_ones_say_so():
+def test_series_are_named_and_empty_ones_report_it():
     svg = line_chart({"train": [(0, 1), (1, 2)], "valid": []}, x_label="x", y_label="y")
 
     assert {"train", "valid (no values)"} <= set(texts(svg))

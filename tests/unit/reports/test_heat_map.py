@@ -36,7 +36,7 @@ def test_cells_of_a_shade_that_touch_in_a_row_are_one_rectangle():
     assert shades([[1.0, 1.0, 0.0, 1.0]])[1.0].count("M") == 2
 
 
-def test_a_large_map_keeps_its_single_strong_cell_and_says_so():
+def test_a_large_map_keeps_its_single_strong_cell_and_reports_it():
     cells = [[0.0] * 200 for _ in range(200)]
     cells[150][10] = 1.0
     assert list(shades(cells)) == [1.0]

@@ -141,7 +141,7 @@ def test_columns_of_numbers_are_aligned_to_the_right(column, is_right):
     assert built.html().count('<th scope="col" class="n">') == is_right
 
 
-def test_table_without_rows_says_so():
+def test_table_without_rows_reports_it():
     built = page()
     built.table(["a", "b"], [], "Duplicates")
 

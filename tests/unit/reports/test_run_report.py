@@ -126,7 +126,7 @@ def test_step_that_did_not_run_is_shown_as_such():
     assert "Did not run" not in box(html, 1) + section(html, 1)
 
 
-def test_step_without_page_says_so():
+def test_step_without_page_reports_it():
     assert "No report." in section(report(step(outcome="failed")), 1)
 
 
@@ -141,7 +141,7 @@ def test_step_without_page_says_so():
         ("neutral", "passed", "Passed"),
     ],
 )
-def test_page_knows_warnings_but_a_failed_step_has_failed(of_step, of_page, shown):
+def test_the_page_shows_warnings_but_a_failed_step_has_failed(of_step, of_page, shown):
     html = report(step(outcome=of_step, html=page(of_page)))
 
     assert shown in box(html, 1)

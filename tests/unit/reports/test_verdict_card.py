@@ -101,7 +101,7 @@ def test_another_condition_that_decided_is_drawn_instead():
     assert "threshold 200" in shown.chart[0]
 
 
-def test_raw_and_adjusted_difference_stand_in_one_row_with_what_lies_between():
+def test_raw_and_adjusted_difference_are_in_one_row_with_their_gap():
     figures = {
         name: (value, note) for name, value, note in card(verdict=verdict(reason(False))).figures
     }

@@ -30,7 +30,7 @@ def test_this_machine_has_a_core():
     assert Machine.here().cores >= 1
 
 
-def test_a_process_that_fails_is_named_with_what_it_said(tmp_path):
+def test_a_failed_process_is_named_with_its_output(tmp_path):
     request = Request(training=str(tmp_path / "nothing"), snapshot="", work=((1,),), processes=2)
     with pytest.raises(PerennialError, match=r"process [01] of 2 failed while it scored") as caught:
         list(score_in_processes(MODULE, request, 1, tmp_path / "scratch"))

@@ -111,7 +111,7 @@ def test_a_maximized_metric_is_maximized(task):
     assert selection.chosen.step == 2
 
 
-def test_what_the_last_and_the_best_would_have_shipped_is_said(task):
+def test_what_the_last_and_the_best_would_have_shipped_is_reported(task):
     selection = chosen(task, [checkpoint(1, 1.0), checkpoint(2, 1.5, kept_as=("last",))])
     figures = selection.figures("rmse")
     assert figures["validation/last_rmse"] > 1.3 > figures["validation/best_rmse"]
@@ -156,7 +156,7 @@ def test_a_metric_must_exist(task):
         chosen(task, [checkpoint(7, 1.0)], limits={"auc": 0.5})
 
 
-def test_the_best_that_breaks_a_limit_is_not_chosen_and_the_reason_says_so(task):
+def test_the_best_that_breaks_a_limit_is_not_chosen_and_the_reason_reports_it(task):
     """An outlier costs the mean absolute error little and the squared one much."""
     outlier = checkpoint(1, 0.3)
     outlier[1].predictions[:4] = 30.0

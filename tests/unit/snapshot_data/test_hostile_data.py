@@ -238,7 +238,7 @@ class Keys(encryption.KmsClient):
 
 
 @pytest.mark.parametrize("is_footer_plain", [False, True])
-def test_an_encrypted_file_is_said_to_be_one(tmp_path, is_footer_plain):
+def test_an_encrypted_file_is_recognised(tmp_path, is_footer_plain):
     rule = encryption.EncryptionConfiguration(
         footer_key="f", column_keys={"c": ["amount"]}, plaintext_footer=is_footer_plain
     )
@@ -271,7 +271,7 @@ def test_row_groups_without_rows_are_no_obstacle(tmp_path):
     assert take_snapshot(data, SplitSection()).rows == ROWS
 
 
-def test_integers_of_128_bits_are_said_to_be_unreadable(tmp_path):
+def test_integers_of_128_bits_are_reported_as_unreadable(tmp_path):
     rows = pl.from_arrow(table()).with_columns(big=pl.lit(7, pl.Int128))
     rows.write_parquet(tmp_path / "a.parquet")
     data = DataSection(uri=str(tmp_path), label="label", time="at", ids=("id",))

@@ -130,7 +130,7 @@ class TestHealthyData:
         assert snapshot.time_max is None
         assert rows_by_block(snapshot) == {}
 
-    def test_columns_may_stand_in_another_order(self, write, months):
+    def test_columns_may_have_another_order(self, write, months):
         months[MARCH] = months[MARCH].select(reversed(months[MARCH].columns))
         snapshot = take_snapshot(section(write(months)), SplitSection())
         assert list(snapshot.columns) == sorted(months[JANUARY].columns)

@@ -115,7 +115,7 @@ def test_a_failed_validation_keeps_what_it_measured_and_runs_again(run_folder, t
     assert len(calls) == 2
 
 
-def test_failed_step_keeps_its_report_and_says_why(run_folder, tmp_path):
+def test_failed_step_keeps_its_report_and_reports_why(run_folder, tmp_path):
     step, calls = counting_step()
     with pytest.raises(BadDataError):
         run(step, tmp_path, 1, config="fail")
@@ -155,7 +155,7 @@ def on_a_cluster(run_folder, monkeypatch):
     monkeypatch.setenv(environment.RUN_ID, "run-7")
 
 
-def test_on_a_cluster_a_failed_steps_report_is_stored_and_its_error_says_where(
+def test_on_a_cluster_a_failed_steps_report_is_stored_and_its_address_is_in_the_error(
     on_a_cluster, tmp_path
 ):
     step, _ = counting_step()

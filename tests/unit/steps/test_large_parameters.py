@@ -42,7 +42,7 @@ def test_the_limit_counts_bytes_and_equal_texts_have_one_address(store_uri):
     assert LargeParameter(LONG, store_uri).value not in addresses
 
 
-def test_a_text_that_is_gone_is_missed_with_what_brings_it_back(store_uri):
+def test_a_missing_text_is_named_with_the_command_that_restores_it(store_uri):
     address = LargeParameter(LONG, store_uri).store()
     open_store(store_uri).delete(address.removeprefix(f"{store_uri}/"))
     with pytest.raises(PerennialError, match=r"there is no .*/parcels/") as caught:

@@ -64,7 +64,7 @@ def test_new_supervisor_waits_for_members_of_a_dead_one(tmp_path):
     member.stdout.close()
 
 
-def test_second_supervisor_is_refused_while_the_first_lives_and_told_who_it_is(tmp_path):
+def test_a_second_supervisor_is_refused_with_the_name_of_the_first(tmp_path):
     first = RunLease(tmp_path)
     first.acquire()
     assert is_held(tmp_path)

@@ -7,7 +7,7 @@ from perennial.steps.stored_steps import StoredRun
 TRIGGER = json.dumps({"trigger": "manual", "by": "ada", "reason": "odd", "request": "0" * 16})
 
 
-def test_a_cloned_run_is_told_from_the_first_one(tmp_path):
+def test_a_cloned_run_is_distinguished_from_the_first_one(tmp_path):
     first, clone = (StoredRun(str(tmp_path), run) for run in ("run-1", "run-2"))
     assert first.claim_trigger(TRIGGER) == TRIGGER
     assert first.claim_trigger(TRIGGER) == TRIGGER  # a retry, or the exit task

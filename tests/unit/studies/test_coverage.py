@@ -53,7 +53,7 @@ def test_noise_alone_is_left_alone():
     assert sum(map(bool, found)) <= 2
 
 
-def test_a_cliff_beyond_the_optimum_is_no_reason_to_go_on():
+def test_a_cliff_beyond_the_optimum_does_not_extend_the_range():
     def cliff(at):
         return None if at[RATE] > 0.9 else at[RATE]
 
@@ -119,7 +119,7 @@ def test_many_good_trials_are_enough():
     assert found.more_trials == 0
 
 
-def test_no_trial_at_all_is_said():
+def test_a_study_without_any_trial_is_reported():
     assert "no trial completed" in count_good_points(Search.of(made_plan(), [])).text
 
 

@@ -68,7 +68,7 @@ def test_a_diverged_trial_does_not_hide_the_effect():
 
 
 @pytest.mark.parametrize("count", [1, 4, 7])
-def test_too_few_trials_say_so(count):
+def test_too_few_trials_report_it(count):
     found = explain_values(searched(lambda at: at[RATE], count=count))
     assert "too few" in found.text
     assert found.main == ()

@@ -29,7 +29,7 @@ def test_a_ranking_of_equals_is_noise():
     assert found.seeds_needed > 3
 
 
-def test_a_clear_winner_stands_alone():
+def test_a_clear_winner_has_no_rivals():
     found = measured(lambda at: 1.0 if 0.4 < at[RATE] < 0.43 else 0.2 * at[RATE], noise=0.01)
     assert len(found.tied) == 1
     assert "better than all others" in found.text

@@ -95,7 +95,7 @@ def test_columns_keep_their_place_when_the_state_comes_back_sorted():
     assert restored.kind == task.kind
 
 
-def test_first_loss_is_what_theory_says():
+def test_first_loss_is_what_theory_predicts():
     generator = np.random.default_rng(0)
     x = generator.normal(size=2000)
     for task_type, labels in (

@@ -26,7 +26,7 @@ def fitted(rows=ROWS, **options):
     return task
 
 
-def test_a_window_is_standardised_as_one_and_stands_behind_the_numbers():
+def test_a_window_is_standardised_as_one_and_follows_the_numbers():
     task = fitted()
     numbers = task.encode(ROWS)["numbers"]
     assert numbers.shape == (200, 1 + 8)

@@ -238,7 +238,7 @@ def test_a_failed_job_that_is_found_is_replaced(cluster, launched, kind):
 
 
 @each_kind
-def test_a_job_that_somebody_deletes_is_reported_as_deleted(cluster, launched, kind):
+def test_a_job_that_someone_deletes_is_reported_as_deleted(cluster, launched, kind):
     job = launched("forever")
     launcher = launcher_for(kind)
     launcher.start(job)
@@ -294,7 +294,7 @@ def test_an_ended_job_is_kept_while_its_logs_are_nowhere_else(cluster, launched,
 
 
 @each_kind
-def test_a_training_that_exceeds_the_quota_is_queued_until_another_is_gone(
+def test_a_training_that_exceeds_the_quota_is_queued_until_another_ends(
     cluster, launched, kind, caplog
 ):
     job = launched("success")

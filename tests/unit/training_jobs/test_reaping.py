@@ -76,7 +76,7 @@ def test_mlflow_runs_of_ended_runs_of_this_namespace_are_closed(cluster, monkeyp
     assert status == {"gone": "KILLED", "failed": "KILLED", "on": "RUNNING", "laptop": "RUNNING"}
 
 
-def test_the_command_deletes_what_is_due_and_says_so(cluster, capsys):
+def test_the_command_deletes_what_is_due_and_reports_it(cluster, capsys):
     for name, run in (("orphan", "run-9"), ("kept", "run-1")):
         cluster.store.put("pytorchjobs", job(0, name=name, run=run))
     workflow = {

@@ -74,7 +74,7 @@ def test_a_picture_that_cannot_be_decoded_stops_the_run(photographed, snapshot_o
         validate(snapshot_of(spoiled, text=("review",)))
 
 
-def test_a_picture_size_that_tells_the_label_is_a_leak(photographed, snapshot_of, validate):
+def test_a_picture_size_that_predicts_the_label_is_a_leak(photographed, snapshot_of, validate):
     """As when the classes come from two cameras."""
     labels = photographed["label"].to_list()
     spoiled = photographed.with_columns(

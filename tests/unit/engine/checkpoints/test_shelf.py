@@ -74,7 +74,7 @@ def test_what_was_handed_in_is_invisible_until_it_is_committed(store):
     assert list(store.folder.iterdir()) == []
 
 
-def test_a_deleted_checkpoint_is_gone(store):
+def test_a_deleted_checkpoint_is_not_found(store):
     put(store, 10)
     put(store, 20)
     store.delete(10)
@@ -225,7 +225,7 @@ def test_a_file_that_only_another_machine_sees_is_an_error(tmp_path):
     assert store.steps() == []
 
 
-def test_every_machine_forgets_copies_of_what_is_gone(bucket, tmp_path):
+def test_every_machine_forgets_copies_of_what_is_missing(bucket, tmp_path):
     first, second = (
         RemoteCheckpointStore(f"{bucket}/training/checkpoints", tmp_path / name)
         for name in ("a", "b")
@@ -258,7 +258,7 @@ def test_addresses_have_folders_of_their_own(cache):
     assert first.is_relative_to(cache)
 
 
-def test_a_checkpoint_that_cannot_be_deleted_from_a_folder_says_so(tmp_path):
+def test_a_checkpoint_that_cannot_be_deleted_from_a_folder_reports_it(tmp_path):
     put(LocalCheckpointStore(tmp_path), 10)
     shutil.rmtree(checkpoint_path(tmp_path, 10))
     with pytest.raises(OSError, match="No such file"):

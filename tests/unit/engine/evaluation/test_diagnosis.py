@@ -137,7 +137,9 @@ def test_the_budget_reaches_what_it_promises():
     ("curve", "improves"),
     [(FALLING_ON, True), (FALLING, True), (SATURATED, False), (OVERFITTED, False), (FLAT, False)],
 )
-def test_a_curve_that_improves_behind_its_start_is_told_from_one_that_does_not(curve, improves):
+def test_a_curve_that_improves_after_its_start_is_distinguished_from_one_that_does_not(
+    curve, improves
+):
     seen = points(curve, curve, noise=0.002, seed=4)
     assert is_still_improving(seen, "loss", "minimize") is improves
     assert is_still_improving(seen, "accuracy", "maximize") is improves

@@ -70,7 +70,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_training_with_a_fault_gets_the_advice_that_mends_it(name, seed):
+def test_a_faulty_training_gets_the_advice_that_fixes_it(name, seed):
     advice, settings = FAULTS[name]
     found = diagnose(trained(seed=seed, **settings), "loss", "minimize")
     assert found.advice == advice, found.findings

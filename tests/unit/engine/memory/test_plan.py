@@ -433,7 +433,7 @@ def test_processes_share_the_hosts_memory():
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_auto_runs_says_why_and_computes_what_the_strategy_would(root, processes):
+def test_auto_reports_why_and_computes_what_the_strategy_would(root, processes):
     chosen = "single" if processes == 1 else "ddp"
     auto_job = tiny_job(root, strategy="auto", processes=processes)
     auto = finished(auto_job)

@@ -136,7 +136,7 @@ def test_it_equals_the_reference_on_few_many_and_tied_rows(name, kind, rows, tie
 @pytest.mark.parametrize(
     ("name", "kind"), [(n, sorted(find_metric(n).kinds)[-1]) for n in EVERY if find_metric(n).sums]
 )
-def test_sums_of_ragged_and_empty_parts_add_up_where_it_says_so(name, kind):
+def test_sums_of_ragged_and_empty_parts_add_up_where_promised(name, kind):
     metric, (predictions, labels) = reading(name), made(name, kind, 500)
     parts = [shard_of(500, rank, 4) for rank in range(4)]
     assert [len(range(500)[part]) for part in parts] == [333, 0, 166, 1]
@@ -205,7 +205,7 @@ HALF = np.array([0.0, 0.0, 1.0, 1.0])
         ("rmse", ONES[:0], ONES[:0], "a row"),
     ],
 )
-def test_what_the_rows_do_not_define_is_said(name, predictions, labels, needs):
+def test_what_the_rows_do_not_define_is_reported(name, predictions, labels, needs):
     with pytest.raises(UndefinedMetricError, match=f"{name} is undefined.*\n.*{needs}"):
         reading(name).measure(predictions, labels)
 

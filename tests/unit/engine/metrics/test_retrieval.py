@@ -130,7 +130,7 @@ def test_the_bootstrap_recomputes_it_from_sums_as_from_rows(root, name):
         assert value == pytest.approx(task.measure(name, statistics[rows], ones[rows]), rel=1e-12)
 
 
-def test_without_any_right_answer_it_is_undefined_which_is_said():
+def test_without_any_right_answer_it_is_undefined_which_is_reported():
     scores, gains = drawn(5, tied=False)
     with pytest.raises(UndefinedMetricError, match="needs an example with a right answer"):
         measured("ndcg_at_3", scores, 0 * gains)

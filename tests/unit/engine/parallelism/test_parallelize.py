@@ -67,7 +67,7 @@ def test_only_what_is_not_sharded_moves_as_a_whole(alone_in_a_group):
             assert all(isinstance(weight, DTensor) for weight in model.parameters())
 
 
-def test_offloading_to_where_the_weights_are_is_said_to_do_nothing(alone_in_a_group, caplog):
+def test_offloading_to_the_device_of_the_weights_is_reported_as_useless(alone_in_a_group, caplog):
     training = TrainingSection(strategy="fsdp", memory={"parameter_offload": True})
     task = TinyTask(TinyOptions(), None)
     parallelize(task.build_model(), task, training, ALONE.arrange(training))

@@ -29,7 +29,7 @@ def test_sizes_that_cannot_be_divided_are_named():
         checked_plan(PLAN, "MyTask", Parallelism(tensor=8))
 
 
-def test_a_star_stands_for_one_segment():
+def test_a_star_matches_one_segment():
     model = nn.Sequential(nn.Sequential(nn.Linear(1, 1), nn.ReLU()), nn.Linear(1, 1))
     assert [name for name, _ in matching(model, "*.0", "MyTask")] == ["0.0"]
     assert [name for name, _ in matching(model, "*", "MyTask")] == ["0", "1"]

@@ -52,7 +52,7 @@ def test_a_stage_without_blocks_is_refused():
 
 
 @pytest.mark.parametrize("num_stages", [2, 3, 5])
-def test_stages_in_turn_compute_what_the_whole_model_computes(num_stages):
+def test_stages_one_after_another_compute_what_the_whole_model_computes(num_stages):
     model, tokens = Chain(), torch.arange(6).view(2, 3)
     stages = assign_parts(model, PLAN, num_stages)
     activation = tokens

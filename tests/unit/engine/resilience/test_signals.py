@@ -171,7 +171,7 @@ def test_more_than_half_of_the_last_intervals_is_constant_clipping(shares, is_co
 
 
 @pytest.mark.full
-def test_few_losses_that_fall_to_a_floor_stand_and_all_flat_ones_do():
+def test_few_losses_that_fall_to_a_floor_pass_and_flat_ones_do():
     random, steps = np.random.default_rng(0), np.arange(1, 101)
     rates = [float(rate) for rate in 0.5 * (1.0 + np.cos(np.pi * steps / 100))]
     false, found = 0, 0

@@ -22,7 +22,7 @@ def job(root, bucket, tmp_path, monkeypatch):
     return found.model_copy(update=address)
 
 
-def test_a_training_whose_launcher_is_gone_stops_at_a_checkpoint_and_resumes(job):
+def test_a_training_without_launcher_stops_at_a_checkpoint_and_resumes(job):
     write_heartbeat(job, "the last one")
     hand_over(job)
     assert run_ranks_at(job.address, job.num_processes) == [75, 75]

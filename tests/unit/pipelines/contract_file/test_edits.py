@@ -59,7 +59,7 @@ def changed_lines(before, after):
         ("gate.metric", "log_loss", ["[gate]", 'metric = "log_loss"'], []),
     ],
 )  # fmt: skip
-def test_one_option_is_changed_where_it_stands(option, value, new, old):
+def test_one_option_is_changed_in_place(option, value, new, old):
     after = change_options(CONTRACT, {option: value})
     assert changed_lines(CONTRACT, after) == (new, old)
     document, (*tables, name) = tomllib.loads(after), option.split(".")
@@ -100,7 +100,7 @@ def test_a_file_without_a_line_end_is_continued():
     assert after == "[training]\nsteps = 3\nseed = 1\n"
 
 
-def test_what_cannot_be_changed_is_said_with_the_line_to_write():
+def test_what_cannot_be_changed_is_reported_with_the_line_to_write():
     with pytest.raises(PerennialError, match="cannot be changed in place") as raised:
         change_options("training = 3\n", {"training.steps": 4})
     assert "steps = 4" in str(raised.value)

@@ -83,7 +83,7 @@ def test_an_option_without_documentation_shows():
     assert undocumented == {"empty", "choice.forgotten"}
 
 
-def test_documentation_is_inherited_and_kinds_are_told_apart():
+def test_documentation_is_inherited_and_kinds_are_distinguished():
     found = [
         (option.path, option.chosen, option.variant, option.default) for option in options_in(Whole)
     ]
@@ -111,7 +111,7 @@ def test_without_a_path_the_sections_are_listed(capsys):
     assert lines[3].endswith("Limits that the data must meet.")
 
 
-def test_a_single_option_says_type_default_and_purpose(capsys):
+def test_a_single_option_shows_type_default_and_purpose(capsys):
     lines = shown(capsys, "training.memory.activation_checkpointing").splitlines()
     assert lines[:2] == [
         "training.memory.activation_checkpointing",
@@ -139,7 +139,7 @@ def test_each_kind_of_a_section_is_explained(capsys, path, kinds):
     assert sum("(the default)" in head for head in heads) == 1
 
 
-def test_an_option_of_some_kinds_says_of_which(capsys):
+def test_an_option_of_some_kinds_names_them(capsys):
     assert shown(capsys, "training.optimizer.momentum").splitlines()[0] == (
         'training.optimizer.momentum   (with name = "sgd")'
     )

@@ -63,7 +63,7 @@ def test_without_an_earlier_comparison_it_says_when_one_will_tell(foreseen):
     assert len(foreseen()) == 1
 
 
-def test_an_earlier_comparison_tells_what_the_days_of_now_find(foreseen):
+def test_an_earlier_comparison_estimates_what_the_current_days_can_detect(foreseen):
     _, enough = foreseen(0.01, worth_finding=0.2)
     assert enough.startswith("21 test days detect an improvement in log_loss of 0.0")
     _, warning = foreseen(0.05, worth_finding=0.02)
@@ -72,7 +72,7 @@ def test_an_earlier_comparison_tells_what_the_days_of_now_find(foreseen):
     assert needed > 21 * (np.float64(0.05) / 0.02) ** 2
 
 
-def test_an_error_of_another_metric_tells_nothing(foreseen):
+def test_an_error_of_another_metric_is_not_used(foreseen):
     assert len(foreseen(0.01, metric="roc_auc")) == 1
 
 

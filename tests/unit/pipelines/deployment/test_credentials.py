@@ -89,7 +89,7 @@ def test_without_the_session_the_server_stays_shut(url):
         connect(profile(url)).find_experiment("flights")
 
 
-def test_a_wrong_password_is_said_without_repeating_it(url, monkeypatch):
+def test_a_wrong_password_is_reported_without_repeating_it(url, monkeypatch):
     with pytest.raises(PerennialError, match="name or password is wrong") as caught:
         dex(url, monkeypatch, "a-secret-word")
     assert "a-secret-word" not in str(caught.value)

@@ -116,7 +116,7 @@ def test_autoscalers_leave_the_machine_of_a_training_alone_and_no_other(compiled
     assert kept == {trains}
 
 
-def test_a_step_asks_for_what_the_profile_says(compiled):
+def test_a_step_requests_what_the_profile_states(compiled):
     big = profile(pods={"steps": {"validate_data": {"cpu": "4", "memory": "16Gi"}}})
     executors = parts(place(compiled["drift_monitoring"], big))[0]["deploymentSpec"]["executors"]
     asked = executors["exec-validate-data"]["container"]["resources"]
@@ -160,7 +160,7 @@ def test_variables_of_the_profile_reach_every_step_and_win_over_a_default(compil
             assert values.get("AWS_REGION", "") == ("eu-central-1" if threads == "4" else "")
 
 
-def test_every_step_knows_its_cores_and_the_dask_cluster(compiled):
+def test_every_step_gets_its_cores_and_the_dask_cluster(compiled):
     where = profile(
         pods={"steps": {"validate_data": {"cpu": "2500m"}}},
         dask={"scheduler": "tls://perennial-dask-scheduler:8786", "tls_secret": "dask-tls"},

@@ -237,7 +237,7 @@ def test_a_picture_that_is_missing_is_named(init):
     assert "no/1.png" in error
 
 
-def test_limits_are_lowered_for_few_rows_and_say_so(init, tmp_path):
+def test_limits_are_lowered_for_few_rows_and_report_it(init, tmp_path):
     contract, _ = init(table(), "--label", "late")
     assert contract["expectations"] == {"min_rows": ROWS}
     assert contract["gate"] == {"min_test_rows": 80}

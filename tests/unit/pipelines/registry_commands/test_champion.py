@@ -34,7 +34,7 @@ def rollback(*more):
     return ("rollback", NAME, "--reason", "clicks fell", *more)
 
 
-def test_a_rollback_restores_what_was_replaced_and_says_who_when_why(
+def test_a_rollback_restores_what_was_replaced_and_records_who_when_why(
     perennial, register, champion, environment
 ):
     register(USELESS)
@@ -121,7 +121,7 @@ def test_what_was_rolled_back_comes_back_by_force_only(perennial, register, cham
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_nobody_rolls_back_to_a_version_that_does_not_load(
+def test_a_version_that_does_not_load_is_no_target_of_a_rollback(
     perennial, register, champion, home, force
 ):
     register(USELESS)
@@ -172,7 +172,7 @@ def overtaken(environment, monkeypatch):
     ],
     ids=["a better one", "a worse one"],
 )
-def test_a_champion_that_moves_meanwhile_is_compared_with_in_turn(
+def test_a_champion_that_changes_meanwhile_is_compared_too(
     perennial, register, champion, overtaken, *, rival, expected, text
 ):
     register(USELESS)
@@ -247,9 +247,7 @@ def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
     assert VersionDecision.of(tags(environment, "2"), "rolled_back").reason == "clicks fell"
 
 
-def test_a_task_of_ones_own_is_found_in_the_folder_that_is_named(
-    perennial, register, champion, home
-):
+def test_a_users_task_is_found_in_the_named_folder(perennial, register, champion, home):
     register(USELESS)
     register(GOOD, "1", promoted=False)
     code_folder = home / "own"

@@ -38,7 +38,7 @@ def ran(home, tmp_path):
     return leave
 
 
-def test_status_after_a_rollback_tells_who_took_back_what_and_why(perennial, register):
+def test_status_after_a_rollback_shows_who_took_back_what_and_why(perennial, register):
     first = register(USELESS)
     second = register(GOOD, first)
     assert "rolled back" not in perennial("status", "clicks")[1]
@@ -125,7 +125,7 @@ def test_reports_link_the_previous_run_and_an_index_of_all_runs(perennial, home,
     assert index.count("train_model failed: reason") == 2
 
 
-def test_long_values_are_told_in_words_and_changes_of_lists_by_what_came_and_went():
+def test_long_values_are_described_and_changed_lists_show_what_was_added_and_removed():
     windows = [
         {"column": f"c{number}", "z_score": 3.8935607, "alarmed": True} for number in range(90)
     ]

@@ -66,7 +66,7 @@ def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, registe
     assert json.loads(perennial("models", NAME, "--json")[1])["turned_down"][0]["verdict"] is None
 
 
-def test_an_empty_registry_says_so_and_is_not_created(perennial, home, monkeypatch):
+def test_an_empty_registry_reports_it_and_is_not_created(perennial, home, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (home / "mlflow.db").unlink()
     assert perennial("models") == (0, f"no model is registered in {Home(home).tracking_uri}\n")
@@ -94,7 +94,7 @@ def test_a_bad_name_is_refused_with_what_there_is(perennial, register, arguments
     assert message in output
 
 
-def test_comparison_says_what_differs_and_nothing_else(perennial, register):
+def test_comparison_shows_differences_only(perennial, register):
     register(USELESS, seed=7)
     register(GOOD, "1", seed=8)
     code, output = perennial("compare", "clicks@1", "clicks@champion")
@@ -128,7 +128,7 @@ def test_long_lines_are_broken_in_a_window_and_nowhere_else():
     assert " ".join(broken[2:]).split() == line.split()
 
 
-def test_programs_are_told_the_same_as_json(perennial, register):
+def test_json_output_has_the_same_content(perennial, register):
     register(USELESS, seed=7)
     register(GOOD, "1", seed=8)
 
@@ -176,7 +176,7 @@ def _snapshot_data(home):
     return Snapshot.read(next(iter(home.glob("package-*")))).data
 
 
-def test_a_version_registered_by_other_means_is_said_to_lack_what_it_lacks(
+def test_a_version_registered_by_other_means_is_reported_with_what_it_lacks(
     perennial, register, environment, home
 ):
     register(GOOD, promoted=False)

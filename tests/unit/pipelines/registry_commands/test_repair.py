@@ -148,13 +148,13 @@ def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(
     assert not record.exists()
 
 
-def test_force_names_a_champion_where_the_alias_is_gone(perennial, two, client, champion):
+def test_force_names_a_champion_where_the_alias_is_missing(perennial, two, client, champion):
     client.delete_registered_model_alias(NAME, "champion")
     code, output = perennial("promote", NAME, "1", "--reason", "x", "--force")
     assert (code, champion()) == (0, "1"), output
 
 
-def test_an_alias_that_a_person_moved_is_respected_and_said(perennial, two, client, champion):
+def test_an_alias_moved_by_hand_is_respected_and_reported(perennial, two, client, champion):
     client.set_registered_model_alias(NAME, "champion", "1")
     assert champion() == "1"
     assert "moved by hand in MLflow" in perennial("models", NAME)[1]

@@ -99,7 +99,7 @@ def _change(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("harm", "message"), [(Path.unlink, "part.parquet"), (_change, "changed")])
-def test_data_that_is_gone_or_changed_is_refused(reproduce, home, harm, message):
+def test_data_that_is_missing_or_changed_is_refused(reproduce, home, harm, message):
     (part,) = home.glob("data-*/part.parquet")
     harm(part)
     code, output = reproduce("--anyway")
@@ -107,7 +107,7 @@ def test_data_that_is_gone_or_changed_is_refused(reproduce, home, harm, message)
     assert message in output
 
 
-def test_a_dataset_that_was_moved_is_found_where_it_is_said_to_lie(reproduce, home, monkeypatch):
+def test_a_moved_dataset_is_found_at_the_given_address(reproduce, home, monkeypatch):
     (part,) = home.glob("data-*/part.parquet")
     part.parent.rename(home / "moved")
     monkeypatch.chdir(home)

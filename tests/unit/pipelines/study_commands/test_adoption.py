@@ -222,7 +222,7 @@ def test_the_verb_prints_the_patch_and_writes_it_when_asked(
     assert "no such study of made" in capsys.readouterr().err
 
 
-def test_a_study_without_a_verdict_says_how_to_get_one(
+def test_a_study_without_a_verdict_explains_how_to_get_one(
     contract, plan, snapshot, environment, capsys
 ):
     store = open_store(environment.store_uri)

@@ -231,7 +231,7 @@ def test_a_training_does_not_depend_on_the_study(tmp_path):
         (GOAL + RATES, ""),
     ],
 )  # fmt: skip
-def test_what_is_rarely_wanted_is_said(load, study, expected):
+def test_what_is_rarely_wanted_is_reported(load, study, expected):
     warnings = design_warnings(load(f"[resources]\nnum_processes = 1\n{study}"))
     assert (expected in "".join(warnings)) if expected else warnings == []
 

@@ -57,7 +57,7 @@ def test_only_new_partitions_are_counted(healthy, snapshot_of, counted):
     assert again == whole
 
 
-def test_another_suite_or_sample_is_counted_anew(healthy, snapshot_of, counted):
+def test_another_suite_or_sample_is_counted_again(healthy, snapshot_of, counted):
     counted(snapshot_of(healthy), suite=SUITE)
     _, lines = counted(snapshot_of(healthy), suite=SUITE, suite_sample_rows=1_000)
     assert lines == ["suite partitions=1 measured=1"]
