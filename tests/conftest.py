@@ -9,12 +9,16 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
+import warnings
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from perennial.clients import mlflow_client
 
 MACHINE = Path(__file__)
 DOOR = MACHINE.with_name("README.md")
@@ -68,6 +72,29 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         machine.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quickly_made_databases(tmp_path_factory):
+    """Copies MLflow's empty database where a new one is needed: its migrations take seconds."""
+    template = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    make = mlflow_client._make_database
+
+    def copy(uri: str) -> None:
+        database = Path(uri.removeprefix(mlflow_client.SQLITE))
+        if not uri.startswith(mlflow_client.SQLITE) or database.exists():
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first import of MLflow's store uses old names
+            make(f"{mlflow_client.SQLITE}{template}")
+        database.parent.mkdir(parents=True, exist_ok=True)
+        new = database.with_name(f".{database.name}.{os.getpid()}.{threading.get_ident()}")
+        shutil.copyfile(template, new)
+        new.replace(database)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(mlflow_client, "_make_database", copy)
+        yield
 
 
 @pytest.fixture

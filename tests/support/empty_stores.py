@@ -1,29 +1,21 @@
-"""An empty MLflow database, the environment of a laptop, and a user without rights."""
+"""The environment of a laptop, and a user without rights."""
 
 import contextlib
 import os
-import shutil
 
 import pytest
 
-from perennial.clients.tracking import open_mlflow
+from perennial.clients import mlflow_client
 from perennial.contracts.environment import Environment
 from small_models import environment_at
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    """MLflow's database as it makes it, once: making it takes seconds."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    open_mlflow(environment_at(folder / "mlflow.db", folder)).search_experiments()
-    return folder / "mlflow.db"
-
-
 @pytest.fixture
-def environment(tmp_path, empty_database) -> Environment:
+def environment(tmp_path) -> Environment:
     """A laptop: a local store and MLflow's database without a server."""
-    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
-    return environment_at(tmp_path / "mlflow.db", tmp_path)
+    made = environment_at(tmp_path / "mlflow.db", tmp_path)
+    mlflow_client._make_database(made.tracking_uri)
+    return made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import base64
 from datetime import datetime, timedelta
 from pathlib import Path
-from shutil import copyfile
 
 import numpy as np
 import polars as pl
@@ -11,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from perennial.clients.tracking import open_mlflow
+from perennial.clients import mlflow_client
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.initial import EnsembleSection
@@ -140,19 +139,15 @@ def write_baseline_rows(folder: Path, snapshot: Snapshot, predictions: np.ndarra
 
 
 @pytest.fixture
-def environment(tmp_path, tmp_path_factory, monkeypatch) -> Environment:
-    """A store and an MLflow database of its own; MLflow's schema is created once per session."""
-    return lay_out(tmp_path, tmp_path_factory.getbasetemp(), monkeypatch)
+def environment(tmp_path, monkeypatch) -> Environment:
+    """A store and an MLflow database of its own."""
+    return lay_out(tmp_path, monkeypatch)
 
 
-def lay_out(folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """The same in a given folder; `shared` keeps the empty database for others."""
-    template = shared / "mlflow-template.db"
-    if not template.exists():
-        open_mlflow(environment_at(template, folder)).search_experiments()
-    database = folder / "mlflow.db"
-    copyfile(template, database)
-    made = environment_at(database, folder)
+def lay_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """Make a store and an MLflow database in a folder, and set the variables that name them."""
+    made = environment_at(folder / "mlflow.db", folder)
+    mlflow_client._make_database(made.tracking_uri)
     monkeypatch.setenv("PERENNIAL_STORE_URI", made.store_uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", made.tracking_uri)
     monkeypatch.setenv("PERENNIAL_RUN_ID", made.run_id)

@@ -1,5 +1,5 @@
 """What tests of the clients share."""
 
-from empty_stores import as_nobody, empty_database, environment
+from empty_stores import as_nobody, environment
 from outages import road
 from s3_server import bucket, s3_endpoint

@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 
 from outages import Road
+from perennial.clients import mlflow_client
 from perennial.clients.mlflow_client import MlflowError, open_mlflow
 from perennial.clients.outages import OUTAGE_SECONDS, waiting_out_outages
 from perennial.clients.tracking import open_tracking
@@ -24,10 +25,10 @@ QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETR
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, empty_database):
+def server(tmp_path_factory):
     """Where a server listens, over a database that exists."""
     folder = tmp_path_factory.mktemp("server")
-    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    mlflow_client._make_database(f"sqlite:///{folder}/mlflow.db")
     port = get_free_port()
     command = [
         sys.executable, "-m", "mlflow", "server", "--workers", "1", "--port", str(port),

@@ -1,4 +1,4 @@
 """An S3 store, and what tests of outside systems share."""
 
-from empty_stores import empty_database, environment
+from empty_stores import environment
 from s3_server import bucket, s3_endpoint

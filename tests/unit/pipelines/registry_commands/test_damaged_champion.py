@@ -72,7 +72,7 @@ def whole(tmp_path_factory):
     """The registry before any damage; making it takes seconds."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
-        environment = lay_out(home, tmp_path_factory.getbasetemp(), patch)
+        environment = lay_out(home, patch)
         register = registrar(environment, home)
         register(GOOD)
         register(WEAKER, "", promoted=False)
@@ -277,7 +277,7 @@ def adapted_home(tmp_path_factory):
     """A champion that is an adapter, and a weaker version 2 that has all its weights."""
     home = tmp_path_factory.mktemp("adapted")
     with pytest.MonkeyPatch.context() as patch:
-        environment = lay_out(home, tmp_path_factory.getbasetemp(), patch)
+        environment = lay_out(home, patch)
         register = registrar(environment, home)
         register(GOOD, write=write_adapter)
         register(WEAKER, "", promoted=False)
