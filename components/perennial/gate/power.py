@@ -37,7 +37,10 @@ def reach_of(
     count, needed = (planned or measured).count, None
     if gate.worth_finding is not None:
         wanted = gate.worth_finding
-        counts = range(gate.min_test_blocks, MANY * measured.count)
+        fewest = gate.min_test_blocks
+        if measured.unit == "day":  # fewer are rarely judged, whatever they could detect
+            fewest = max(fewest, math.ceil(gate.min_effective_days))
+        counts = range(fewest, MANY * measured.count)
         at = bisect_left(counts, True, key=lambda number: detectable(number) <= wanted)
         needed = counts[at] if at < len(counts) else None
     return Reach(

@@ -43,6 +43,13 @@ def power_estimate_lines(
     if metrics.intersection(RANKING):
         yield from _rarer_class(rows[contract.data.label], blocks, gate)
     if earlier is None:
+        if blocks.unit == "day" and blocks.count < gate.min_effective_days:
+            yield (
+                f"WARNING: {blocks.count} test days can rarely count as gate.min_effective_days = "
+                f"{gate.min_effective_days:g} independent ones, so that few challengers of a "
+                "champion will be judged: test on more days, or lower it if you know that days are "
+                "independent"
+            )
         if gate.worth_finding is not None:
             yield (
                 f"whether they find gate.worth_finding = {gate.worth_finding:g} shows after the "

@@ -48,6 +48,14 @@ def test_the_days_that_it_names_are_the_fewest_that_suffice():
     assert f"gate.worth_finding = 0.03 needs {found.blocks_needed}" in line
 
 
+def test_it_names_no_fewer_days_than_count_as_independent():
+    days, gate = blocks_of_days(9), GateSection(worth_finding=0.03)
+    needed = reach_of(gate, comparison(0.012, days), days).blocks_needed
+    assert needed == gate.min_effective_days
+    fewer = gate.model_copy(update={"min_effective_days": 9.0})
+    assert reach_of(fewer, comparison(0.012, days), days).blocks_needed < needed
+
+
 def test_a_margin_counts_from_below_zero():
     days = blocks_of_days(28)
     lenient = GateSection(mode="non_inferior", margin=0.02, worth_finding=0.01)

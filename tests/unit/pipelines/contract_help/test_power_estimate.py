@@ -63,6 +63,12 @@ def test_without_an_earlier_comparison_it_says_when_one_will_tell(foreseen):
     assert len(foreseen()) == 1
 
 
+def test_days_too_few_to_count_as_independent_are_warned_of_before_any_comparison(foreseen):
+    warned = [line for line in foreseen(min_effective_days=22.0) if line.startswith("WARNING: ")]
+    assert len(warned) == 1
+    assert "21 test days can rarely count as gate.min_effective_days = 22" in warned[0]
+
+
 def test_an_earlier_comparison_estimates_what_the_current_days_can_detect(foreseen):
     _, enough = foreseen(0.01, worth_finding=0.2)
     assert enough.startswith("21 test days detect an improvement in log_loss of 0.0")
