@@ -21,8 +21,8 @@ from perennial.contracts.training import (
 from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
-from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.checkpoints.reading import export_weights
 from perennial.engine.evaluation.diagnosis import Diagnosis, diagnose, is_still_improving
 from perennial.engine.evaluation.resampling import Blocks, direction_of
 from perennial.engine.export import write_weights
@@ -122,14 +122,7 @@ def _is_intact(record: CheckpointRecord) -> bool:
 
 @dataclass(frozen=True)
 class Choice:
-    """The selection among a training's weights, and what it was made by.
-
-    Attributes:
-        metric: Of the selection.
-        direction: The metric's.
-        evaluations: Those of the training that define the metric.
-        blocks: Of the validation rows.
-    """
+    """The selection among a training's weights, and what it was made by."""
 
     metric: str
     direction: Direction
