@@ -224,11 +224,6 @@ def build_adapted_model(task: Task, initial: InitialModel | None, adapter: Adapt
 def load_adapted_model(task: Task, challenger: Challenger, folder: Path) -> nn.Module:
     """Load the model of an exported adapter, with its base from the store.
 
-    Args:
-        task: With its fitted state.
-        challenger: Whose adapter is not merged.
-        folder: With the adapter's weights.
-
     Raises:
         DamagedModelError: the base is gone or altered, or nothing names it.
         RuntimeError: the adapter's weights are not those of this model.

@@ -52,10 +52,6 @@ def write_weights(model: nn.Module, folder: Path, left_out: Collection[str] = ()
 def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
     """Load the task with its fitted state, and the model in evaluation mode.
 
-    Args:
-        folder: A `Challenger`'s.
-        device: Device of the model.
-
     Raises:
         DamagedModelError: the weights' file is missing or not the one that was exported, or so is
             the base of an adapter.

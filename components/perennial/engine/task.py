@@ -540,11 +540,6 @@ def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, s
 
     A task that sets `metrics` on its instances is checked when it is used.
 
-    Args:
-        task_type: The task's class.
-        options: The task's.
-        named: Place in the contract → metric.
-
     Raises:
         BadTaskError: it lacks one; the nearest is suggested.
     """

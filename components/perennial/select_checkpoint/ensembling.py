@@ -97,17 +97,7 @@ def consider_ensemble(
     metric: str,
     limits: Mapping[str, float],
 ) -> Comparison:
-    """Compare, and replace the exported checkpoint by the ensemble where it is clearly better.
-
-    Args:
-        rule: How much better it must be.
-        champions: Pinned.
-        challenger: Folder of the exported checkpoint, a `Challenger`.
-        dataset: Gives the validation rows.
-        blocks: Of these rows.
-        metric: Of the selection.
-        limits: Of the selection, which the ensemble must meet, too.
-    """
+    """Compare, and replace the exported checkpoint by the ensemble where it is clearly better."""
     task, model = load_model(challenger, scoring_device())
     rows = next(dataset.batches(Split.TRAIN, MATCHED_ROWS))
     members, left_out = _fit_members(champions, task, rows, dataset.snapshot)

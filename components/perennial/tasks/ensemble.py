@@ -47,12 +47,7 @@ class EnsembleOptions(Section):
 
 
 class MeanModel(nn.Module):
-    """The members' models; the output is the first one's, for the mean of their predictions.
-
-    Args:
-        tasks: Of the members, with their fitted states.
-        members: Which they are.
-    """
+    """The members' models; the output is the first one's, for the mean of their predictions."""
 
     def __init__(self, tasks: Sequence[Task], members: Sequence[Member]) -> None:
         super().__init__()

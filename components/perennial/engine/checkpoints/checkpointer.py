@@ -77,9 +77,6 @@ class Checkpointer:
     the next one waits for it; call `wait` before the training ends.
 
     Args:
-        job: The training.
-        metric: Name and direction of the metric by which the best are kept.
-        world: This rank and the process group.
         section: The job's, with `auto` replaced by a layout.
         averaged: Moving average, saved and restored with the weights; None without one.
     """
@@ -349,11 +346,6 @@ def load_checkpoint_model(
     checkpoint: Path | str, result: TrainingResult, *, averaged: bool = False
 ) -> tuple[Task, nn.Module]:
     """Return the full model of one checkpoint, in one process, in evaluation mode.
-
-    Args:
-        checkpoint: A checkpoint's folder, as in `CheckpointRecord.uri`.
-        result: The training that it belongs to.
-        averaged: Load the moving average of the weights instead of the weights.
 
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.

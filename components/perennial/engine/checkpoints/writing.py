@@ -43,12 +43,7 @@ class WrittenFiles(list[WriteResult]):
 
 
 class RankError(Exception):
-    """An error as text, which other ranks can read whatever its type.
-
-    Args:
-        text: Type and message.
-        is_outage: Whether a store did not answer.
-    """
+    """An error as text, which other ranks can read whatever its type."""
 
     def __init__(self, text: str, is_outage: bool) -> None:
         super().__init__(text, is_outage)
@@ -57,13 +52,7 @@ class RankError(Exception):
 
 
 class CheckpointWriter(FileSystemWriter):
-    """Writes one checkpoint.
-
-    Args:
-        store: Where it is uploaded and committed.
-        manifest: Everything about it except its files.
-        on_commit: Called on the first rank, after the commit.
-    """
+    """Writes one checkpoint."""
 
     def __init__(
         self, store: CheckpointStore, manifest: CheckpointManifest, on_commit: Callable[[], None]

@@ -49,13 +49,6 @@ def prepare_answers(
 
     The first rank computes what the store lacks; every rank calls this together.
 
-    Args:
-        job: With teachers.
-        world: Its device computes.
-        task: Fitted.
-        snapshot: The data.
-        streamed: Whether rows are read by row group, with bounded disk.
-
     Raises:
         BadTaskError: a teacher does not fit.
         DamagedModelError: a teacher, or what the store has, is damaged.

@@ -25,12 +25,7 @@ class RowOrder(Protocol):
 
 
 class GlobalOrder:
-    """The endless stream of row indices.
-
-    Args:
-        rows: Rows of the training split.
-        seed: Determines every epoch's permutation.
-    """
+    """The endless stream of row indices."""
 
     def __init__(self, rows: int, seed: int) -> None:
         if rows < 1:

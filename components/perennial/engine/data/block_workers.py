@@ -81,12 +81,7 @@ class ComingBlock:
 
 
 class BlockWorkers:
-    """A pool of processes that encode blocks; one that is killed is replaced.
-
-    Args:
-        recipe: Of their encoder.
-        count: Number of processes.
-    """
+    """A pool of processes that encode blocks; one that is killed is replaced."""
 
     def __init__(self, recipe: EncoderRecipe, count: int) -> None:
         self.count = count

@@ -28,12 +28,7 @@ of files."""
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Neighbouring row groups, read and encoded together.
-
-    Attributes:
-        groups: In file order.
-        rows: Rows of the split in them.
-    """
+    """Neighbouring row groups, read and encoded together."""
 
     groups: tuple[SelectedGroup, ...]
     rows: int
@@ -58,16 +53,7 @@ def join_groups(groups: Sequence[SelectedGroup]) -> list[RowBlock]:
 
 
 class BlockEncoder:
-    """Reads and encodes blocks into the cache.
-
-    Args:
-        task: Fitted.
-        reader: Of the snapshot's partitions.
-        split: Whose rows.
-        cache: Where the blocks are kept.
-        identity: Digest of task, code and fitted state.
-        shards: Blocks that were encoded ahead.
-    """
+    """Reads and encodes blocks into the cache."""
 
     def __init__(
         self,

@@ -153,13 +153,6 @@ def _viewed(batch: Batch) -> dict[str, NDArray[Any]]:
 def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, digest: str) -> None:
     """Encode every row of a split, chunk by chunk; the folder is created atomically.
 
-    Args:
-        task: Fitted.
-        dataset: Contains the split.
-        split: Name of the split.
-        folder: Reused if an earlier attempt encoded there with the same digest.
-        digest: Of all that determines the result.
-
     Raises:
         BadDataError: the split is empty or has other rows than the snapshot states.
         BadTaskError: the task's `encode` breaks its contract.

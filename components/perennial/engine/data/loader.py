@@ -55,18 +55,7 @@ class Encoding:
 
 
 class Loader:
-    """Gathers, augments and pins batches; with `prefetch_batches`, in threads of its own.
-
-    Args:
-        task: For its `augment`.
-        data: The training split.
-        order: The stream of its rows.
-        plan: How a global batch is divided.
-        data_rank: Which part belongs to this process.
-        seed: Of the augmentation.
-        loading: Resolved options of prefetching, threads and page-locked memory.
-        augments: Whether batches are augmented, if the task does.
-    """
+    """Gathers, augments and pins batches; with `prefetch_batches`, in threads of its own."""
 
     def __init__(
         self,

@@ -16,12 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShardStore:
-    """The shards of one identity.
-
-    Args:
-        uri: Address of the store.
-        identity: Digest of task, code and fitted state.
-    """
+    """The shards of one identity."""
 
     def __init__(self, uri: str, identity: str) -> None:
         self._store = open_store(uri)

@@ -224,14 +224,7 @@ class StreamedLoader(Loader):
     """Gathers batches from a streamed split, and names the blocks that are needed next.
 
     Args:
-        task: For its `augment`.
-        data: The training split.
-        plan: How a global batch is divided.
-        data_rank: Which part belongs to this process.
-        seed: Of the data order and the augmentation.
-        loading: Resolved options.
         total: Adds up a number of all data ranks; called by all of them together.
-        augments: Whether batches are augmented, if the task does.
     """
 
     def __init__(

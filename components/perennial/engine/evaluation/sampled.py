@@ -46,14 +46,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class SampledEvaluation:
-    """Scores a fixed sample of the validation split; each rank scores a part.
-
-    Attributes:
-        task: Fitted.
-        split: The encoded validation split.
-        training: Sample size, seed, precision.
-        world: All ranks call it together.
-    """
+    """Scores a fixed sample of the validation split; each rank scores a part."""
 
     task: Task
     split: EncodedSplit
@@ -65,10 +58,6 @@ class SampledEvaluation:
 
         A metric that is undefined on the sample is left out with a log line; the metric by which
         checkpoints are kept must be defined.
-
-        Args:
-            model: The model, with synchronised buffers.
-            step: For the error.
 
         Raises:
             TrainingFailedError: a metric is not finite, or checkpoints cannot be compared.

@@ -99,12 +99,7 @@ class Scored(ScoredBatch):
 
 @dataclass(frozen=True)
 class Share:
-    """One process's share of the rows of a split: contiguous, in whole batches.
-
-    Attributes:
-        rank: Rank of the process, from 0.
-        size: Number of processes.
-    """
+    """One process's share of the rows of a split: contiguous, in whole batches."""
 
     rank: int
     size: int
@@ -150,13 +145,8 @@ def score_split(
 ) -> Scored:
     """Score every row of a split.
 
-    Args:
-        task: The model's task, fitted.
-        model: The whole model, on one device, to which the rows are moved; set to evaluation mode
-            during scoring.
-        dataset: Source of the rows.
-        split: Name of the split.
-        keep: Columns to return with the scores, for blocks and slices.
+    The model is whole, on one device, to which the rows are moved. The columns `keep` are
+    returned with the scores, for blocks and slices.
 
     Raises:
         BadDataError: the split has no rows.

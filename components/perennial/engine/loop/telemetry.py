@@ -31,12 +31,8 @@ class Telemetry:
     """Measurements over all attempts; every rank measures, the first one logs.
 
     Args:
-        training: Intervals and budget.
-        world: This rank among all.
-        progress: Progress of an earlier attempt.
         file: One JSON line per point, as it happened; a resumed attempt repeats the points after
             its checkpoint.
-        units: What the speed is also measured in.
     """
 
     def __init__(
@@ -77,13 +73,7 @@ class Telemetry:
         self.seconds_waited += seconds
 
     def update(self, norm: Scalar, clipped: Scalar, learning_rate: float) -> None:
-        """Count an applied update, without reading it.
-
-        Args:
-            norm: Of the gradient, before clipping.
-            clipped: 1 if it was, else 0.
-            learning_rate: Of the update.
-        """
+        """Count an applied update, without reading it."""
         self._learning_rate = learning_rate
         self._unread.append((norm, clipped))
 
@@ -326,13 +316,7 @@ def _added(
 
 @dataclass(frozen=True)
 class Instruments:
-    """None of them changes what is computed.
-
-    Attributes:
-        watchdog: Notices that nothing happens.
-        profiler: Traces a few updates.
-        stragglers: Finds the rank that the others wait for.
-    """
+    """None of them changes what is computed."""
 
     watchdog: Watchdog
     profiler: Profiler

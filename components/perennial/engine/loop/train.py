@@ -232,12 +232,6 @@ def decide(training: Training, loss: Scalar, norm: Scalar, *, stop: bool) -> tup
 
     Losses are added up over the ranks, and read, at logging steps: a reduction and a read at every
     step would make ranks and GPUs wait. Until then they are in `guard.pending_losses`.
-
-    Args:
-        training: After the backward pass.
-        loss: This rank's part of the loss of the global batch.
-        norm: Norm of the whole gradient.
-        stop: Whether a signal asks to stop.
     """
     section, guard, world = training.section, training.guard, training.world
     guard.pending_losses.append(loss)

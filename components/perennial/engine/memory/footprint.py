@@ -50,10 +50,7 @@ class ModelMemory:
         buffers: Running statistics and constants.
         groups: The parameters that get gradients, grouped as the optimizer has them: `params` are
             of the class `Weight`.
-        frozen: The others.
         blocks: Each of the task's blocks.
-        section: Optimizer.
-        is_on_gpu: Whether it trains there.
     """
 
     whole: int
@@ -75,16 +72,7 @@ class ModelMemory:
         experts: Collection[nn.Module] = (),
         is_on_gpu: bool,
     ) -> Self:
-        """Measure a model, or the stages of it that a process has.
-
-        Args:
-            parts: Divided by the plan of the task, not sharded.
-            task: Knows their blocks.
-            section: Optimizer and dimensions.
-            whole: Bytes of each parameter of the whole model.
-            experts: Modules whose experts are divided.
-            is_on_gpu: Whether it trains there.
-        """
+        """Measure a model, or the stages of it that a process has."""
         divided = {id(weight) for module in experts for weight in module.parameters(recurse=False)}
 
         def weight(parameter: nn.Parameter) -> Weight:
@@ -168,9 +156,6 @@ class Circumstances:
     """Inputs of an estimate besides model and layout.
 
     Attributes:
-        section: Batch, precision and dimensions.
-        processes: Of the training.
-        device_type: Where they compute.
         stage: The process's place in a pipeline.
     """
 
@@ -218,14 +203,7 @@ def estimate(
     measured: Sequence[PassMemory],
     around: Circumstances,
 ) -> MemoryEstimate:
-    """Estimate one process's memory under a layout.
-
-    Args:
-        candidate: The layout.
-        model: What the process holds of it before sharding.
-        measured: A pass through the model; in a pipeline, through each stage that is here.
-        around: The rest.
-    """
+    """Estimate one process's memory under a layout."""
     section, shards = around.section, around.shards if candidate.is_sharded else 1
     gathered = buckets = block_gradients = 0
     # While gradients accumulate they are not reduced, and so not sharded either.
@@ -315,12 +293,6 @@ def loading_peak(
 
     On a GPU the module that is being sharded is there as a whole, beside the shards; on the host
     all modules that are still to be sharded are.
-
-    Args:
-        candidate: The layout.
-        model: Not sharded.
-        weights: What this process keeps of them on its device.
-        around: The device.
     """
     if not candidate.is_sharded:
         return model.buffers + model.weights()

@@ -135,13 +135,6 @@ class Activations:
 
     Every rank measures at the same time, in its own part of the memory: a task's loss, tensor,
     context and expert dimensions use collectives.
-
-    Args:
-        around: How many rows a pass has.
-        world: All ranks; arranged, where there are such dimensions.
-        task: Its model and loss.
-        data: Rows to measure with.
-        available: Bytes that one process may use.
     """
 
     def __init__(

@@ -31,13 +31,7 @@ class UpdateMemory:
 
     @classmethod
     def of(cls, groups: Sequence[dict[str, Any]], settings: Optimizer, *, is_on_gpu: bool) -> Self:
-        """Measure two steps on tensors that have shapes and no values: nothing is computed.
-
-        Args:
-            groups: Parameter groups of the optimizer; `params` may be any tensors.
-            settings: The optimizer.
-            is_on_gpu: Whether it updates there.
-        """
+        """Measure two steps on tensors that have shapes and no values: nothing is computed."""
         if isinstance(settings, AdamW8bit):
             return cls(*_of_8_bit([value for group in groups for value in group["params"]]))
         is_fused = _is_fused(settings, is_on_gpu=is_on_gpu)

@@ -163,11 +163,7 @@ def ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def mean_of(values: Callable[[Floats, Floats], Floats]) -> tuple[Sums, Figure]:
-    """Sums and figure of a mean over rows.
-
-    Args:
-        values: Predictions, labels → a value for each row.
-    """
+    """Sums and figure of a mean over rows."""
 
     def sums(predictions: Floats, labels: Floats, groups: Groups) -> Floats:
         mine = values(predictions, labels)

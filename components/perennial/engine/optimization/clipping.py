@@ -17,13 +17,7 @@ from perennial.engine.world.scalars import Scalar, scalar
 
 
 class Clipper:
-    """Clips by the contract's method, and counts clipped updates, without a sync.
-
-    Args:
-        settings: The method and its limit.
-        norms: Norms observed by an earlier attempt, oldest first.
-        device: Where gradients are.
-    """
+    """Clips by the contract's method, and counts clipped updates, without a sync."""
 
     def __init__(self, settings: Clipping, norms: Sequence[float], device: torch.device) -> None:
         self._settings = settings
@@ -36,12 +30,7 @@ class Clipper:
         self._observed = len(kept)
 
     def local_excess(self, parameters: Iterable[nn.Parameter], scale: float) -> Scalar:
-        """Return 1 if any of this rank's elements is over the limit per value; to be added up.
-
-        Args:
-            parameters: With gradients.
-            scale: The loss scale that these still contain.
-        """
+        """Return 1 if any of this rank's elements is over the limit per value; to be added up."""
         if not isinstance(self._settings, ValueClipping):
             return 0.0
         gradients = [part for _, part in local_gradients(parameters) if part.numel()]

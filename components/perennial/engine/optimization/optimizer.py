@@ -39,12 +39,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Build the optimizer of a model that is already sharded.
 
-    Args:
-        model: Its parameters are updated.
-        training: Optimizer and batch size.
-        names: Names of the whole model's parameters where `model` is a stage of a pipeline.
-        find_blocks: Returns the task's blocks; called for `layer_decay` only, because a task that
-            wraps its model may have none.
+    In a stage of a pipeline, `names` are those of the whole model. `find_blocks` is called for
+    `layer_decay` only, because a task that wraps its model may have none.
 
     Raises:
         PerennialError: a pattern matches nothing, the task has no blocks for `layer_decay`, or a

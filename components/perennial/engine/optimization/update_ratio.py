@@ -14,13 +14,7 @@ MAX_WEIGHTS = 4_000_000
 
 
 class UpdateRatio:
-    """Measures single updates, on a fixed part of the weights.
-
-    Args:
-        parameters: The trainable ones, sharded or not.
-        world: All ranks measure together.
-        is_replicated: Every rank has all of them, so that each measures the whole.
-    """
+    """Measures single updates, on a fixed part of the weights."""
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], world: World, *, is_replicated: bool

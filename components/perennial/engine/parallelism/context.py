@@ -22,12 +22,6 @@ from perennial.engine.world.layout import Layout
 def share_sequences(model: nn.Module, plan: ParallelPlan, owner: str, mesh: DeviceMesh) -> None:
     """Make attention see whole sequences though every process has a part, in place.
 
-    Args:
-        model: Its inputs will be parts of sequences, see `own_sequences`.
-        plan: The task's.
-        owner: The task's name.
-        mesh: Of one dimension, `context`.
-
     Raises:
         BadTaskError: the plan names modules that are not there.
     """

@@ -88,10 +88,6 @@ class GhostBatchNorm(_Replacement):
     """Batch normalisation chunk by chunk: as equal as whole rows allow, of `size` rows at most.
 
     The running statistics follow one chunk after the other.
-
-    Args:
-        norm: Whose parameters and statistics to take over.
-        size: Rows of a chunk.
     """
 
     def __init__(self, norm: BatchNorm, size: int) -> None:
@@ -111,10 +107,6 @@ class SyncedBatchNorm(_Replacement):
     """Batch normalisation over the rows of all processes, on CPUs as well as on GPUs.
 
     Each process counts with as many rows as it has.
-
-    Args:
-        norm: Whose parameters and statistics to take over.
-        groups: Of the processes.
     """
 
     def __init__(self, norm: BatchNorm, groups: Sequence[dist.ProcessGroup]) -> None:

@@ -18,11 +18,6 @@ def share_optimizer_state(optimizer: Optimizer, training: TrainingSection, world
 
     Every element is updated as it would be without; checkpoints hold the whole state.
 
-    Args:
-        optimizer: Over replicated weights, without state yet.
-        training: `ddp` with `zero_stage = 1`, or this does nothing.
-        world: All ranks call it together, and every `step` from then on.
-
     Raises:
         PerennialError: there are fewer weights than processes.
     """
@@ -67,12 +62,7 @@ def divide_evenly(parameters: list[nn.Parameter], parts: int) -> list[list[nn.Pa
 def with_absent_states(
     states: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the states of weights by name; those that another process has are empty.
-
-    Args:
-        states: Loaded.
-        groups: The optimizer's, with the names of their weights as `params`.
-    """
+    """Return the states of weights by name; those that another process has are empty."""
     return {name: {} for group in groups for name in group["params"]} | dict(states)
 
 

@@ -37,17 +37,12 @@ def parallelize(
 ) -> nn.Module:
     """Lay out the model as the contract specifies; every rank passes the same initial model.
 
+    By `inputs`, any inputs of the model, DDP learns whether some parameters get no gradient;
+    without them, it expects one for each.
+
     What is sharded never lies on a device as a whole: matrices and experts are divided one by one
     and `fully_shard` moves one module after the other. The host holds a whole model per process
     until then.
-
-    Args:
-        model: On the host.
-        task: Whose model it is.
-        training: Strategy, precision, memory.
-        world: All ranks call this together.
-        inputs: Any inputs of the model, by which DDP learns whether some parameters get no
-            gradient; without them, it expects one for each.
 
     Raises:
         PerennialError: the strategy cannot run in this world.
@@ -112,15 +107,10 @@ def shard(
 ) -> None:
     """Shard weights, gradients and optimizer state, module by module, in place.
 
+    Blocks that the model, which may be a stage, does not have are left alone.
+
     Each `fully_shard` brings its own module's parameters and buffers to the device and leaves
     shards behind; the last one, of the model, does so with all that no other was given.
-
-    Args:
-        model: The whole model, or a stage of it, on the host or on the device.
-        blocks: To be gathered one by one; those that the model does not have are left alone.
-        experts: Modules whose experts are divided.
-        training: Strategy, precision, ZeRO stage.
-        world: Where it runs.
     """
     is_replicated, layout = training.strategy == "hsdp", world.layout
     dimensions = ("replicate", "shard") if is_replicated else ("shard",)
@@ -236,12 +226,6 @@ def warm_up_buckets(
     training would be rounded in another way than in one that was never interrupted. The order in
     which gradients come is what they are arranged by, so a few rows suffice, computed in the
     training's own types.
-
-    Args:
-        model: Parallelized.
-        inputs: Any inputs of the model.
-        training: Precision.
-        device: Where the model is.
     """
     if not isinstance(model, DistributedDataParallel):
         return

@@ -199,13 +199,8 @@ def build_pipeline(
 ) -> Pipeline:
     """Divide the model into stages; every rank passes the same initial model.
 
-    Args:
-        model: On the host.
-        task: With a plan.
-        training: Strategy, schedule and batch.
-        world: Arranged.
-        inputs: An example, on the host, to check the stages with.
-        shard: Brings a stage to the device and shards it over the processes that hold the same.
+    The stages are checked on `inputs`, an example on the host; `shard` brings a stage to the
+    device and shards it over the processes that hold the same.
 
     Raises:
         PerennialError: the contract, the model or the batch does not go with pipelines.
@@ -244,11 +239,6 @@ def passes_in_flight(
     parallelism: Parallelism, place: int, passes: int
 ) -> Iterator[tuple[list[int], int]]:
     """Yield what a process keeps before each backward pass of an update, in the schedule's order.
-
-    Args:
-        parallelism: Processes and schedule.
-        place: The process's place in the pipeline.
-        passes: Micro-batches of an update.
 
     Yields:
         The number of micro-batches that are between forward and backward pass, for each stage of

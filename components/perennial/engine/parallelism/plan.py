@@ -19,11 +19,6 @@ def checked_plan(
 ) -> ParallelPlan | None:
     """Return the plan, if it covers every dimension that is used.
 
-    Args:
-        plan: The task's.
-        owner: The task's name.
-        parallelism: What the contract asks for.
-
     Raises:
         BadTaskError: a dimension is used that the plan does not cover.
         PerennialError: a size of the model does not fit the dimensions.
@@ -58,10 +53,7 @@ def checked_plan(
 def matching(model: nn.Module, pattern: str, owner: str) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that a name of a plan means; in a stage of a pipeline, those that it has.
 
-    Args:
-        model: Whole, or a stage.
-        pattern: A name in which `*` stands for one segment.
-        owner: The task's name.
+    In a `pattern`, `*` stands for one segment of a name.
 
     Raises:
         BadTaskError: there is none.

@@ -46,11 +46,6 @@ def divide_blocks(num_blocks: int, num_stages: int) -> list[range]:
 def assign_parts(model: nn.Module, plan: ParallelPlan, num_stages: int) -> dict[str, int]:
     """Return the stage of each part, by the part's name.
 
-    Args:
-        model: Whole.
-        plan: What comes before the blocks, the blocks, and what comes after.
-        num_stages: At least 2.
-
     Raises:
         PerennialError: the model cannot be cut into so many stages.
         BadTaskError: it cannot be cut at all.
@@ -64,13 +59,7 @@ def assign_parts(model: nn.Module, plan: ParallelPlan, num_stages: int) -> dict[
 
 
 def cut(model: nn.Module, stages: Mapping[str, int], kept: Collection[int]) -> nn.Module:
-    """Keep the parts of some stages of a model; the parts themselves are shared, not copied.
-
-    Args:
-        model: Whole.
-        stages: The stage of each part.
-        kept: Stages whose parts stay.
-    """
+    """Keep the parts of some stages of a model; the parts themselves are shared, not copied."""
     return _without(model, {name for name, stage in stages.items() if stage not in kept}, "")
 
 
@@ -81,11 +70,6 @@ def require_chain(
     """Check on an example that the stages in turn compute what the model computes.
 
     What `forward` does outside the parts, every stage does: it must not change the result.
-
-    Args:
-        model: Whole.
-        stages: The stage of each part.
-        inputs: What the model is called with.
 
     Raises:
         BadTaskError: they do not.

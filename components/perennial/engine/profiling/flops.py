@@ -32,13 +32,10 @@ def flops_per_example(
 ) -> float | None:
     """Arithmetic of one forward and backward pass, divided by the batch's examples.
 
+    Gradients of what the training freezes are not counted.
+
     Counted without computing anything, on tensors without content. Element-wise operations are not
     counted, as is usual for a utilisation.
-
-    Args:
-        task: Fitted.
-        batch: Some examples; their shapes count.
-        training: Names what is frozen, whose gradients are not computed; None if nothing is.
 
     Returns: None when the model or the loss needs the tensors' content; the log gives the reason.
     """

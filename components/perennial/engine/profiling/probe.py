@@ -43,14 +43,7 @@ SMOOTHING = 0.9
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of the probe.
-
-    Attributes:
-        task: Fitted.
-        data: The encoded training split, or the first part of it.
-        training: Seed, precision, optimizer.
-        device: Where.
-    """
+    """The subject of the probe."""
 
     task: Task
     data: EncodedSplit
@@ -63,7 +56,6 @@ class RatePoint:
     """The loss after an update with one learning rate.
 
     Attributes:
-        rate: Learning rate.
         loss: Of the batch before the update.
         smoothed: Exponential mean of the losses so far, with its start corrected.
     """
@@ -146,14 +138,7 @@ class Update:
     """One update of a fresh model, as the loop makes it, without what other ranks are for.
 
     Args:
-        subject: What is trained.
-        plan: How a batch is divided.
         measures_ratio: Whether the weights are compared before and after, which costs a copy.
-        loading: How batches are loaded; by default in the calling thread, when they are needed.
-
-    Attributes:
-        model: In training mode.
-        optimizer: The contract's.
     """
 
     def __init__(

@@ -32,10 +32,6 @@ class Profiler:
     """Traces the updates that `training.profile` names; nothing without it.
 
     Args:
-        settings: Which updates; None traces none.
-        folder: Where the trace is written, for chrome://tracing or Perfetto.
-        rank: Of this process.
-        clock: How long batches were waited for.
         encoding: Returns what streamed rows have cost so far; None where none was encoded.
     """
 

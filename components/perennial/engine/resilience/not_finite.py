@@ -76,14 +76,7 @@ def bad_gradients(model: nn.Module) -> list[str]:
 def failure(
     step: int, skipped: int, seen: Sequence[NotFinite], *, seen_at: int
 ) -> TrainingFailedError:
-    """Return the error message.
-
-    Args:
-        step: The first bad update.
-        skipped: Updates skipped before.
-        seen: The record of each rank.
-        seen_at: The update at which it was noticed.
-    """
+    """Return the error message."""
     noticed = f" (the first bad loss; noticed at step {seen_at})" if seen_at > step else ""
     spent = f" after {skipped} updates were skipped" if skipped else ""
     losses = [f"rank {each.rank} {each.loss}" for each in seen if not each.is_loss_finite]

@@ -27,8 +27,6 @@ class PassOutOfMemoryError(TrainingFailedError):
     """A forward or backward pass ran out of memory.
 
     Args:
-        plan: How the batch is divided.
-        message: The allocator's.
         obstacle: Why smaller passes would not give the same training; empty if they would.
     """
 
@@ -56,14 +54,7 @@ class PassOutOfMemoryError(TrainingFailedError):
 def naming_out_of_memory(
     task: Task, model: nn.Module, section: TrainingSection, world: World
 ) -> Iterator[None]:
-    """Raise `PassOutOfMemoryError` when the passes in the block run out of memory.
-
-    Args:
-        task: Whose losses are computed.
-        model: Parallelized.
-        section: Batch, and the reaction.
-        world: Divides it.
-    """
+    """Raise `PassOutOfMemoryError` when the passes in the block run out of memory."""
     try:
         yield
     except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:

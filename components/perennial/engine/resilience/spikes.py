@@ -23,12 +23,7 @@ RISE = 0.5
 
 
 class SpikeDetector:
-    """Observes the mean loss of every global batch.
-
-    Args:
-        window: Losses to compare with.
-        state: State of an earlier attempt.
-    """
+    """Observes the mean loss of every global batch."""
 
     def __init__(self, window: int, state: SpikeState) -> None:
         self._recent = deque(state.recent, maxlen=window)

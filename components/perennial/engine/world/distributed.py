@@ -31,12 +31,7 @@ ASK_SECONDS = 0.05  # twice this is little of the time that a preempted machine 
 
 @dataclass(frozen=True)
 class ComingSum:
-    """A pending sum over all ranks.
-
-    Attributes:
-        values: This rank's, then the sum.
-        work: None in a single process.
-    """
+    """A pending sum over all ranks."""
 
     values: Tensor
     work: dist.Work | None
@@ -53,10 +48,6 @@ class World:
     """This process and the process group.
 
     Attributes:
-        rank: Rank among all processes.
-        local_rank: Rank among the processes of this machine.
-        size: Number of processes.
-        device: Device of this process.
         arranged: The mesh of processes; None until `arrange` was called.
     """
 
