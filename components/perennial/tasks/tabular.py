@@ -24,18 +24,16 @@ from perennial.engine.task import LABEL, Batch, MeasuredOptions, ParameterKeys, 
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.tabular_numbers import (
     NumericState,
+    WindowState,
     column_values,
     describe_numbers,
     encode_numbers,
-    fit_numbers,
-    num_inputs,
-    number_keys,
-)
-from perennial.tasks.columns.windows import (
-    WindowState,
     encode_windows,
+    fit_numbers,
     fit_windows,
     is_window,
+    num_inputs,
+    number_keys,
 )
 
 UNKNOWN = 0  # category code of nulls and of values that the training split did not have

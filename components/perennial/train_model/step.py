@@ -9,8 +9,7 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.steps.decorator import StepResult, pipeline_step
-from perennial.train_model.curves import live_curves
-from perennial.train_model.record import begin_record, failure_on_record, record
+from perennial.train_model.record import begin_record, failure_on_record, live_curves, record
 from perennial.train_model.report import final_metrics, summarize, training_page
 from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.config import TrainModelConfig

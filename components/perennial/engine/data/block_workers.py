@@ -29,9 +29,8 @@ from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.row_groups import RowGroupReader
-from perennial.engine.data.block_cache import BlockCache
+from perennial.engine.data.block_cache import BlockCache, ShardStore
 from perennial.engine.data.blocks import BlockEncoder, RowBlock
-from perennial.engine.data.shards import ShardStore
 from perennial.engine.task import Task, load_task
 
 MAX_RESTARTS = 3

@@ -16,9 +16,8 @@ from perennial.contracts.data import Split
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.data.row_groups import RowGroupReader, SelectedGroup
-from perennial.engine.data.block_cache import BlockCache
+from perennial.engine.data.block_cache import BlockCache, ShardStore
 from perennial.engine.data.encoded import ENCODE_ROWS, checked
-from perennial.engine.data.shards import ShardStore
 from perennial.engine.task import Batch, Task
 
 BLOCK_ROWS = 16_384

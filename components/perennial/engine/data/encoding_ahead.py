@@ -14,6 +14,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.executor import open_executor
 from perennial.data.row_groups import RowGroupReader, select_groups
+from perennial.engine.data.block_cache import ShardStore
 from perennial.engine.data.block_workers import EncoderRecipe
 from perennial.engine.data.blocks import RowBlock, join_groups
 from perennial.engine.data.preparation import (
@@ -22,7 +23,6 @@ from perennial.engine.data.preparation import (
     fit_streamed,
     record_caches,
 )
-from perennial.engine.data.shards import ShardStore
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import Task, load_task
 

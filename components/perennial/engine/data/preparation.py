@@ -29,7 +29,7 @@ from perennial.data.row_groups import (
     select_groups,
 )
 from perennial.engine.data.batching import Indices, fixed_sample
-from perennial.engine.data.block_cache import load_block, save_block
+from perennial.engine.data.block_cache import load_block, save_block, shards_prefix
 from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
 from perennial.engine.data.blocks import join_groups
 from perennial.engine.data.encoded import (
@@ -39,7 +39,6 @@ from perennial.engine.data.encoded import (
     fitted_state,
     identity_of,
 )
-from perennial.engine.data.shards import shards_prefix
 from perennial.engine.data.stored_caches import record_use
 from perennial.engine.data.streamed import SampledSplit, StreamedSplit
 from perennial.engine.handover import load_decision, save_decision

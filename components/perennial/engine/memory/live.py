@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.objective import forward
 from perennial.engine.optimization.parameters import local
-from perennial.engine.parallelism.stages import first_input
+from perennial.engine.parallelism.pipeline import first_input
 from perennial.engine.precision import COMPUTE_DTYPES, computation
 from perennial.engine.task import Batch, Task, inputs_of
 

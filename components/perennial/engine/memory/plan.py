@@ -37,8 +37,7 @@ from perennial.engine.optimization.parameters import freeze
 from perennial.engine.parallelism.activations import save_memory
 from perennial.engine.parallelism.context import own_inputs, own_sequences
 from perennial.engine.parallelism.parallelize import share_model
-from perennial.engine.parallelism.pipeline import check_passes, stages_of
-from perennial.engine.parallelism.stages import cut, first_input
+from perennial.engine.parallelism.pipeline import check_passes, cut, first_input, stages_of
 from perennial.engine.precision import computation
 from perennial.engine.reproducibility import seeded_model
 from perennial.engine.task import Task, inputs_of, to_device

@@ -21,6 +21,7 @@ Floats: TypeAlias = NDArray[np.float64]
 EXACT_ROWS = 2**20
 """Of more rows, metrics of an order are binned (`binned`), and pictures show evenly spaced rows."""
 Kind = Literal["binary", "multiclass", "regression", "statistic"]
+STATISTIC: frozenset[Kind] = frozenset({"statistic"})
 Groups: TypeAlias = tuple[NDArray[np.int64], int]
 """In which of so many groups each row is, to sum the groups apart."""
 Sums: TypeAlias = Callable[[Floats, Floats, Groups], Floats]

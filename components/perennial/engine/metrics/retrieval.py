@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.metrics.metric import (
+    STATISTIC,
     Floats,
     Groups,
-    Kind,
     Metric,
     added,
     first_by_second,
 )
 
-STATISTIC: frozenset[Kind] = frozenset({"statistic"})
 Integers: TypeAlias = NDArray[np.int64]
 Gain: TypeAlias = Callable[[Floats], Floats]
 """Ranks, from 1 → what a right answer is worth there."""
