@@ -121,17 +121,11 @@ def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
     if isinstance(settings, NAdam):
         return torch.optim.NAdam, {
             "betas": settings.betas,
-            "momentum_decay": settings.momentum_decay,
             "decoupled_weight_decay": True,
             "foreach": True,
         }
     if isinstance(settings, Adafactor):
-        return ShardedAdafactor, {
-            "second_moment_decay": settings.second_moment_decay,
-            "update_threshold": settings.update_threshold,
-            "relative_step": settings.relative_step,
-            "scale_by_parameter": settings.scale_by_parameter,
-        }
+        return ShardedAdafactor, {"scale_by_parameter": settings.scale_by_parameter}
     if isinstance(settings, AdamW8bit):
         return adamw_8bit_type(is_on_gpu=is_on_gpu), {"betas": settings.betas}
     return torch.optim.SGD, {
