@@ -143,7 +143,7 @@ def end_stage(training: Training) -> None:
 
 def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
     """Write the last checkpoint and, where the training is finished, its result."""
-    training.instruments.checkpointing(training.step)
+    training.instruments.watchdog.begin("checkpoint", training.step)
     if is_finished:
         training.checkpointer.close()
     training.checkpointer.wait()

@@ -29,7 +29,7 @@ from perennial.data.dataset import Dataset
 from perennial.data.row_groups import RowGroupReader, select_groups
 from perennial.engine.config.distillation import Distillation
 from perennial.engine.data.block_cache import DamagedBlockError, load_block, save_block
-from perennial.engine.data.encoded import ENCODE_ROWS, PATIENCE
+from perennial.engine.data.encoded import ENCODE_ROWS, PATIENCE, changed_split
 from perennial.engine.data.preparation import find_indexes
 from perennial.engine.data.stored_caches import record_use
 from perennial.engine.job import TrainingJob
@@ -147,10 +147,6 @@ def _compute(
             logged_at = time.monotonic()
             logger.info("answers=%d of %d", start, expected)
     if start != expected:
-        raise BadDataError(
-            "the train split does not have the rows that the snapshot counted",
-            evidence=f"expected {expected}, found {start}",
-            action="take a new snapshot; partitions of the data set must never be rewritten",
-        )
+        raise changed_split(Split.TRAIN, str(start), expected)
     logger.info("teachers=%d answers=%d seconds=%.1f", len(loaded), start, time.monotonic() - began)
     return found

@@ -43,16 +43,16 @@ def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot)
     """Fit the task on the training split, once, and encode the splits, once per machine."""
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     dataset = Dataset(snapshot) if world.local_rank == 0 else None
-    state: list[dict[str, JsonValue]] = [{}]
+    fitted = None
     with alone(job) if dataset is not None else nullcontext():
         if world.is_first and dataset is not None:
-            state = [fitted_state(job, task, partial(dataset.scan, Split.TRAIN))]
-        dist.broadcast_object_list(state, src=0, group=group)
+            fitted = fitted_state(job, task, partial(dataset.scan, Split.TRAIN))
+        state = world.from_first(fitted, group)
         # All ranks continue alike with the fitted or the loaded state.
-        task.load_state(state[0])
+        task.load_state(state)
         if dataset is not None:
             # The fingerprint, or the key of what is shared, and the fitted state determine it.
-            digest = FittedTask(fingerprint=identity_of(job), state=state[0]).digest()
+            digest = FittedTask(fingerprint=identity_of(job), state=state).digest()
             for split in (Split.TRAIN, Split.VALIDATION):
                 encode_split(task, dataset, split, encoded(job, split), digest)
     dist.barrier(group=group)
@@ -163,11 +163,7 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
     shutil.rmtree(folder, ignore_errors=True)
     expected = dataset.snapshot.split_rows[split]
     if not expected:
-        raise BadDataError(
-            f"the {split} split is empty",
-            evidence=f"the snapshot has {dataset.snapshot.rows} rows",
-            action="check [split] and the range of the data's times",
-        )
+        raise empty_split(dataset.snapshot, split)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -180,7 +176,7 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
                 name: _create(partial, name, value, expected) for name, value in batch.items()
             }
         if written + rows.height > expected:
-            raise _changed(split, f"more than {expected}", expected)
+            raise changed_split(split, f"more than {expected}", expected)
         for name, array in arrays.items():
             _store(array, written, batch, name, task)
         written += rows.height
@@ -188,7 +184,7 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
             logged_at = time.monotonic()
             logger.info("encoding=%s rows=%d of %d", split, written, expected)
     if written != expected:
-        raise _changed(split, str(written), expected)
+        raise changed_split(split, str(written), expected)
     for array in arrays.values():
         array.flush()  # later attempts rely on it, maybe after a power failure
     del arrays
@@ -233,7 +229,17 @@ def _store(array: NDArray[np.generic], start: int, batch: Batch, name: str, task
     array[start : start + len(value)] = value
 
 
-def _changed(split: Split, found: str, expected: int) -> BadDataError:
+def empty_split(snapshot: Snapshot, split: Split) -> BadDataError:
+    """Return the error for a split without rows."""
+    return BadDataError(
+        f"the {split} split is empty",
+        evidence=f"the snapshot has {snapshot.rows} rows",
+        action="check [split] and the range of the data's times",
+    )
+
+
+def changed_split(split: Split, found: str, expected: int) -> BadDataError:
+    """Return the error for a split whose rows were added or removed after the snapshot."""
     return BadDataError(
         f"the {split} split does not have the rows that the snapshot counted",
         evidence=f"expected {expected}, found {found}",

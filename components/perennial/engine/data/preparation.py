@@ -17,7 +17,6 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import Split
-from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.row_groups import (
@@ -36,6 +35,7 @@ from perennial.engine.data.encoded import (
     ENCODE_ROWS,
     PATIENCE,
     checked,
+    empty_split,
     fitted_state,
     identity_of,
 )
@@ -81,12 +81,7 @@ def choose_mode(job: TrainingJob, world: World, snapshot: Snapshot) -> bool:
         if plan is None:
             plan = _plan(job, snapshot)
             save_decision(job, plan)
-    group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    holder = [plan]
-    dist.broadcast_object_list(holder, src=0, group=group)
-    plan = holder[0]
-    if plan is None:
-        raise RuntimeError("the first rank sent no plan")
+    plan = world.from_first(plan, dist.new_group(backend="gloo", timeout=PATIENCE))
     logger.info("loading=%s: %s", plan.mode, plan.reason)
     return plan.mode == "streaming"
 
@@ -147,13 +142,11 @@ def stream_data(
     """
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     reader = RowGroupReader(snapshot)
-    shared: list[tuple[list[PartitionIndex], dict[str, JsonValue]]] = []
+    fitted = None
     if world.is_first:
         indexes = find_indexes(job, snapshot)
-        shared = [(indexes, fit_streamed(job, task, reader, indexes))]
-    holder = shared or [([], {})]
-    dist.broadcast_object_list(holder, src=0, group=group)
-    indexes, state = holder[0]
+        fitted = indexes, fit_streamed(job, task, reader, indexes)
+    indexes, state = world.from_first(fitted, group)
     task.load_state(state)
     identity = encoding_identity(job, state)
     if world.is_first:
@@ -224,7 +217,7 @@ def _open_train(
     loading = job.training.loading
     blocks = join_groups(select_groups(reader.snapshot, indexes, Split.TRAIN))
     if not blocks:
-        raise _empty(reader.snapshot, Split.TRAIN)
+        raise empty_split(reader.snapshot, Split.TRAIN)
     recipe = EncoderRecipe(
         snapshot=reader.snapshot,
         model=job.model,
@@ -291,7 +284,7 @@ def _encode_sample(
     snapshot = reader.snapshot
     groups = [each for each in select_groups(snapshot, indexes, Split.VALIDATION) if each.selected]
     if not groups:
-        raise _empty(snapshot, Split.VALIDATION)
+        raise empty_split(snapshot, Split.VALIDATION)
     sample = _sample(job, snapshot)
     starts = np.cumsum([0, *(each.selected for each in groups)])
     parts: list[Batch] = []
@@ -322,11 +315,3 @@ def _folder(job: TrainingJob) -> Path:
     if job.shared:
         return Path(job.shared) / "streamed"
     return job.scratch / f"machine-{machine_of_this_process()}" / "streamed"
-
-
-def _empty(snapshot: Snapshot, split: Split) -> BadDataError:
-    return BadDataError(
-        f"the {split} split is empty",
-        evidence=f"the snapshot has {snapshot.rows} rows",
-        action="check [split] and the range of the data's times",
-    )

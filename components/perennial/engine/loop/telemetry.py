@@ -332,11 +332,3 @@ class Instruments:
         """Note that it has ended; what an evaluation interrupts is not traced any further."""
         self.stragglers.after(step)
         self.profiler.after(step, is_interrupted=is_interrupted)
-
-    def evaluating(self, steps_done: int) -> None:
-        """Note that an evaluation begins."""
-        self.watchdog.begin("evaluation", steps_done)
-
-    def checkpointing(self, steps_done: int) -> None:
-        """Note that a checkpoint begins to be written, waited for or restored."""
-        self.watchdog.begin("checkpoint", steps_done)

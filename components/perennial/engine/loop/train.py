@@ -281,7 +281,7 @@ def rewind(training: Training) -> None:
     # stopped does not have it, and must go back as far.
     every = training.section.evaluate_every_steps
     corrupt_from = (guard.begin_rewind() - 1) // every * every + 1
-    training.instruments.checkpointing(training.step - 1)
+    training.instruments.watchdog.begin("checkpoint", training.step - 1)
     training.checkpointer.discard_from(corrupt_from)
     progress = training.checkpointer.restore(training.model, training.optimizer)
     if not progress.step:
@@ -314,11 +314,11 @@ def save(training: Training, *, is_evaluated: bool) -> None:
     metrics = {}
     synchronize_buffers(training.model, training.world)
     if is_evaluated:
-        training.instruments.evaluating(training.step)
+        training.instruments.watchdog.begin("evaluation", training.step)
         evaluated = evaluate(training)
         metrics = evaluated.metrics
         training.telemetry.evaluated(training.step, metrics, evaluated.watched)
-    training.instruments.checkpointing(training.step)
+    training.instruments.watchdog.begin("checkpoint", training.step)
     progress = training.telemetry.progress(training.step).model_copy(
         update={
             "data_offset": training.data_offset,

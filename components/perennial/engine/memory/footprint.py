@@ -250,12 +250,6 @@ class Circumstances:
         return BatchPlan(section.global_batch_size, section.micro_batch_size, parts)
 
     @property
-    def rows(self) -> int:
-        """Return the rows of the largest forward pass."""
-        largest_share = share(self.batches.global_size, self.batches.data_size)
-        return share(largest_share, self.batches.accumulation_steps)
-
-    @property
     def is_pipeline(self) -> bool:
         """Whether processes hold different blocks."""
         return self.section.parallelism.pipeline > 1

@@ -106,7 +106,7 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedR
             device=device_name(world.device),
             available=available,
             margin=MARGIN,
-            micro_batch_rows=around.rows,
+            micro_batch_rows=around.batches.pass_rows,
             measured_rows=activations.measured_rows,
             estimates=tuple(estimates),
             reason=reason_for(estimates, available),
@@ -144,7 +144,7 @@ class Activations:
         self._data = data
         self._available = available
         self._section = around.section
-        self._rows = min(around.rows, data.rows)
+        self._rows = min(around.batches.pass_rows, data.rows)
         self._found: dict[str, tuple[PassLine, ...]] = {}
         self.measured_rows = self._rows
         model = seeded_model(task, self._section.seed)
@@ -166,7 +166,7 @@ class Activations:
 
     def estimate(self, candidate: Candidate, around: Circumstances) -> MemoryEstimate:
         """Return the estimate of the process that needs most."""
-        measured = self.under(candidate.checkpointing, around.rows)
+        measured = self.under(candidate.checkpointing, around.batches.pass_rows)
         own = estimate(candidate, self.model, measured, around)
         found = self._world.to_first(own)
         worst = max(found, key=lambda each: each.peak) if found else None
@@ -285,7 +285,8 @@ def does_not_fit(
         if fits(replace(around, processes=processes)):
             advice.append(f"resources.num_processes = {processes} with as much memory for each")
             break
-    for rows in (around.rows >> halving for halving in range(1, around.rows.bit_length())):
+    most = around.batches.pass_rows
+    for rows in (most >> halving for halving in range(1, most.bit_length())):
         smaller = section.model_copy(update={"micro_batch_size": rows})
         if fits(replace(around, section=smaller)):
             advice.append(f"training.micro_batch_size = {rows}")

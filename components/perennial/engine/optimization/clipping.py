@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from perennial.engine.config.optimization import (
     AdaptiveClipping,
@@ -12,6 +11,7 @@ from perennial.engine.config.optimization import (
     NormClipping,
     ValueClipping,
 )
+from perennial.engine.optimization.parameters import local
 from perennial.engine.world.layout import Layout
 from perennial.engine.world.scalars import Scalar, scalar
 
@@ -96,8 +96,8 @@ def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout | None
         layout: What several ranks hold is counted by the first of them; None counts everything.
     """
     gradients = [
-        local
-        for gradient, local in local_gradients(parameters)
+        part
+        for gradient, part in local_gradients(parameters)
         if layout is None or layout.counts(gradient)
     ]
     if not gradients:
@@ -110,7 +110,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: Scalar) -> None:
     """Multiply all gradients, in place."""
     if factor == 1.0 and not isinstance(factor, Tensor):
         return
-    gradients = [local for _, local in local_gradients(parameters)]
+    gradients = [part for _, part in local_gradients(parameters)]
     if gradients and isinstance(factor, Tensor):
         factor = factor.to(gradients[0])  # offloaded, they are on the host, and the norm is not
     torch._foreach_mul_(gradients, factor)
@@ -118,7 +118,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: Scalar) -> None:
 
 def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:
     """Bring every element of the gradients into ± a limit, in place."""
-    gradients = [local for _, local in local_gradients(parameters)]
+    gradients = [part for _, part in local_gradients(parameters)]
     torch._foreach_clamp_max_(gradients, largest)
     torch._foreach_clamp_min_(gradients, -largest)
 
@@ -127,8 +127,4 @@ def local_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[Tensor, Te
     """Return every gradient and this rank's part of it."""
     gradients = [parameter.grad for parameter in parameters]
     with torch.no_grad():
-        return [
-            (each, each.to_local() if isinstance(each, DTensor) else each)
-            for each in gradients
-            if each is not None
-        ]
+        return [(each, local(each)) for each in gradients if each is not None]

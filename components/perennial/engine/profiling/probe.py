@@ -65,11 +65,6 @@ class RatePoint:
     smoothed: float
 
 
-def best_device() -> torch.device:
-    """Return a GPU where there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def count_devices() -> int:
     """Return the number of GPUs, or of cores where there is none."""
     return torch.cuda.device_count() or os.cpu_count() or 1

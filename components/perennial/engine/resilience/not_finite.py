@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import nn
 
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import TrainingFailedError
 from perennial.contracts.section import Section
 from perennial.engine.data.batching import Indices
+from perennial.engine.optimization.parameters import local
 from perennial.engine.world.distributed import World
 
 SHOWN = 5
@@ -69,7 +69,7 @@ def bad_gradients(model: nn.Module) -> list[str]:
     return [
         name.removeprefix("module.")  # of DDP
         for name, parameter in reversed(list(model.named_parameters()))
-        if parameter.grad is not None and not _is_finite(parameter.grad)
+        if parameter.grad is not None and not torch.isfinite(local(parameter.grad)).all()
     ]
 
 
@@ -99,8 +99,3 @@ def describe(seen: Iterable[NotFinite]) -> str:
     return (
         f"gradients that are not finite, from the last layer on: {', '.join(names[:SHOWN])}{more}"
     )
-
-
-def _is_finite(gradient: Tensor) -> bool:
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    return bool(torch.isfinite(local).all())

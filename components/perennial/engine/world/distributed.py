@@ -165,11 +165,11 @@ class World:
         work = dist.all_reduce(values, async_op=True) if self.size > 1 else None
         return ComingSum(values, work)
 
-    def from_first(self, value: T | None) -> T:
+    def from_first(self, value: T | None, group: dist.ProcessGroup | None = None) -> T:
         """Return the first rank's value on every rank."""
         holder = [value]
         if self.size > 1:
-            dist.broadcast_object_list(holder, src=0)
+            dist.broadcast_object_list(holder, src=0, group=group)
         return cast("T", holder[0])
 
     def to_first(self, value: T) -> list[T] | None:
