@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from perennial.clients.object_store import open_store, sha256_of_file
 from perennial.contracts.environment import data_cache
-from perennial.contracts.errors import BadDataError, BadTaskError, DamagedModelError
+from perennial.contracts.errors import BadDataError, BadTaskError, DamagedModelError, join_names
 from perennial.contracts.initial_model import FOLDER, InitialModel
 from perennial.data.verified_files import is_verified, record_verified
 from perennial.engine.export import read_tensors
@@ -242,9 +242,7 @@ def _unused(name: str, initial: InitialModel) -> bool:
 
 
 def _listed(names: Sequence[object] | set[object]) -> str:
-    ordered = sorted(map(str, names))
-    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-    return f"{', '.join(ordered[:SHOWN])}{more}"
+    return join_names(sorted(map(str, names)), SHOWN)
 
 
 def _misfit(initial: InitialModel, missing: list[str], extra: list[str]) -> BadTaskError:

@@ -38,6 +38,7 @@ from perennial.engine.teachers import (
     match,
     predicts_logits,
     require_columns,
+    task_of,
 )
 from perennial.select_checkpoint.selection import RESAMPLES, breaches_of, paired_draws
 from perennial.tasks.ensemble import Ensemble, EnsembleOptions, Member
@@ -174,9 +175,7 @@ def _average(
     ]
     features = dict(record.columns.features)
     for pinned, member in members:
-        former = pinned.former
-        if former is None:
-            raise RuntimeError("pin_version() records the task of each version")
+        former = task_of(pinned)
         described.append(
             Member(
                 title=f"version {pinned.origin.version}",

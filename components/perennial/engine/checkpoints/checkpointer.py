@@ -196,10 +196,19 @@ class Checkpointer:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, *, has_moments: bool
     ) -> State:
         """Return what a checkpoint holds; of a training with an adapter, not its base."""
-        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
+        if has_moments:
+            weights, moments = get_state_dict(model, optimizer)
+            # Without the settings of the optimizer's groups: the contract and the step tell them,
+            # and how weights are grouped depends on how they are sharded.
+            state: State = {"model": weights, "optimizer": {"state": moments["state"]}}
+        else:
+            # Before the first update that was applied. The library would make one of rate 0 to have
+            # moments, which counts as an update in the training that goes on.
+            state = {"model": get_model_state_dict(model)}
         for name in base_names(model, self._section.adapter):
             del state["model"][name]
-        return state
+        # Loaded in place: what is put here is the average itself.
+        return state | ({"averaged": self._averaged.state_dict()} if self._averaged else {})
 
     def _write(self, state: State, writer: CheckpointWriter) -> Future[Any]:
         """Start to write a copy of the state, or write the state itself."""
@@ -387,26 +396,6 @@ def _load_model(
         ) from error
     model.eval()
     return task, model
-
-
-def _state(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    averaged: AveragedWeights | None,
-    *,
-    has_moments: bool,
-) -> State:
-    if has_moments:
-        weights, moments = get_state_dict(model, optimizer)
-        # Without the settings of the optimizer's groups: the contract and the step tell them, and
-        # how weights are grouped depends on how they are sharded.
-        state: State = {"model": weights, "optimizer": {"state": moments["state"]}}
-    else:
-        # Before the first update that was applied. The library would make one of rate 0 to have
-        # moments, which counts as an update in the training that goes on.
-        state = {"model": get_model_state_dict(model)}
-    # Loaded in place: what is put here is the average itself.
-    return state | ({"averaged": averaged.state_dict()} if averaged else {})
 
 
 def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:

@@ -77,10 +77,15 @@ def alone(job: TrainingJob) -> Iterator[None]:
 
 
 def encoded(job: TrainingJob, split: Split) -> Path:
-    """Return this machine's folder of an encoded split; the job's folder may be shared."""
+    """Return this machine's folder of an encoded split."""
+    return machine_folder(job) / split
+
+
+def machine_folder(job: TrainingJob) -> Path:
+    """Return this machine's folder of encoded rows; the job's folder may be shared."""
     if job.shared:
-        return Path(job.shared) / split
-    return job.scratch / f"machine-{machine_of_this_process()}" / split
+        return Path(job.shared)
+    return job.scratch / f"machine-{machine_of_this_process()}"
 
 
 def fitted_state(

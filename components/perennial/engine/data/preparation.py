@@ -38,13 +38,14 @@ from perennial.engine.data.encoded import (
     empty_split,
     fitted_state,
     identity_of,
+    machine_folder,
 )
 from perennial.engine.data.stored_caches import record_use
 from perennial.engine.data.streamed import SampledSplit, StreamedSplit
 from perennial.engine.handover import load_decision, save_decision
 from perennial.engine.job import Decision, FittedTask, TrainingJob
 from perennial.engine.task import Batch, Task, load_task
-from perennial.engine.world.distributed import World, machine_of_this_process
+from perennial.engine.world.distributed import World
 
 GIB = 2**30
 DISK_SHARE = 0.5
@@ -312,6 +313,4 @@ def _sample(job: TrainingJob, snapshot: Snapshot) -> Indices:
 
 
 def _folder(job: TrainingJob) -> Path:
-    if job.shared:
-        return Path(job.shared) / "streamed"
-    return job.scratch / f"machine-{machine_of_this_process()}" / "streamed"
+    return machine_folder(job) / "streamed"

@@ -29,7 +29,7 @@ from perennial.engine.metrics.arrays import (
     sums_by_group,
 )
 from perennial.engine.metrics.catalogue import find_metric
-from perennial.engine.metrics.metric import Metric, UndefinedMetricError, ratio
+from perennial.engine.metrics.metric import Metric, UndefinedMetricError, mean_of_defined, ratio
 from perennial.engine.task import Task
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -345,13 +345,8 @@ def _of_catalogue(
         for number, scores in enumerate(by_class.T, start=first)
         if 0 < np.count_nonzero(labels == number) < len(labels)
     ]
-    return lambda counts: _mean_of_defined(np.stack([area(counts) for area in areas]))
-
-
-def _mean_of_defined(areas: Floats) -> Floats:
-    """Average over the classes that a draw has, shape [C, R] → [R]; NaN where it has one only."""
-    known = ~np.isnan(areas)
-    return ratio(np.where(known, areas, 0.0).sum(axis=0), known.sum(axis=0))
+    # The mean over the classes that a draw has; NaN where it has one only.
+    return lambda counts: mean_of_defined(np.stack([area(counts) for area in areas]), axis=0)
 
 
 def _mean(values: Floats, blocks: Blocks, weights: Floats | None = None) -> Recompute:

@@ -163,6 +163,12 @@ def ratio(numerator: Floats, denominator: Floats) -> Floats:
     return np.where(filled, numerator / np.where(filled, denominator, 1.0), np.nan)
 
 
+def mean_of_defined(values: Floats, axis: int) -> Floats:
+    """Average over an axis without NaN; NaN where there is nothing else."""
+    known = ~np.isnan(values)
+    return ratio(np.where(known, values, 0.0).sum(axis=axis), known.sum(axis=axis))
+
+
 def mean_of(values: Callable[[Floats, Floats], Floats]) -> tuple[Sums, Figure]:
     """Sums and figure of a mean over rows."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.errors import TrainingFailedError
+from perennial.contracts.errors import TrainingFailedError, join_names
 from perennial.contracts.section import Section
 from perennial.engine.data.batching import Indices
 from perennial.engine.optimization.parameters import local
@@ -95,7 +95,4 @@ def describe(seen: Iterable[NotFinite]) -> str:
     names = list(dict.fromkeys(name for each in seen for name in each.gradients))
     if not names:
         return "every gradient is finite"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (
-        f"gradients that are not finite, from the last layer on: {', '.join(names[:SHOWN])}{more}"
-    )
+    return f"gradients that are not finite, from the last layer on: {join_names(names, SHOWN)}"

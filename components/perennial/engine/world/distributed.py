@@ -30,20 +30,6 @@ ASK_SECONDS = 0.05  # twice this is little of the time that a preempted machine 
 
 
 @dataclass(frozen=True)
-class ComingSum:
-    """A pending sum over all ranks."""
-
-    values: Tensor
-    work: dist.Work | None
-
-    def wait(self) -> Tensor:
-        """Return the element-wise sum."""
-        if self.work is not None:
-            self.work.wait()
-        return self.values
-
-
-@dataclass(frozen=True)
 class World:
     """This process and the process group.
 
@@ -160,11 +146,6 @@ class World:
         dist.all_gather(gathered, own)
         return unpacked(reduce(torch.add, gathered))
 
-    def begin_sum(self, values: Tensor) -> "ComingSum":
-        """Start a sum without blocking; `ComingSum.wait` returns it."""
-        work = dist.all_reduce(values, async_op=True) if self.size > 1 else None
-        return ComingSum(values, work)
-
     def from_first(self, value: T | None, group: dist.ProcessGroup | None = None) -> T:
         """Return the first rank's value on every rank."""
         holder = [value]
@@ -205,9 +186,10 @@ def synchronize_buffers(model: nn.Module, world: World) -> None:
     separately.
     """
     dimensions = [name for name in DIMENSIONS if name != "pipeline" and world.layout.size(name) > 1]
-    buffers = [_as_numbers(buffer) for buffer in stored_buffers(model)] if dimensions else []
-    if not buffers:
+    stored = list(stored_buffers(model)) if dimensions else []
+    if not stored:
         return
+    buffers = [torch.view_as_real(each) if each.is_complex() else each for each in stored]
     sums = torch.cat([buffer.double().flatten() for buffer in buffers])
     for name in dimensions:
         dist.all_reduce(sums, group=world.layout.mesh.get_group(name))
@@ -227,10 +209,6 @@ def stored_buffers(model: nn.Module) -> Iterator[Tensor]:
                 yield buffer
 
 
-def _as_numbers(buffer: Tensor) -> Tensor:
-    return torch.view_as_real(buffer) if buffer.is_complex() else buffer
-
-
 class StopSignal:
     """SIGTERM (or SIGINT) on any rank, agreed on by all ranks between two updates.
 
@@ -244,7 +222,7 @@ class StopSignal:
         self._interval = 1  # updates from one question to the next; the same on all ranks
         self._updates = 0
         self._asked_at = time.monotonic()
-        self._answers: ComingSum | None = None
+        self._answers: tuple[Tensor, dist.Work | None] | None = None
 
     def listen(self) -> None:
         """Install the signal handlers."""
@@ -258,13 +236,18 @@ class StopSignal:
             return
         now = time.monotonic()
         own = [float(self._requested_here), (now - self._asked_at) / self._updates / world.size]
-        self._answers = world.begin_sum(torch.tensor(own, dtype=torch.float64))
+        values = torch.tensor(own, dtype=torch.float64)
+        work = dist.all_reduce(values, async_op=True) if world.size > 1 else None
+        self._answers = values, work
         self._asked_at, self._updates = now, 0
 
     def is_requested(self) -> bool:
         """Whether a rank was told to stop; called by all ranks after each update."""
         if self._answers is not None:
-            requests, seconds_per_update = self._answers.wait().tolist()
+            values, work = self._answers
+            if work is not None:
+                work.wait()
+            requests, seconds_per_update = values.tolist()
             self._interval = max(1, int(ASK_SECONDS / seconds_per_update))
             self._requested = self._requested or requests > 0
             self._answers = None
