@@ -165,11 +165,6 @@ def write_tensors(
     """Store tensors one by one, byte for byte as `safetensors` would; return their SHA-256.
 
     More than `SHARD_BYTES` go to several files and an index, as `transformers` reads them.
-
-    Args:
-        layout: Type and shape of each, by name.
-        read: Gives a tensor by its name; is asked once for each.
-        folder: Of the new files.
     """
     # Wide types first, so that each tensor is aligned; the order of their names within a type.
     ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}

@@ -23,11 +23,6 @@ SHOWN = 5  # names in a message
 def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) -> tuple[str, ...]:
     """Copy stored weights into a new model, in place, in its own types.
 
-    Args:
-        model: On the host, before it is divided over processes.
-        task: Whose model it is, fitted.
-        initial: Where the weights are, and which may be missing or left over.
-
     Returns:
         A line for each parameter that did not take over the stored one as it is.
 

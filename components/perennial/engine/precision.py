@@ -71,7 +71,7 @@ def require_types(
 def fsdp_policy(
     training: TrainingSection, *, is_normalization: bool = False
 ) -> MixedPrecisionPolicy:
-    """Types of gathered parameters and of the gradients' reduction."""
+    """Return the types of gathered parameters and of the gradients' reduction."""
     dtype = COMPUTE_DTYPES[training.precision]
     if dtype == torch.float32:
         return MixedPrecisionPolicy()

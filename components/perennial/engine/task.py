@@ -280,10 +280,6 @@ class Task(ABC):
 
         In a unit that does not depend on the model, such as bytes of text: a model that cuts rows
         earlier than another is measured on other data, and the two are not comparable.
-
-        Args:
-            statistics: Of each row, as `score` receives them.
-            weights: Of each row.
         """
         return np.ones(len(weights))
 

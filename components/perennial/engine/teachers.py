@@ -34,9 +34,6 @@ class Teacher:
     """A pinned version that predicts, with the places of its predictions in the model's form.
 
     Attributes:
-        title: For messages.
-        task: Its own, with its fitted state.
-        model: In evaluation mode; its parameters take no gradients.
         order: For `multiclass`: the place of each of the model's classes among its own.
         unit: For `regression`: factor and offset from its unit of the label to the model's.
     """
@@ -84,11 +81,7 @@ def load_teachers(
 ) -> list[Teacher]:
     """Load the teachers of a task, and match their predictions with its own.
 
-    Args:
-        teachers: Pinned.
-        task: Of the model that learns, fitted.
-        rows: Some training rows, by whose labels the predictions are matched.
-        device: Where the teachers compute.
+    The labels of some training rows match the predictions.
 
     Raises:
         DamagedModelError: weights are not those that were pinned.

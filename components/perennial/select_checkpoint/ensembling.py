@@ -50,13 +50,7 @@ TIMED_ROWS = 1_024
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model costs to serve, measured here.
-
-    Attributes:
-        megabytes: Of its weights.
-        milliseconds: To encode and predict some validation rows.
-        rows: So many.
-    """
+    """What a model costs to serve, measured here."""
 
     megabytes: float
     milliseconds: float
@@ -69,13 +63,9 @@ class Comparison:
 
     Attributes:
         members: Champions in it; empty if there is none to compare with.
-        left_out: Champions that are not, with the reason.
         figures: Metric of the checkpoint, and of the ensemble.
         gain: By how much the ensemble is better; negative if it is worse.
-        error: Standard error of the gain.
         costs: Of the checkpoint, and of the ensemble.
-        is_chosen: Whether the ensemble is the challenger.
-        reason: The decision, in a sentence.
     """
 
     members: tuple[Origin, ...] = ()

@@ -263,8 +263,6 @@ class Alternative:
     """The choice of another selection rule.
 
     Attributes:
-        name: Name of the rule.
-        step: Step of the weights that it chooses.
         ends: The step at which its training would have ended.
         sampled: Their metric on the sample, on which the rule decides.
         figure: Their metric on all validation rows; None if they were not kept.

@@ -133,12 +133,12 @@ class Ensemble(Task):
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """The first member's."""
+        """Return the names of the first member."""
         return self.tasks[0].prediction_names
 
     @property
     def scoring_rows(self) -> int:
-        """As few as the most careful member asks for."""
+        """Return the smallest number that a member asks for."""
         return min(task.scoring_rows for task in self.tasks)
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:

@@ -121,12 +121,7 @@ class CheckpointStore:
 
 
 class RemoteCheckpointStore(CheckpointStore):
-    """Checkpoints below a prefix of an object store; the folder contains copies.
-
-    Args:
-        uri: `s3://bucket/prefix`.
-        folder: The default is derived from the address.
-    """
+    """Checkpoints below a prefix of an object store; the folder contains copies."""
 
     def __init__(self, uri: str, folder: Path | None = None) -> None:
         super().__init__(folder or folder_for(uri))

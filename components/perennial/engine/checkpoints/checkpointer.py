@@ -98,7 +98,8 @@ class Checkpointer:
         self._store = open_checkpoint_store(job.checkpoints_uri)
         self._measured: dict[int, dict[str, float]] = {}
         self._part = world.describe_part(section)
-        self._parts: tuple[TrainedPart, ...] = (self._part,)
+        self.parts: tuple[TrainedPart, ...] = (self._part,)
+        """How the work was divided, in order."""
         # The loop's own group would mix the writer's messages with the gradients'.
         self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
         self._is_asynchronous = settings.asynchronous
@@ -183,7 +184,7 @@ class Checkpointer:
             step=progress.step,
             metrics=metrics,
             files={},
-            progress=progress.model_copy(update={"parts": self._parts}),
+            progress=progress.model_copy(update={"parts": self.parts}),
         )
         writer = CheckpointWriter(self._store, manifest, lambda: self._note_commit(manifest))
         with _quiet():
@@ -272,11 +273,6 @@ class Checkpointer:
             self._retire(self._retention.choose(self._measured))
         self._prune_copies()
 
-    @property
-    def parts(self) -> tuple[TrainedPart, ...]:
-        """Return how the work was divided, in order."""
-        return self._parts
-
     def records(self) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints that are kept, oldest first; complete on the first rank only."""
         self.wait()
@@ -294,9 +290,9 @@ class Checkpointer:
         earlier = manifest.progress.parts
         part = self._part.model_copy(update={"from_step": manifest.step})
         if earlier and earlier[-1].division == part.division:
-            self._parts = earlier
+            self.parts = earlier
             return
-        self._parts = (*earlier, part)
+        self.parts = (*earlier, part)
         if earlier:
             logger.warning(
                 "resharded from %s to %s: sums are rounded in another order from now on",

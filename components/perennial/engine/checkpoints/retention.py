@@ -12,11 +12,9 @@ class Retention:
     """Retention policy: the best by a metric, the last, and those at regular steps.
 
     Attributes:
-        keep_best: Number of best checkpoints.
         keep_every_steps: Multiples of it are kept too; None for none.
         metric: Metric by which they are compared; the better value of the weights and of their
             moving average's (`averaged_…`), where there is one.
-        direction: Direction in which the metric is better.
     """
 
     keep_best: int
@@ -27,9 +25,7 @@ class Retention:
     def choose(self, measured: Mapping[int, Mapping[str, float]]) -> dict[int, KeptAs]:
         """Return step → reason why it is kept; earlier steps win ties.
 
-        Args:
-            measured: Step → metrics of the committed checkpoints. A checkpoint whose metric is
-                missing or not finite is not among the best.
+        A checkpoint whose metric is missing or not finite is not among the best.
         """
         sign = 1.0 if self.direction == "minimize" else -1.0
         names = (self.metric, f"averaged_{self.metric}")

@@ -60,8 +60,8 @@ class BatchPlan:
 
     Attributes:
         global_size: Rows of an update.
-        micro_size: Rows of a forward pass, at most. data_size: Groups of processes that hold
-            different rows.
+        micro_size: Rows of a forward pass, at most.
+        data_size: Groups of processes that hold different rows.
     """
 
     global_size: int

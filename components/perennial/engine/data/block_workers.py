@@ -43,10 +43,6 @@ class EncoderRecipe:
     """What a worker process builds its encoder from.
 
     Attributes:
-        snapshot: Whose rows.
-        model: Task and options.
-        state: Fitted.
-        split: Which of them.
         cache: Folder of the encoded blocks, and its limit in bytes.
         identity: Digest of task, code and fitted state.
         shards: Address of the store with blocks that were encoded ahead; empty for none.

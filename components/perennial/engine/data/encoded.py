@@ -128,8 +128,7 @@ class EncodedRows(ABC):
 class EncodedSplit(EncodedRows):
     """The encoded rows of a split (memory-mapped) or of a sample (in memory).
 
-    Args:
-        source: A folder with one `.npy` file per tensor of the task's batch, or such a batch.
+    A source folder has one `.npy` file per tensor of the task's batch.
     """
 
     def __init__(self, source: Path | Batch) -> None:

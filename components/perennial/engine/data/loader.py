@@ -25,7 +25,6 @@ class RankBatch:
     """One rank's part of an update.
 
     Attributes:
-        micro_batches: One per forward pass, on the host.
         rows: Indices in the split, to identify a bad batch.
         weight: Weight of the whole global batch: number of rows, or the sum of their weights.
     """

@@ -35,8 +35,6 @@ class StreamedSplit(EncodedRows):
     """The rows of a split in file order, of which only blocks in use are encoded.
 
     Args:
-        blocks: The split's.
-        encoder: Puts a block into the cache.
         workers: Processes that do so ahead; None encodes in the thread that asks.
     """
 
@@ -105,8 +103,7 @@ class StreamedSplit(EncodedRows):
     def expect(self, following: Callable[[int], Sequence[int]]) -> None:
         """Encode ahead, if a block has been opened since the last call.
 
-        Args:
-            following: Returns the blocks that are needed next, soonest first, at most so many.
+        `following` returns the blocks that are needed next, soonest first, at most so many.
         """
         if self._workers is None or not self._has_helpers or not self._has_moved:
             return
@@ -202,7 +199,6 @@ class SampledSplit(EncodedSplit):
     """A split of which only some rows were encoded: those that evaluations score.
 
     Args:
-        batch: The sample's tensors.
         sample: Their row indices in the split, ascending.
         rows: Rows of the whole split.
     """

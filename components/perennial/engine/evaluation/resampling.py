@@ -124,7 +124,7 @@ def block_columns(data: DataSection) -> tuple[str, ...]:
 
 
 def blocks_of(rows: pl.DataFrame, data: DataSection) -> Blocks:
-    """Days where rows have a time, else groups, else the rows themselves."""
+    """Return days where rows have a time, else groups, else the rows themselves."""
     parts = [rows[part] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
     if data.time:
         time = data.time
@@ -199,10 +199,6 @@ def standard_error(values: Floats, blocks: Blocks) -> float:
 
     Adjacent days can only widen it: where pairs happen to vary less than single days, chance made
     them.
-
-    Args:
-        values: One for each of `blocks.draws`, or of its beginning.
-        blocks: What was drawn.
     """
     alone = independent_error(values, blocks)
     if blocks.run == 1:

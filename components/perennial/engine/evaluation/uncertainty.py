@@ -165,7 +165,7 @@ class Estimate:
         )
 
     def interval(self, confidence: float) -> Interval:
-        """Bounds that each hold with the given confidence.
+        """Return bounds that each hold with the given confidence.
 
         A Student interval; percentiles are too narrow for few blocks (Hesterberg, What Teachers
         Should Know About the Bootstrap, 2015). Skewness widens the bound beyond which the rare

@@ -50,11 +50,8 @@ class Training:
     """The parts of the training loop.
 
     Attributes:
-        errors: Folder in which every rank records bad batches.
         step: The current or latest update, counted from 1.
         data_offset: Global batches skipped so far.
-        hints: What would make it faster on its devices.
-        turned_off: What `training.simplified` turned off.
         end: The last update of the current stage; of the training, if it has no stages.
     """
 

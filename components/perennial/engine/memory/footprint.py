@@ -84,7 +84,7 @@ def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
 
 
 def _of_8_bit(parameters: Sequence[Tensor]) -> tuple[int, int]:
-    """Its kernel is compiled, which needs values; one tensor's moments at a time are float32."""
+    """Compute what compiled kernels take; the moments of one tensor at a time are float32."""
     state = largest = 0
     for parameter in parameters:
         count = parameter.numel()
@@ -192,7 +192,7 @@ class ModelMemory:
 
     @property
     def outside(self) -> int:
-        """Weights that belong to no block."""
+        """Return the bytes of weights that belong to no block."""
         return self.weights() - sum(self.blocks)
 
 
@@ -376,7 +376,7 @@ def gathered_weights(
     measured: Sequence[PassMemory],
     around: Circumstances,
 ) -> int:
-    """Weights outside the blocks stay from the forward to the end of the backward pass.
+    """Return the bytes of gathered weights; those outside the blocks stay for the whole pass.
 
     Of the blocks there are two under ZeRO 3: the one that computes, and the next, on its way. In a
     pipeline all stay between the backward passes of an update, when a micro-batch is gone.

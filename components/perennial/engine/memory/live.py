@@ -163,11 +163,8 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
 def measure_pass(part: Part, task: Task, batch: Batch, section: TrainingSection) -> PassMemory:
     """Run one forward and backward pass, as the training would before weights are sharded.
 
-    Args:
-        part: With its memory options applied; it is left without gradients.
-        task: Its loss is computed.
-        batch: On the part's device.
-        section: Its precision. Compiled blocks are measured uncompiled, which holds no less.
+    The part has its memory options applied and is left without gradients. Compiled blocks are
+    measured uncompiled, which holds no less.
     """
     model = part.module.train()
     device = next(iter(batch.values())).device

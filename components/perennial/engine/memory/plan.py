@@ -243,7 +243,7 @@ class Activations:
         return parts, experts
 
     def _measured_section(self, checkpointing: str) -> TrainingSection:
-        """Alone, so that short types come by autocast; offloading is what GPUs do."""
+        """Return the section of one process, whose short types come by autocast."""
         memory = self._section.memory
         offloads = memory.activation_offload and self._device.type == self._world.device.type
         changes = {"activation_checkpointing": checkpointing, "activation_offload": offloads}

@@ -66,12 +66,8 @@ def require_fit(
 ) -> None:
     """Check that a task of a kind can be measured by metrics of the catalogue.
 
-    Args:
-        names: As the task declares them.
-        kind: The task's; None if it is known only later. Two and more classes count as one kind
-            here, because a label shows only later how many there are.
-        statistics: The names of the task's statistics.
-        task: For the error.
+    `kind` is None if it is known only later. Two and more classes count as one kind here,
+    because a label shows only later how many there are.
 
     Raises:
         BadTaskError: it cannot, or it declares the other direction.

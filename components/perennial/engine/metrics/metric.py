@@ -158,7 +158,7 @@ def added(values: Floats, groups: Groups) -> Floats:
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Elementwise; NaN where there is nothing to divide by."""
+    """Divide elementwise; NaN where there is nothing to divide by."""
     filled = denominator > 0
     return np.where(filled, numerator / np.where(filled, denominator, 1.0), np.nan)
 

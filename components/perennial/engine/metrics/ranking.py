@@ -46,7 +46,7 @@ def average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float:
 
 
 def ranking_metrics() -> tuple[Metric, ...]:
-    """Those of the order of scores; of more than two classes, each against the rest."""
+    """Return the metrics of the order of scores; of several classes, each against the rest."""
     return (
         Metric(
             "roc_auc", "maximize", CLASSES,

@@ -145,13 +145,13 @@ def _retrieval(name: str, meaning: str, per_query: PerQuery) -> Metric:
 
 
 def _right_among(k: int, levels: Levels) -> Floats:
-    """Right answers among the first k of each query, shape [Q]."""
+    """Count the right answers among the first k of each query, shape [Q]."""
     shares = levels.expected(lambda ranks: np.where(ranks <= k, 1.0, 0.0))
     return levels.of_queries(levels.right * shares)
 
 
 def _answers(levels: Levels) -> Floats:
-    """Right answers of each query; at least 1, to divide by."""
+    """Count the right answers of each query; at least 1, to divide by."""
     return np.asarray(np.maximum((levels.gains > 0).sum(axis=1), 1), dtype=np.float64)
 
 
@@ -190,7 +190,7 @@ def _precisions(levels: Levels) -> Floats:
 
 
 def _levels(name: str, table: Floats) -> Levels:
-    """Right answers, shape [Q, R, 3], by query and score.
+    """Group right answers, shape [Q, R, 3], by query and score.
 
     Raises:
         BadTaskError: no scores of candidates give such numbers.

@@ -30,14 +30,10 @@ UPDATE_THRESHOLD = 1.0
 class Adafactor(torch.optim.Optimizer):
     """The algorithm of `torch.optim.Adafactor`, of which it is a sharded equal.
 
+    With `scale_by_parameter`, `lr` is a share of each parameter's root mean square.
+
     Matrices, and the last two dimensions of larger tensors, are factored; vectors are not. The
     update is computed in the gradients' memory, which hold no gradients afterwards.
-
-    Args:
-        params: Parameters or groups of them.
-        lr: Step size; with `scale_by_parameter` as a share of the parameter's size.
-        weight_decay: Decoupled, times `lr`.
-        scale_by_parameter: Multiply it by the root mean square of the parameter.
     """
 
     def __init__(

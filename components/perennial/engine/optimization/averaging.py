@@ -69,7 +69,7 @@ class AveragedWeights:
 
 
 def averages_to_load(weights: Mapping[str, Tensor], stored: Collection[str]) -> dict[str, Tensor]:
-    """Room for the averages in a checkpoint; for other weights a model's own remain.
+    """Return room for the averages in a checkpoint; other weights keep the model's values.
 
     Raises:
         PerennialError: it has none.

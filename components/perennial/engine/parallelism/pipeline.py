@@ -45,10 +45,6 @@ class Pipeline(nn.Module):
         whole: Size of each of the whole model's parameters, by name.
 
     Args:
-        model: Whole, the same on every rank.
-        stages: The stage of each of its parts.
-        training: Schedule and batch.
-        world: Arranged.
         shard: Brings a stage to the device and shards it over the processes that hold the same.
     """
 
@@ -123,10 +119,8 @@ class Pipeline(nn.Module):
     ) -> Tensor:
         """Forward and backward over all micro-batches, in the schedule's order.
 
-        Args:
-            micro_batches: Of this update, on any device.
-            losses_of: Called on the last stage.
-            scale: What the sum of the losses is multiplied by before the backward pass.
+        `losses_of` is called on the last stage; the sum of its losses is multiplied by
+        `scale` before the backward pass.
 
         Returns:
             The sum of the losses; zero where the last stage is not.

@@ -30,7 +30,7 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 def flops_per_example(
     task: Task, batch: Batch, training: TrainingSection | None = None
 ) -> float | None:
-    """Arithmetic of one forward and backward pass, divided by the batch's examples.
+    """Count the arithmetic of one forward and backward pass per example.
 
     Gradients of what the training freezes are not counted.
 

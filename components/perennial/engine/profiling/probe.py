@@ -118,8 +118,6 @@ class UpdatePoint:
 
     Attributes:
         loss: Of the batch, before the update.
-        gradient_norm: Before clipping.
-        is_clipped: Whether the gradient was over the limit.
         ratio: Length of the update / length of the weights; 0 where it is not measured.
     """
 

@@ -40,9 +40,7 @@ class Operation:
     """Statistics of one kind of operation in the trace.
 
     Attributes:
-        name: As in the trace.
         seconds: Time of its own, without operations inside.
-        calls: How often it ran.
         computes: Whether it is a product of matrices, a convolution or attention.
     """
 
@@ -57,10 +55,6 @@ class Trace:
     """Sums over the traced steps of one rank.
 
     Attributes:
-        steps: Traced updates.
-        seconds: Wall time.
-        data_wait: Seconds waiting for batches.
-        operations: On the device that computes.
         busy: Seconds in which the device computed; None on a CPU, where computing and dispatching
             share the core.
         dispatch: Seconds that dispatching one empty operation takes, on a CPU.
@@ -207,7 +201,7 @@ class Profiler:
 
 
 def _operations(traced: profile) -> tuple[list[Operation], float | None]:
-    """Kernels of the GPU, where there is one, and its busy time; else operations of the CPU."""
+    """Return kernels of the GPU, where there is one, and its busy time; else CPU operations."""
     averages = traced.key_averages()
     kernels = [event for event in averages if event.device_type.name == "CUDA"]
     if kernels:
@@ -227,7 +221,7 @@ def _operations(traced: profile) -> tuple[list[Operation], float | None]:
 
 
 def _busy_seconds(traced: profile) -> float:
-    """Length of the union of the kernels' intervals: streams overlap."""
+    """Return the length of the union of the kernels' intervals: streams overlap."""
     recorder = traced.profiler
     events = recorder.function_events if recorder else []
     intervals = sorted(

@@ -179,9 +179,7 @@ def in_rounds(
 ) -> list[SettingPoint]:
     """Run all points in turn, in the opposite order of the round before; a failure ends a point's.
 
-    Args:
-        points: What is measured.
-        run: Returns a point with one more round, given the round's number.
+    `run` returns a point with one more round, given the round's number.
     """
     found = list(points)
     for number in range(ROUNDS):

@@ -119,15 +119,10 @@ class Guard:
     """Decides on every update whose loss and gradient norm are read; the same on all ranks.
 
     Attributes:
-        anomalies: The contract's policy.
-        scale: Halved when float16 gradients overflow.
-        spikes: Detector with the recent losses.
-        skipped: Updates skipped because they were not finite.
-        rewinds: Returns to a checkpoint because of a spike.
         spike_start: The step at which the last spike began.
         trusted_step: The checkpoint that the last rewind returned to.
         bad_step: The first update that was not finite, at the latest detection.
-        unread: Losses of consecutive steps that have not been checked yet.
+        pending_losses: Losses of consecutive steps that have not been checked yet.
     """
 
     anomalies: Anomalies
@@ -183,10 +178,8 @@ class Guard:
     def judge(self, step: int, losses: Sequence[float], norm: float) -> Judgement:
         """Decide on update `step` (counted from 1).
 
-        Args:
-            step: The update whose gradient has just been computed.
-            losses: Of the global batches since the last judgement; the last is this update's.
-            norm: Of its gradient.
+        The last of the `losses` is this update's; the others came since the last judgement.
+        `norm` is of its gradient.
         """
         first = step - len(losses) + 1
         bad = (at for at, loss in enumerate(losses, start=first) if not math.isfinite(loss))

@@ -27,8 +27,6 @@ class ServedModel:
     """A model for raw rows: encoded by its own task, predicted as in the gate's evaluation.
 
     Args:
-        task: With its fitted state.
-        model: In evaluation mode, on one device.
         schema: Columns that the rows must have, as the snapshot had them. Others are ignored.
     """
 

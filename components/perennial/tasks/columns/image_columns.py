@@ -68,7 +68,7 @@ class ImageState(Section):
 
 
 def image_column(columns: TaskColumns, name: str | None) -> str:
-    """The feature column that holds the pictures.
+    """Return the feature column that holds the pictures.
 
     Raises:
         BadDataError: it is not the only feature, or holds something else.
@@ -93,7 +93,7 @@ def image_column(columns: TaskColumns, name: str | None) -> str:
 
 
 def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
-    """Form and statistics of the training pictures, a part of them in memory at a time.
+    """Learn form and statistics of the training pictures, with a part in memory at a time.
 
     Raises:
         BadDataError: the split has no picture, or pictures differ in form.
@@ -127,7 +127,7 @@ def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
 
 
 def read_images(column: pl.Series, state: ImageState) -> NDArray[np.float32]:
-    """Pixels [B, H, W, C]; NaN where the value is missing."""
+    """Return pixels [B, H, W, C]; NaN where the value is missing."""
     form = (len(column), state.height, state.width, state.channels)
     if not state.is_encoded:
         return _arrays(column, state.height * state.width * state.channels).reshape(form)
@@ -139,7 +139,7 @@ def read_images(column: pl.Series, state: ImageState) -> NDArray[np.float32]:
 
 
 def _parts(pictures: pl.LazyFrame) -> Iterator[pl.Series]:
-    """The values that are there, in order."""
+    """Yield the values that are not missing, in order."""
     for batch in pictures.collect_batches(chunk_size=FIT_ROWS, maintain_order=True):
         for start in range(0, batch.height, FIT_ROWS):
             part = batch.slice(start, FIT_ROWS).to_series().drop_nulls()
@@ -148,7 +148,7 @@ def _parts(pictures: pl.LazyFrame) -> Iterator[pl.Series]:
 
 
 def _first_form(part: pl.Series, form: ImageForm) -> ImageState:
-    """The form that all pictures must have: the contract's, else the size of the first picture.
+    """Return the form of all pictures: the contract's, else the size of the first picture.
 
     They are in colour if one of this part is: grey ones lose nothing by it.
     """
@@ -185,7 +185,7 @@ def _useless(option: str, why: str) -> BadDataError:
 
 
 def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
-    """Lists or arrays of numbers as one array [B, size]."""
+    """Return lists or arrays of numbers as one array [B, size]."""
     try:
         if isinstance(column.dtype, pl.List):
             column = column.list.to_array(size)
@@ -207,7 +207,7 @@ def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
 
 
 def _decoded(content: bytes, column: str, row: int, state: ImageState) -> NDArray[np.uint8]:
-    """One picture as [H, W, C]."""
+    """Decode one picture to pixels [H, W, C]."""
     pixels = decode_picture(content)
     picture = Image.fromarray(pixels).convert("L" if state.channels == 1 else "RGB")
     size = (state.width, state.height)

@@ -25,7 +25,7 @@ class NumericState(Section):
 
     @property
     def width(self) -> int:
-        """Inputs that the column takes, without its mark."""
+        """Return how many inputs the column takes, without its mark."""
         return max(len(self.edges) - 1, 1)
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -55,7 +55,7 @@ def fit_numbers(train: pl.LazyFrame, names: Sequence[str], bins: int) -> dict[st
 
 
 def column_values(table: pl.LazyFrame, name: str) -> NDArray[np.float64]:
-    """A column in row order, nulls as NaN.
+    """Return a column in row order, nulls as NaN.
 
     Statistics are taken of this array, not by polars: its threads add up in an order that changes
     from call to call, and the last bits with it.
@@ -66,7 +66,7 @@ def column_values(table: pl.LazyFrame, name: str) -> NDArray[np.float64]:
 
 
 def encode_numbers(states: Mapping[str, NumericState], rows: pl.DataFrame) -> NDArray[np.float32]:
-    """Inputs float32 [B, N]: the columns in order, then the marks of those that can be missing."""
+    """Return float32 [B, N]: the columns in order, then marks of those that can be missing."""
     encoded: list[NDArray[np.float64]] = []
     marks: list[NDArray[np.float64]] = []
     for name, state in states.items():
@@ -80,7 +80,7 @@ def encode_numbers(states: Mapping[str, NumericState], rows: pl.DataFrame) -> ND
 
 
 def num_inputs(states: Mapping[str, NumericState]) -> int:
-    """How wide `encode_numbers` is."""
+    """Return the width of `encode_numbers`."""
     return sum(state.width + state.has_nulls for state in states.values())
 
 
@@ -93,7 +93,7 @@ def number_keys(states: Mapping[str, NumericState]) -> list[tuple[str, int]]:
 def describe_numbers(
     states: Mapping[str, NumericState], inputs: Sequence[float]
 ) -> Iterator[tuple[str, str]]:
-    """Each column's value, read back from its inputs."""
+    """Yield each column's name and value, read back from its inputs."""
     start, mark = 0, sum(state.width for state in states.values())
     for name, state in states.items():
         value = state.decode(inputs[start : start + state.width])
@@ -182,7 +182,7 @@ def read_windows(column: pl.Series, length: int | None = None) -> NDArray[np.flo
 
 
 def encode_windows(states: Mapping[str, WindowState], rows: pl.DataFrame) -> NDArray[np.float32]:
-    """Inputs float32 [B, N] of all columns, one after the other."""
+    """Return inputs float32 [B, N] of all columns, one after the other."""
     parts = [state.encode(rows[name]) for name, state in states.items()]
     empty = np.zeros((rows.height, 0))
     return np.concatenate([empty, *parts], axis=1, dtype=np.float32)
