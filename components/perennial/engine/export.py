@@ -70,10 +70,13 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
     task = load_task(challenger.task, challenger.options, challenger.columns)
     task.load_state(challenger.task_state)
     try:
-        model = _load_adapted(task, challenger, folder)
-        if model is None:
+        model: nn.Module
+        if challenger.adapter is None or challenger.adapter.merge:
             model = task.build_model()
             _load_weights(model, folder)
+        else:
+            # By name, because what is imported here becomes a requirement of every served model.
+            model = importlib.import_module(ADAPTERS).load_adapted_model(task, challenger, folder)
     except RuntimeError as error:
         raise PerennialError(
             f"the weights in {weights} do not fit {challenger.task}",
@@ -130,16 +133,6 @@ def weight_shards(folder: Path) -> list[Path]:
     return [
         folder / Path(name).name for name in json.loads(index.read_bytes())["metadata"]["sha256"]
     ]
-
-
-def _load_adapted(task: Task, challenger: Challenger, folder: Path) -> nn.Module | None:
-    """Load base and adapter; return None where the folder has all weights."""
-    if challenger.adapter is None or challenger.adapter.merge:
-        return None
-    # By name, because what is imported here becomes a requirement of every served model.
-    load: Callable[[Task, Challenger, Path], nn.Module]
-    load = importlib.import_module(ADAPTERS).load_adapted_model
-    return load(task, challenger, folder)
 
 
 def _load_weights(model: nn.Module, folder: Path) -> None:
@@ -216,19 +209,14 @@ def _write_file(
             stream.write(piece)
             digest.update(piece)
         for name in names:
-            content = bytes_of(read(name))
+            flat = read(name).detach().cpu().contiguous().reshape(-1)
+            content = flat.view(torch.uint8).numpy().data
             stream.write(content)
             digest.update(content)
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(target)
     return digest.hexdigest()
-
-
-def bytes_of(tensor: Tensor) -> memoryview:
-    """Return a tensor's values as contiguous bytes, row by row."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
 
 
 def _digest(file: Path) -> str:

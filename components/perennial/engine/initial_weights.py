@@ -52,7 +52,10 @@ def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) ->
         for name in fresh - keyed
         if state[name].data_ptr() not in loaded and not _matches(name, initial.new)
     ]
-    extra = [name for name in stored.keys() - used - former.keys() if not _unused(name, initial)]
+    # The weights of a replaced head are there, and not wanted.
+    unwanted = (*initial.unused, *initial.new)
+    left = stored.keys() - used - former.keys()
+    extra = [name for name in left if not _matches(name, unwanted)]
     if missing or extra:
         raise _misfit(initial, sorted(missing), sorted(extra))
     notes += [f"{own[name].name}: new" for name in sorted(fresh & keyed)]
@@ -229,11 +232,6 @@ def _require_used(initial: InitialModel, model: nn.Module, stored: Mapping[str, 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _unused(name: str, initial: InitialModel) -> bool:
-    # The weights of a replaced head are there, and not wanted.
-    return _matches(name, (*initial.unused, *initial.new))
 
 
 def _listed(names: Sequence[object] | set[object]) -> str:

@@ -72,7 +72,9 @@ class TransformersCausalLM(LanguageModel):
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Return the family's layers: the list of modules with most of the parameters."""
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-        layers = max(lists, key=_num_parameters, default=None)
+        layers = max(
+            lists, key=lambda each: sum(map(Tensor.numel, each.parameters())), default=None
+        )
         return () if layers is None else list(layers)
 
 
@@ -108,7 +110,3 @@ def _require_known(options: TransformersOptions, default: object) -> None:
             evidence=f"it has {', '.join(sorted(name for name in names if name[0] != '_'))[:400]}",
             action="correct the names",
         )
-
-
-def _num_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

@@ -132,7 +132,12 @@ class EncodedSplit(EncodedRows):
     """
 
     def __init__(self, source: Path | Batch) -> None:
-        self._arrays = _mapped(source) if isinstance(source, Path) else _viewed(source)
+        if isinstance(source, Path):
+            files = sorted(source.glob("*.npy"))
+            # Plain views: gathering through the memmap subclass costs several times as much.
+            self._arrays = {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
+        else:
+            self._arrays = {name: tensor.numpy() for name, tensor in source.items()}
         self.rows = len(self._arrays[LABEL])
         self.weights = self._arrays.get(WEIGHT)
 
@@ -142,16 +147,6 @@ class EncodedSplit(EncodedRows):
             name: torch.from_numpy(np.take(array, rows, axis=0))
             for name, array in self._arrays.items()
         }
-
-
-def _mapped(folder: Path) -> dict[str, NDArray[Any]]:
-    files = sorted(folder.glob("*.npy"))
-    # Plain views: gathering through the memmap subclass costs several times as much.
-    return {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
-
-
-def _viewed(batch: Batch) -> dict[str, NDArray[Any]]:
-    return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
 def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, digest: str) -> None:

@@ -4,7 +4,6 @@ A batch is a function of its position in the stream of data and of the rank, so 
 state to save: any position can be loaded at any time.
 """
 
-import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,10 +46,6 @@ class Encoding:
     seconds_per_row: float
     rows_per_step: int
     workers: int
-
-    def workers_for(self, step_seconds: float) -> int:
-        """Return how many processes encode the rows of a step while the step before computes."""
-        return math.ceil(self.seconds_per_row * self.rows_per_step / step_seconds)
 
 
 class Loader:

@@ -156,7 +156,8 @@ def stream_data(
     if world.local_rank == 0:
         _encode_sample(job, task, reader, indexes, identity)
     dist.barrier(group=group)
-    return train, _open_sample(job, snapshot, identity)
+    batch, rows = load_block(_sample_file(job, identity)), snapshot.split_rows[Split.VALIDATION]
+    return train, SampledSplit(batch, _sample(job, snapshot), rows)
 
 
 def fit_streamed(
@@ -300,11 +301,6 @@ def _encode_sample(
     partial.parent.mkdir(parents=True, exist_ok=True)
     save_block(partial, batch)
     partial.replace(target)
-
-
-def _open_sample(job: TrainingJob, snapshot: Snapshot, identity: str) -> SampledSplit:
-    batch = load_block(_sample_file(job, identity))
-    return SampledSplit(batch, _sample(job, snapshot), snapshot.split_rows[Split.VALIDATION])
 
 
 def _sample(job: TrainingJob, snapshot: Snapshot) -> Indices:

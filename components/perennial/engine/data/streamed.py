@@ -70,20 +70,13 @@ class StreamedSplit(EncodedRows):
     def _has_helpers(self) -> bool:
         return self._workers is not None and self._workers.is_ready
 
-    def gather(self, rows: Indices) -> Batch:
-        """Return the examples at these indices, as new tensors.
+    def gather(self, rows: Indices, only: str | None = None) -> Batch:
+        """Return the examples at these indices, as new tensors; of them one tensor alone, by name.
 
         Raises:
             BadDataError: a row group is damaged or was rewritten.
             BadTaskError: the task's `encode` raised, or breaks its contract.
         """
-        return self._gather(rows, None)
-
-    def weights_of(self, rows: Indices) -> NDArray[Any]:
-        """Return the weights of these rows, which `has_weights`."""
-        return self._gather(rows, WEIGHT)[WEIGHT].numpy()
-
-    def _gather(self, rows: Indices, only: str | None) -> Batch:
         block = np.searchsorted(self._base, rows, "right") - 1
         edges = [0, *(np.flatnonzero(np.diff(block)) + 1), len(rows)]
         arrays = self._arrays(np.unique(block).tolist())
@@ -279,4 +272,5 @@ class StreamedLoader(Loader):
     def _weigh(self, start: int, rows: Indices) -> float:
         if not self._streamed.has_weights:
             return float(self.plan.global_size)
-        return float(self._streamed.weights_of(rows).sum(dtype=np.float64))
+        weights = self._streamed.gather(rows, WEIGHT)[WEIGHT].numpy()
+        return float(weights.sum(dtype=np.float64))

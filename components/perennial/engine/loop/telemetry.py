@@ -14,7 +14,7 @@ from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.training import EvaluationPoint, MachinePoint, Signal, StepPoint
 from perennial.engine.checkpoints.folder import Progress, RunningSums
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.profiling.flops import peak_flops
+from perennial.engine.profiling.flops import peak_flops_of
 from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.resilience.signals import SignalWatch
 from perennial.engine.resilience.stragglers import StragglerProbe
@@ -270,17 +270,6 @@ def machine_load(device: torch.device, busy: float | None = None) -> dict[str, f
         if busy is not None:
             load[f"{name}_utilization_percentage"] = 100.0 * busy
     return load
-
-
-def peak_flops_of(training: TrainingSection, world: World) -> float | None:
-    """Return the peak throughput of all devices; None when it is not known."""
-    if training.peak_tflops is not None:
-        return training.peak_tflops * 1e12 * world.size
-    if world.device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(world.device)
-    peak = peak_flops(name, training.precision, allow_tf32=training.allow_tf32)
-    return peak and peak * world.size
 
 
 def _warn(begun: Sequence[Signal]) -> None:

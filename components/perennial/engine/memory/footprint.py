@@ -52,7 +52,8 @@ class UpdateMemory:
         values = [_without_values(group) for group in groups]
         optimizer = kind(values, **{"lr": settings.learning_rate, **arguments})
         optimizer.step()
-        state = _state_bytes(optimizer)
+        states = (value for state in optimizer.state.values() for value in state.values())
+        state = sum(value.nbytes for value in states if isinstance(value, Tensor))
         with LiveMemory(torch.device("meta"), []) as memory:
             optimizer.step()
         return cls(state, 0 if is_fused else memory.peak)
@@ -72,15 +73,6 @@ def _without_values(group: dict[str, Any]) -> dict[str, Any]:
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
     return {**group, "params": parameters}
-
-
-def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
-    return sum(
-        value.nbytes
-        for state in optimizer.state.values()
-        for value in state.values()
-        if isinstance(value, Tensor)
-    )
 
 
 def _of_8_bit(parameters: Sequence[Tensor]) -> tuple[int, int]:

@@ -123,7 +123,10 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
             # A DTensor: it runs operations on its local part, which come here one by one.
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        is_cast = func is torch.ops.aten._to_copy.default and self._is_weight(args[0])
+        is_cast = (
+            func is torch.ops.aten._to_copy.default
+            and args[0].untyped_storage()._cdata in self._weights
+        )
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor) and leaf.device == self._device:
                 self._count(leaf.untyped_storage(), is_cast=is_cast)
@@ -136,9 +139,6 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
             self._gradients += size
             self._outside += size if is_outside else 0
             parameter.grad = None
-
-    def _is_weight(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in self._weights
 
     def _count(self, storage: torch.UntypedStorage, *, is_cast: bool) -> None:
         identity, size = storage._cdata, storage.nbytes()

@@ -57,7 +57,9 @@ class Clipper:
             return (norm > limit) * 1.0
         scale_gradients(parameters, 1.0 / scale)
         if isinstance(self._settings, ValueClipping):
-            limit_values(parameters, self._settings.max_value)
+            gradients = [part for _, part in local_gradients(parameters)]
+            torch._foreach_clamp_max_(gradients, self._settings.max_value)
+            torch._foreach_clamp_min_(gradients, -self._settings.max_value)
             return (self._excess > 0) * 1.0
         return 0.0
 
@@ -114,13 +116,6 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: Scalar) -> None:
     if gradients and isinstance(factor, Tensor):
         factor = factor.to(gradients[0])  # offloaded, they are on the host, and the norm is not
     torch._foreach_mul_(gradients, factor)
-
-
-def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:
-    """Bring every element of the gradients into ± a limit, in place."""
-    gradients = [part for _, part in local_gradients(parameters)]
-    torch._foreach_clamp_max_(gradients, largest)
-    torch._foreach_clamp_min_(gradients, -largest)
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[Tensor, Tensor]]:

@@ -1,5 +1,6 @@
 """Profiler: traces a few updates of each rank; the first rank reports what limits a step."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -109,13 +110,14 @@ def _input_remedy(trace: Trace) -> str:
     if encoding is None:
         return generic
     computes = max(trace.seconds - trace.data_wait, 1e-9) / trace.steps
-    needed = encoding.workers_for(computes)
+    encodes = encoding.seconds_per_row * encoding.rows_per_step
+    # So many processes encode the rows of a step while the step before computes.
+    needed = math.ceil(encodes / computes)
     if needed <= encoding.workers:
         return generic
-    milliseconds = encoding.seconds_per_row * encoding.rows_per_step * 1e3
     return (
         f"set training.loading.encode_workers = {needed} (now {encoding.workers}): one process "
-        f"takes {milliseconds:,.1f} ms to read and encode the rows of a step, which computes for "
+        f"takes {encodes * 1e3:,.1f} ms to read and encode the rows of a step, which computes for "
         f"{computes * 1e3:,.1f} ms"
     )
 
@@ -213,7 +215,7 @@ def _operations(traced: profile) -> tuple[list[Operation], float | None]:
             if event.key.startswith("aten::")
         }
     operations = [
-        Operation(name, microseconds / 1e6, calls, _computes(name))
+        Operation(name, microseconds / 1e6, calls, any(part in name.lower() for part in COMPUTING))
         for name, (microseconds, calls) in spent.items()
         if microseconds > 0
     ]
@@ -234,10 +236,6 @@ def _busy_seconds(traced: profile) -> float:
         busy += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return busy / 1e6
-
-
-def _computes(name: str) -> bool:
-    return any(part in name.lower() for part in COMPUTING)
 
 
 def _dispatch_seconds() -> float:
