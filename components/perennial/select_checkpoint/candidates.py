@@ -28,11 +28,10 @@ from perennial.engine.evaluation.resampling import Blocks, direction_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import Task, load_task
-from perennial.select_checkpoint.averaging import choose_members, normalizations
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.ensembling import consider_ensemble
 from perennial.select_checkpoint.report import write_report
-from perennial.select_checkpoint.rescoring import Rescoring
+from perennial.select_checkpoint.rescoring import Rescoring, choose_members, normalizations
 from perennial.select_checkpoint.selection import (
     Candidate,
     Selection,

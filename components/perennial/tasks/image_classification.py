@@ -32,11 +32,11 @@ from perennial.tasks.picture_networks import (
     NetworkShape,
     PictureOptions,
     PositiveInt,
+    ResNetShape,
+    ViTShape,
     picture_blocks,
     picture_network,
 )
-from perennial.tasks.resnet import ResNetShape
-from perennial.tasks.vision_transformer import ViTShape
 
 IMAGE = "image"
 

@@ -42,7 +42,7 @@ def train_model_step(*, contract: str, snapshot: str, training: str, report: str
         else:
             if settings.training.loading.encode_ahead:
                 # Here, because most runs need not wait seconds for PyTorch.
-                from perennial.engine.data.encoding_ahead import encode_ahead  # noqa: PLC0415
+                from perennial.engine.data.preparation import encode_ahead  # noqa: PLC0415
 
                 encode_ahead(job)
             launcher = open_launcher(settings.resources, environment)

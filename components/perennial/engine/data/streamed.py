@@ -16,12 +16,11 @@ from typing_extensions import override
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.training import Loading
-from perennial.engine.data.batching import BatchPlan, Indices
+from perennial.engine.data.batching import BatchPlan, Indices, StreamOrder
 from perennial.engine.data.block_workers import BlockWorkers, ComingBlock
 from perennial.engine.data.blocks import BlockEncoder, RowBlock
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit
 from perennial.engine.data.loader import Encoding, Loader, RankBatch
-from perennial.engine.data.stream_order import StreamOrder
 from perennial.engine.task import WEIGHT, Batch, Task
 
 _KEPT_OPEN = 4

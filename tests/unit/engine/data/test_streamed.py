@@ -30,7 +30,7 @@ from perennial.engine.data.batching import BatchPlan
 from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
 from perennial.engine.data.blocks import join_groups
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.data.encoding_ahead import encode_ahead, encode_shard
+from perennial.engine.data.preparation import encode_ahead, encode_shard
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import WEIGHT
