@@ -79,6 +79,17 @@ class Selection:
         return figures | {"validation/chosen_step": float(self.chosen.step)}
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The selection among a training's weights, and what it was made by."""
+
+    metric: str
+    direction: Direction
+    evaluations: list[EvaluationPoint]
+    blocks: Blocks
+    selection: Selection
+
+
 def select(
     task: Task,
     candidates: Sequence[Candidate],

@@ -108,7 +108,7 @@ class Sgd(UpdateRule):
     """`fused` is one kernel per group of parameters, but cannot update sharded weights."""
 
     @model_validator(mode="after")
-    def _looks_ahead_along_something(self) -> Self:
+    def _momentum_fits(self) -> Self:
         if self.nesterov and self.momentum == 0.0:
             raise ValueError(
                 "nesterov = true has no effect with momentum = 0: set nesterov = false"
@@ -236,7 +236,7 @@ class Course(Section):
     mistake."""
 
     @model_validator(mode="after")
-    def _has_the_length_that_may_differ(self) -> Self:
+    def _length_fits(self) -> Self:
         if self.allow_other_length and self.steps is None:
             raise ValueError("allow_other_length has no effect without steps; give both or none")
         return self
@@ -309,7 +309,7 @@ class WarmupStableDecay(WarmedUp):
     """Final rate, as a share of the peak."""
 
     @model_validator(mode="after")
-    def _has_room_for_both_ends(self) -> Self:
+    def _fractions_fit(self) -> Self:
         if self.warmup_fraction + self.decay_fraction > 1.0:
             raise ValueError("the sum of warmup_fraction and decay_fraction exceeds 1")
         return self
