@@ -37,8 +37,8 @@ from perennial.data.row_groups import (
 )
 from perennial.engine.data.batching import Indices, fixed_sample
 from perennial.engine.data.block_cache import ShardStore, load_block, save_block, shards_prefix
-from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
-from perennial.engine.data.blocks import RowBlock, join_groups
+from perennial.engine.data.block_workers import BlockWorkers
+from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, RowBlock, join_groups
 from perennial.engine.data.encoded import (
     ENCODE_ROWS,
     PATIENCE,
@@ -237,7 +237,7 @@ def _open_train(
         identity=identity,
         shards=job.common_uri if loading.encode_ahead else "",
     )
-    encoder = recipe.build(task)
+    encoder = BlockEncoder(recipe, task)
     workers = BlockWorkers(recipe, loading.encode_workers) if loading.encode_workers else None
     return StreamedSplit(blocks, encoder, workers)
 
@@ -344,7 +344,7 @@ def encode_ahead(job: TrainingJob) -> int:
         shards=job.common_uri,
     )
     record_caches(job, snapshot, recipe.identity)
-    encoder = recipe.build(task)
+    encoder = BlockEncoder(recipe, task)
     known = ShardStore(recipe.shards, recipe.identity).keys
     blocks = join_groups(select_groups(snapshot, indexes, Split.TRAIN))
     missing = [block for block in blocks if encoder.key(block) not in known]
@@ -365,7 +365,7 @@ def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
     """Encode one block and upload it; each process builds the task once."""
     with tempfile.TemporaryDirectory() as folder:
         own = replace(recipe, cache=(Path(folder), 0), shards="")
-        encoder = own.build(_tasks.get(recipe.identity))
+        encoder = BlockEncoder(own, _tasks.get(recipe.identity))
         _tasks[recipe.identity] = encoder.task
         encoder(block)
         key = encoder.key(block)
