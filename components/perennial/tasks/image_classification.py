@@ -21,7 +21,6 @@ from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, Batch, ParameterKeys, Task
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.image_columns import (
-    ImageForm,
     ImageState,
     fit_images,
     image_column,
@@ -137,8 +136,7 @@ class ImageClassification(Task):
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the pictures' form, mean and deviation, and the class shares."""
         options = self.image_options
-        form = ImageForm(options.shape, options.size, options.channels)
-        images = fit_images(train, self.column, form)
+        images = fit_images(train, self.column, options.shape, options.size, options.channels)
         labels = fit_classes(train, self.columns.label)
         self.fitted = ImageClassificationState(**dict(labels), images=images)
 

@@ -23,7 +23,6 @@ from perennial.engine.data.global_batch import gather_rows
 from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 from perennial.tasks.columns.image_columns import (
-    ImageForm,
     ImageState,
     fit_images,
     image_column,
@@ -156,7 +155,7 @@ class ImageTextContrastive(Task):
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the pictures' form and statistics, and the captions' byte pairs."""
         options = self.settings
-        self.images = fit_images(train, self.column, ImageForm(options.shape, options.size))
+        self.images = fit_images(train, self.column, options.shape, options.size)
         texts = texts_of(train, self.columns.label)
         self.tokenizer = Tokenizer.learn(texts, options.text.vocab_size)
 
