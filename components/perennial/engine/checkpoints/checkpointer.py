@@ -137,9 +137,9 @@ class Checkpointer:
         has_moments = is_begun and holds(path, "optimizer")
         state = self._state(model, optimizer, has_moments=has_moments)
         leave_out_absent(state, path)
-        with _quiet():
+        with _hidden_warnings():
             load_state(state, path)
-        _take_over(model, optimizer, state)
+        _load_into(model, optimizer, state)
         self._note_parts(manifest)
         logger.info("resumed_from=%s step=%d", store.uri_of(manifest.step), manifest.step)
         resumes = manifest.progress.num_resumes + 1
@@ -187,7 +187,7 @@ class Checkpointer:
             progress=progress.model_copy(update={"parts": self.parts}),
         )
         writer = CheckpointWriter(self._store, manifest, lambda: self._note_commit(manifest))
-        with _quiet():
+        with _hidden_warnings():
             self._in_flight = progress.step, self._write(state, writer)
         logger.info("checkpoint=%d taken_seconds=%.4f", progress.step, time.monotonic() - start)
         if not self._is_asynchronous:
@@ -380,7 +380,7 @@ def _load_model(
         if trained != set(state["model"]):
             # The library loads only what it is asked for: a model that lost a layer would load.
             raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
-        with _quiet():
+        with _hidden_warnings():
             load_state(state, checkpoint, no_dist=True)
         own = state["model"] | state.get("averaged", {})
         model.load_state_dict({**model.state_dict(), **own})
@@ -394,7 +394,7 @@ def _load_model(
     return task, model
 
 
-def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+def _load_into(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
     # With the base of an adapter, which the model has already.
     weights = {**get_model_state_dict(model), **state["model"]}
     if "optimizer" not in state:
@@ -417,7 +417,7 @@ def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _hidden_warnings() -> Iterator[None]:
     """Hide the library's warnings about its own internals."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -62,7 +63,9 @@ def prepare_answers(
         record_use(store, [key])
         if not _is_intact(store, key):
             require_learnable(task, distillation, teachers, snapshot)
-            rows = _row_groups(job, snapshot) if streamed else _batches(snapshot)
+            rows: Rows = partial(Dataset(snapshot).batches, Split.TRAIN, ENCODE_ROWS)
+            if streamed:
+                rows = _row_groups(job, snapshot)
             job.scratch.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=job.scratch) as folder:
                 count = snapshot.split_rows[Split.TRAIN]
@@ -106,10 +109,6 @@ def _is_intact(store: ObjectStore, key: str) -> bool:
         logger.warning("the answers in %s are computed again: %s", key, error)
         return False
     return True
-
-
-def _batches(snapshot: Snapshot) -> Rows:
-    return lambda: Dataset(snapshot).batches(Split.TRAIN, ENCODE_ROWS)
 
 
 def _row_groups(job: TrainingJob, snapshot: Snapshot) -> Rows:

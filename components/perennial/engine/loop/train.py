@@ -27,7 +27,7 @@ from perennial.engine.optimization.clipping import Clipper, local_squared_norm
 from perennial.engine.optimization.optimizer import follow_schedule
 from perennial.engine.optimization.update_ratio import UpdateRatio
 from perennial.engine.parallelism.context import own_sequences
-from perennial.engine.parallelism.parallelize import average_gradients, set_gradient_sync, unsharded
+from perennial.engine.parallelism.parallelize import average_gradients, set_gradient_sync
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
@@ -83,7 +83,9 @@ class Training:
     def __post_init__(self) -> None:
         self.end = self.section.stage_at(self.step).stop
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.unsharded = unsharded(self.parameters, self.section)
+        # Nothing else averages the gradients of scalars beside shards.
+        is_sharded = self.section.strategy in ("fsdp", "hsdp")
+        self.unsharded = [each for each in self.parameters if is_sharded and each.ndim == 0]
         self.ratio = UpdateRatio(
             # Of scalars beside shards every rank has a copy, which would count repeatedly.
             [each for each in self.parameters if each.ndim or not self.unsharded],

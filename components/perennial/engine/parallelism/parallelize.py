@@ -308,12 +308,6 @@ def scalar_parameters(model: nn.Module) -> set[nn.Parameter]:
     return {parameter for parameter in model.parameters() if parameter.ndim == 0}
 
 
-def unsharded(parameters: Sequence[nn.Parameter], training: TrainingSection) -> list[nn.Parameter]:
-    """Return the parameters whose gradients nothing else averages."""
-    is_sharded = training.strategy in ("fsdp", "hsdp")
-    return [each for each in parameters if is_sharded and each.ndim == 0]
-
-
 @torch.no_grad()
 def average_gradients(parameters: Sequence[nn.Parameter], layout: Layout) -> None:
     """Average gradients over the processes with different tokens, as FSDP does; all call it.
