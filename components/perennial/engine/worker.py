@@ -64,8 +64,12 @@ from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.optimization.parameters import freeze
 from perennial.engine.parallelism.context import own_sequences
 from perennial.engine.parallelism.normalization import normalized
-from perennial.engine.parallelism.optimizer_state import share_optimizer_state
-from perennial.engine.parallelism.parallelize import parallelize, unwrapped, warm_up_buckets
+from perennial.engine.parallelism.parallelize import (
+    parallelize,
+    share_optimizer_state,
+    unwrapped,
+    warm_up_buckets,
+)
 from perennial.engine.parallelism.pipeline import Pipeline, build_pipeline, num_parameters
 from perennial.engine.precision import choose_kernels
 from perennial.engine.profiling.dimensions import find_odd_dimensions

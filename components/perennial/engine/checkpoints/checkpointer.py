@@ -5,12 +5,14 @@ numbers are functions of (seed, rank, step), so a resumed training is bit-identi
 """
 
 import logging
+import math
 import shutil
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -33,6 +35,7 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.training import (
     CheckpointRecord,
     Direction,
+    KeptAs,
     TrainedPart,
     TrainingResult,
 )
@@ -55,12 +58,11 @@ from perennial.engine.checkpoints.reading import (
     leave_out_absent,
     load_state,
 )
-from perennial.engine.checkpoints.retention import Retention
 from perennial.engine.checkpoints.writing import CheckpointWriter, not_written
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
-from perennial.engine.parallelism.optimizer_state import with_absent_states
+from perennial.engine.parallelism.parallelize import with_absent_states
 from perennial.engine.task import Task, load_task
 from perennial.engine.world.distributed import World
 
@@ -68,6 +70,47 @@ from perennial.engine.world.distributed import World
 WRITE_TIMEOUT = timedelta(hours=6)
 State: TypeAlias = dict[str, Any]
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Retention policy: the best by a metric, the last, and those at regular steps.
+
+    Attributes:
+        keep_every_steps: Multiples of it are kept too; None for none.
+        metric: Metric by which they are compared; the better value of the weights and of their
+            moving average's (`averaged_…`), where there is one.
+    """
+
+    keep_best: int
+    keep_every_steps: int | None
+    metric: str
+    direction: Direction
+
+    def choose(self, measured: Mapping[int, Mapping[str, float]]) -> dict[int, KeptAs]:
+        """Return step → reason why it is kept; earlier steps win ties.
+
+        A checkpoint whose metric is missing or not finite is not among the best.
+        """
+        sign = 1.0 if self.direction == "minimize" else -1.0
+        names = (self.metric, f"averaged_{self.metric}")
+        figures = {
+            step: [sign * metrics[name] for name in names if name in metrics]
+            for step, metrics in measured.items()
+        }
+        finite = {step: list(filter(math.isfinite, each)) for step, each in figures.items()}
+        scored = sorted((min(each), step) for step, each in finite.items() if each)
+        best = {step for _, step in scored[: self.keep_best]}
+        last = max(measured, default=None)
+        every = self.keep_every_steps
+        kept: dict[int, KeptAs] = {}
+        for step in sorted(measured):
+            reasons: KeptAs = ("best",) if step in best else ()
+            reasons += ("interval",) if every and step % every == 0 else ()
+            reasons += ("last",) if step == last else ()
+            if reasons:
+                kept[step] = reasons
+        return kept
 
 
 class Checkpointer:

@@ -19,8 +19,7 @@ from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.resilience.signals import SignalWatch
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.watchdog import Watchdog
-from perennial.engine.world.distributed import World
-from perennial.engine.world.scalars import Scalar, read
+from perennial.engine.world.distributed import Scalar, World, read
 from perennial.steps.journal import Journal
 
 PROGRESS_SECONDS = 0.5  # between two events of the journal

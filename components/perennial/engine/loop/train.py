@@ -35,12 +35,14 @@ from perennial.engine.resilience.not_finite import collect, failure
 from perennial.engine.resilience.out_of_memory import naming_out_of_memory
 from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import (
+    Scalar,
     StopSignal,
     World,
+    read,
+    scalar,
     stored_buffers,
     synchronize_buffers,
 )
-from perennial.engine.world.scalars import Scalar, read, scalar
 
 logger = logging.getLogger(__name__)
 

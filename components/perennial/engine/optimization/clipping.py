@@ -12,8 +12,8 @@ from perennial.engine.config.optimization import (
     ValueClipping,
 )
 from perennial.engine.optimization.parameters import local
+from perennial.engine.world.distributed import Scalar, scalar
 from perennial.engine.world.layout import Layout
-from perennial.engine.world.scalars import Scalar, scalar
 
 
 class Clipper:

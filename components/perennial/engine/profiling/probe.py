@@ -33,8 +33,7 @@ from perennial.engine.parallelism.normalization import normalized
 from perennial.engine.precision import LossScale, choose_kernels
 from perennial.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
 from perennial.engine.task import Task, to_device
-from perennial.engine.world.distributed import World
-from perennial.engine.world.scalars import Scalar, scalar
+from perennial.engine.world.distributed import Scalar, World, scalar
 
 # The range test of Smith, Cyclical Learning Rates (2017): grow until the loss has left its range.
 DIVERGED = 4.0

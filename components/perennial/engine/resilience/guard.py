@@ -18,7 +18,7 @@ from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.checkpoints.folder import Progress, SpikeState
 from perennial.engine.config.training import Anomalies, TrainingSection
 from perennial.engine.precision import LossScale
-from perennial.engine.world.scalars import Scalar
+from perennial.engine.world.distributed import Scalar
 
 logger = logging.getLogger(__name__)
 

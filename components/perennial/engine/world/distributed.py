@@ -1,4 +1,9 @@
-"""Distributed: this process's rank and device, and reductions over all processes."""
+"""Distributed: this process's rank and device, and reductions over all processes.
+
+Scalars are the few numbers that every update measures. On a CPU they are Python's own, whose
+arithmetic takes a hundredth of a tensor's. On a GPU they stay there, for reading one waits for all
+the work before it.
+"""
 
 import math
 import os
@@ -9,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import reduce
 from types import FrameType
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -21,12 +26,46 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainedPart
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.world.layout import DIMENSIONS, Layout
-from perennial.engine.world.scalars import Scalar, read, unpacked, vector
 
 T = TypeVar("T")
 # Far beyond any step; the longer wait for prepared data has a group of its own.
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
 ASK_SECONDS = 0.05  # twice this is little of the time that a preempted machine has left
+
+
+Scalar: TypeAlias = Tensor | float
+
+
+def scalar(value: Tensor) -> Scalar:
+    """Convert a tensor of one number to a scalar, in float64, detached."""
+    return value.item() if value.device.type == "cpu" else value.detach().double()
+
+
+def vector(values: Sequence[Scalar], device: torch.device) -> Tensor:
+    """Stack scalars into one tensor on a device, in float64."""
+    if device.type == "cpu":
+        return torch.tensor(values, dtype=torch.float64)
+    # Python's own are filled in there: a copy from the host would wait.
+    return torch.stack(
+        [
+            each.double()
+            if isinstance(each, Tensor)
+            else torch.full((), each, dtype=torch.float64, device=device)
+            for each in values
+        ]
+    )
+
+
+def unpacked(values: Tensor) -> list[Scalar]:
+    """Split a tensor of a few numbers into scalars."""
+    return values.tolist() if values.device.type == "cpu" else list(values.double().unbind())
+
+
+def read(values: Sequence[Scalar]) -> list[float]:
+    """Convert scalars to Python's numbers; waits for their device once."""
+    if values and isinstance(values[0], Tensor):
+        return torch.stack([torch.as_tensor(each) for each in values]).tolist()
+    return [float(each) for each in values]
 
 
 @dataclass(frozen=True)
