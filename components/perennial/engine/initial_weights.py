@@ -169,6 +169,7 @@ def copy_weights(
     if all(None in pair or tuple(pair[0] or ()) == tuple(pair[1] or ()) for pair in pairs):
         target.copy_(source)
         return []
+    # Indices of one dimension each, which broadcast to all positions that both tensors have.
     here, there, notes = list[Tensor](), list[Tensor](), list[str]()
     for dimension, (mine, theirs) in enumerate(pairs):
         kept = _kept(mine, theirs, target.shape[dimension])

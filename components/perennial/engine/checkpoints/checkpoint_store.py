@@ -149,6 +149,7 @@ class RemoteCheckpointStore(CheckpointStore):
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for name in manifest.files:
+            # A file that is still intact from an earlier attempt is not downloaded again.
             if not problem_of(target / name, manifest):
                 (target / name).rename(partial / name)
             else:

@@ -123,6 +123,7 @@ class StreamOrder:
         for lane in np.unique(self._lane_of[slots]):
             here = self._starts[lane] + turn * self._width[lane]
             first, last = np.searchsorted(edges, [here, self._starts[lane + 1] - 1], "right")
+            # Of a lane, the next two blocks: the one in use ends where the first of them begins.
             for place in range(first, min(last, first + 2)):
                 wait = (edges[place] - here) // self._width[lane]
                 soonest.append((int(wait), int(order[place])))

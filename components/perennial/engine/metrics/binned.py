@@ -152,6 +152,7 @@ def binned_calibration(
             rows, gaps = np.split(sums, 2, axis=-1)
             total = rows.sum(axis=-1, keepdims=True)
             middle = np.cumsum(rows, axis=-1) - 0.5 * rows
+            # A fine bin belongs to the bin of equally many rows that its middle row is in.
             place = np.minimum(bins * middle // total, bins - 1)
             errors = [np.abs(np.where(place == at, gaps, 0.0).sum(axis=-1)) for at in range(bins)]
             error: Floats = np.sum(errors, axis=0) / total[..., 0]

@@ -199,6 +199,7 @@ def _levels(name: str, table: Floats) -> Levels:
     gains = table[..., 2]
     is_right = gains > 0
     asked = np.nonzero(is_right)[0].astype(np.int64)
+    # By query and rank, so that the right answers of one level are neighbours.
     order = np.lexsort((ahead[is_right], asked))
     query, above, equal = (column[order] for column in (asked, ahead[is_right], tied[is_right]))
     gain = gains[is_right][order]
@@ -212,6 +213,8 @@ def _levels(name: str, table: Floats) -> Levels:
         before=starts - np.searchsorted(query, query[starts]),
         gains=-np.sort(-gains, axis=1),
     )  # fmt: skip
+    # No scores give negative ranks, one rank with different ties, more right answers than ties, or
+    # levels that overlap.
     wrong = query[(above < 0) | (equal < 1) | (equal != np.repeat(levels.tied, right))]
     overlaps = (np.diff(levels.query) == 0) & (np.diff(levels.ahead) < levels.tied[:-1])
     wrong = [*wrong, *levels.query[right > levels.tied], *levels.query[1:][overlaps]]

@@ -69,6 +69,7 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _update(factors: "list[_Factors]", group: dict[str, Any]) -> None:
+    # Each stage needs sums over all ranks from the one before: one reduction for all parameters.
     for one in factors:
         one.measure(is_sized=group["scale_by_parameter"])
     _add_up(part for one in factors for part in one.parts)

@@ -405,6 +405,7 @@ def first_input(model: nn.Module) -> str:
 
 
 def _without(module: nn.Module, absent: set[str], prefix: str) -> nn.Module:
+    # A shallow copy shares the parameters: every stage must train the tensors of the whole model.
     copied = copy.copy(module)
     for name, value in vars(module).items():
         # Hooks above all: those of one stage must not run for another.
