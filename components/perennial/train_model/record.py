@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from perennial.clients.tracking import RUN_TAG, Tracking, close_abandoned_runs, open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import EvaluationPoint, MachinePoint, StepPoint, TrainingResult
+from perennial.steps.background import running_beside
 from perennial.training_jobs.config import TrainModelConfig, flatten_options
 
 logger = logging.getLogger(__name__)
@@ -111,16 +113,8 @@ def live_curves(file: Path, tracking: Future[Tracking]) -> Iterator[None]:
     """
     # The points of earlier attempts have been sent.
     offset = file.stat().st_size if file.exists() else 0
-    ended = threading.Event()
-    thread = threading.Thread(
-        target=_follow, args=(file, offset, tracking, ended), name="live-curves", daemon=True
-    )
-    thread.start()
-    try:
+    with running_beside(partial(_follow, file, offset, tracking), "live-curves"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _follow(file: Path, offset: int, tracking: Future[Tracking], ended: threading.Event) -> None:
