@@ -253,9 +253,7 @@ def paired_draws(drawn: Sequence[Floats]) -> Floats:
 def early_stop(values: Sequence[float], patience: int = PATIENCE) -> tuple[int, int]:
     """Follow a curve until it has no new best for `patience` evaluations.
 
-    Args:
-        values: At each evaluation, signed so that higher is better; at least one.
-        patience: Number of evaluations without a new best before it stops.
+    `values` are signed so that higher is better.
 
     Returns:
         Indices of the best evaluation until it stopped, and of that at which it stopped.

@@ -30,11 +30,7 @@ class CheckpointNotWrittenError(PerennialError):
 
 
 class WrittenFiles(list[WriteResult]):
-    """Places where torch's writer of one rank has put every value.
-
-    Attributes:
-        digests: File name → SHA-256.
-    """
+    """Places where torch's writer of one rank has put every value, and the files' digests."""
 
     def __init__(self, results: list[WriteResult], folder: Path) -> None:
         super().__init__(results)

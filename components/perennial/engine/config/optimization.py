@@ -275,25 +275,27 @@ class Stepwise(WarmedUp):
         return self
 
 
-class Linear(WarmedUp):
+class Decaying(WarmedUp):
+    """Options of schedules that decay to a final rate."""
+
+    final_fraction: Share = 0.0
+    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
+    later."""
+
+
+class Linear(Decaying):
     """Linear decay."""
 
     shape: Literal["linear"]
-    final_fraction: Share = 0.0
-    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
-    later."""
 
 
-class Cosine(WarmedUp):
+class Cosine(Decaying):
     """Cosine decay: slow, fast, slow. The default."""
 
     shape: Literal["cosine"] = "cosine"
-    final_fraction: Share = 0.0
-    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
-    later."""
 
 
-class WarmupStableDecay(WarmedUp):
+class WarmupStableDecay(Decaying):
     """Warm-up, stable, decay: constant, then a decay at the end.
 
     Choose it if you may extend the training: a checkpoint from before the decay can be continued
@@ -305,8 +307,6 @@ class WarmupStableDecay(WarmedUp):
     decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
     """Share of the steps, at the end, in which the rate decays. 0.1 to 0.2 come close to a
     cosine."""
-    final_fraction: Share = 0.0
-    """Final rate, as a share of the peak."""
 
     @model_validator(mode="after")
     def _fractions_fit(self) -> Self:
@@ -361,12 +361,7 @@ class Stage(Section):
 
 @dataclass(frozen=True)
 class Span:
-    """The steps of a stage, or of a training without any.
-
-    Attributes:
-        start: Updates done before it.
-        stop: Updates done at its end.
-    """
+    """The steps of a stage, or of a training without any: updates done before it and at its end."""
 
     start: int
     stop: int

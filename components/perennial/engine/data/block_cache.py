@@ -34,12 +34,10 @@ class DamagedBlockError(Exception):
 class BlockCache:
     """A folder of encoded blocks, bounded in bytes; the least recently used are deleted first.
 
+    What is mapped at the moment comes on top of the limit.
+
     All processes of a machine share it: files appear whole, and one that is mapped stays readable
     after it was deleted.
-
-    Args:
-        folder: Created where it is missing.
-        limit_bytes: Most bytes of files; what is mapped at the moment comes on top.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:

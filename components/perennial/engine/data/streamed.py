@@ -33,8 +33,7 @@ logger = logging.getLogger(__name__)
 class StreamedSplit(EncodedRows):
     """The rows of a split in file order, of which only blocks in use are encoded.
 
-    Args:
-        workers: Processes that do so ahead; None encodes in the thread that asks.
+    Without workers, the thread that asks encodes.
     """
 
     weights = None
@@ -211,8 +210,7 @@ class SampledSplit(EncodedSplit):
 class StreamedLoader(Loader):
     """Gathers batches from a streamed split, and names the blocks that are needed next.
 
-    Args:
-        total: Adds up a number of all data ranks; called by all of them together.
+    `total` adds up a number of all data ranks; all of them call it together.
     """
 
     def __init__(

@@ -50,7 +50,6 @@ class Curve:
     """One measurement over steps.
 
     Attributes:
-        steps: Steps of the points.
         values: Signed so that higher is better.
         whole: The curve of which this is the end.
     """

@@ -35,9 +35,7 @@ logger = logging.getLogger(__name__)
 class Evaluated:
     """Measurements of a model on the sample, the same on every rank.
 
-    Attributes:
-        metrics: The task's, and `loss`.
-        watched: Predictions for the watched examples; empty if one is not finite.
+    Predictions for the watched examples are empty if one is not finite.
     """
 
     metrics: dict[str, float]

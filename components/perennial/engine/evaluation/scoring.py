@@ -82,11 +82,7 @@ class ScoredBatch:
 
 @dataclass(frozen=True)
 class Scored(ScoredBatch):
-    """Scores of a model on the rows of a split.
-
-    Attributes:
-        rows: The requested columns, N rows, in the same order.
-    """
+    """Scores of a model on the rows of a split, with the requested columns of these rows."""
 
     rows: pl.DataFrame
 

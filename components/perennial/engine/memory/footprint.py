@@ -30,12 +30,7 @@ SMALLEST_QUANTISED = 4096
 
 @dataclass(frozen=True)
 class UpdateMemory:
-    """The bytes of an update.
-
-    Attributes:
-        state: Kept from step to step.
-        temporary: Beside it, at the worst moment of a step.
-    """
+    """The bytes of an update: the state, and what a step needs beside it at its worst moment."""
 
     state: int
     temporary: int
@@ -217,11 +212,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Inputs of an estimate besides model and layout.
-
-    Attributes:
-        stage: The process's place in a pipeline.
-    """
+    """Inputs of an estimate besides model and layout; `stage` is the place in a pipeline."""
 
     section: TrainingSection
     processes: int

@@ -90,12 +90,10 @@ def _at_most_one(factor: Scalar) -> Scalar:
 def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout | None) -> Tensor:
     """Return this rank's part of the squared norm of the whole gradient, to be added up.
 
+    With a layout, what several ranks hold is counted by the first of them.
+
     The sum runs in float64: rounded to float32 afterwards, it is the same number however the
     gradient is sharded.
-
-    Args:
-        parameters: With gradients.
-        layout: What several ranks hold is counted by the first of them; None counts everything.
     """
     gradients = [
         part

@@ -129,8 +129,7 @@ class UpdatePoint:
 class Update:
     """One update of a fresh model, as the loop makes it, without what other ranks are for.
 
-    Args:
-        measures_ratio: Whether the weights are compared before and after, which costs a copy.
+    With `measures_ratio` the weights are compared before and after, which costs a copy.
     """
 
     def __init__(

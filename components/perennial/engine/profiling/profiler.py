@@ -140,8 +140,7 @@ class DataClock(Protocol):
 class Profiler:
     """Traces the updates that `training.profile` names; nothing without it.
 
-    Args:
-        encoding: Returns what streamed rows have cost so far; None where none was encoded.
+    `encoding` returns what streamed rows have cost so far; None where none was encoded.
     """
 
     def __init__(

@@ -26,8 +26,7 @@ from perennial.engine.world.distributed import World
 class PassOutOfMemoryError(TrainingFailedError):
     """A forward or backward pass ran out of memory.
 
-    Args:
-        obstacle: Why smaller passes would not give the same training; empty if they would.
+    The obstacle is why smaller passes would not give the same training; empty if they would.
     """
 
     def __init__(self, plan: BatchPlan, message: str, obstacle: str) -> None:
