@@ -50,7 +50,7 @@ from perennial.engine.task import LABEL, Batch, NoOptions, ParallelPlan, Task
 from perennial.engine.worker import initial_model
 from perennial.engine.world.distributed import World
 from perennial.tasks.decoder import Decoder, DecoderOptions, decoder_plan
-from perennial.tasks.resnet import RESNETS, ResNet
+from perennial.tasks.picture_networks import RESNETS, ResNet
 
 STEPS = 3
 GOAL = 0.15

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from benchmarks.record import keep_page, result_file
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.training import CheckpointRecord, EvaluationPoint
-from perennial.engine.checkpoints.retention import Retention
+from perennial.engine.checkpoints.checkpointer import Retention
 from perennial.engine.config.training import Checkpoints
 from perennial.engine.evaluation.diagnosis import is_still_improving
 from perennial.engine.evaluation.resampling import Blocks

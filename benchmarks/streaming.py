@@ -51,8 +51,8 @@ from perennial.data.row_groups import index_partitions, select_groups
 from perennial.data.splits import with_split_rows
 from perennial.engine.config.training import Loading
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
-from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
-from perennial.engine.data.blocks import join_groups
+from perennial.engine.data.block_workers import BlockWorkers
+from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, join_groups
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.data.loader import Loader
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
@@ -183,7 +183,7 @@ class Subject:
         blocks = join_groups(select_groups(self.snapshot, indexes, Split.TRAIN))
         cache = folder, 64 * GIB
         recipe = EncoderRecipe(self.snapshot, MODEL, self.state, Split.TRAIN, cache, "one")
-        encoder = recipe.build(self.task)
+        encoder = BlockEncoder(recipe, self.task)
         pool = BlockWorkers(recipe, workers) if workers else None
         loading = Loading(shuffle_rows=WINDOW).on("cpu")
         data, plan = StreamedSplit(blocks, encoder, pool), BatchPlan(BATCH, BATCH, 1)

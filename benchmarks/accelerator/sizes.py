@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.throughput.cells import SEED, Subject, blocks_of, language
 from perennial.tasks.decoder import DecoderOptions
-from perennial.tasks.resnet import RESNETS, ResNet
+from perennial.tasks.picture_networks import RESNETS, ResNet
 
 CLASSES = 1000
 

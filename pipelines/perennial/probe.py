@@ -21,10 +21,10 @@ from perennial.contracts.training import TrainingResult
 from perennial.contracts.user_code import RunStopped
 from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
+from perennial.engine.evaluation.scoring import scoring_device
 from perennial.engine.profiling.probe import (
     RatePoint,
     Subject,
-    best_device,
     count_devices,
     probe_learning_rates,
     suggested_rate,
@@ -122,7 +122,7 @@ def subject_of(contract: Contract, snapshot: Snapshot) -> Iterator[Subject]:
         encode_split(task, dataset, Split.TRAIN, Path(folder) / "train", snapshot.digest())
         data = EncodedSplit(Path(folder) / "train")
         with use_threads(contract.resources.threads_per_process):
-            yield Subject(task, data, contract.training, best_device())
+            yield Subject(task, data, contract.training, scoring_device())
 
 
 def _range_test(subject: Subject, picture: Path | None) -> Generator[str, None, float | None]:
@@ -261,7 +261,7 @@ def train_settings(
 
 def process_changes(contract: Contract, taken: Changes) -> Iterator[Changes]:
     """Yield other numbers of processes that share all cores of this machine, or its GPUs."""
-    own, devices, is_gpu = contract.resources, count_devices(), best_device().type == "cuda"
+    own, devices, is_gpu = contract.resources, count_devices(), scoring_device().type == "cuda"
     for number in (2**power for power in range(MOST_PROCESSES.bit_length())):
         threads = own.threads_per_process if is_gpu else max(1, devices // number)
         if number <= devices and (number, threads) != (own.num_processes, own.threads_per_process):

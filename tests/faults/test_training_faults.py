@@ -11,7 +11,7 @@ import pytest
 
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.training import TrainingResult
-from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore, newest_intact
+from perennial.engine.checkpoints.checkpoint_store import CheckpointStore, newest_intact
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import DamagedCheckpointError, committed
 from perennial.engine.job import JobFailure, RankFailure
@@ -191,7 +191,7 @@ def test_a_half_written_checkpoint_is_ignored(root, undisturbed):
 def test_checkpoints_of_another_training_are_refused(root):
     job = stopped_at(root, 8)
     with pytest.raises(PerennialError, match="another training"):
-        newest_intact(LocalCheckpointStore(job.checkpoints), "other", {})
+        newest_intact(CheckpointStore(job.checkpoints), "other", {})
 
 
 def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):

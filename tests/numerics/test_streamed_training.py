@@ -5,8 +5,7 @@ import pytest
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.checkpoints.folder import committed
-from perennial.engine.data.encoding_ahead import encode_ahead
-from perennial.engine.data.preparation import LoadingPlan
+from perennial.engine.data.preparation import LoadingPlan, encode_ahead
 from tiny_training import (
     TinyOptions,
     finished,

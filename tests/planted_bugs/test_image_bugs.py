@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from perennial.engine.task import LABEL
-from perennial.tasks.columns.image_columns import ImageForm, fit_images
+from perennial.tasks.columns.image_columns import fit_images
 from perennial.tasks.image_classification import ImageClassification
 from planted import Bug, planted, require_caught
 
@@ -145,8 +145,9 @@ class StatisticsOfEverything(ImageClassification):
     def fit(self, train):
         super().fit(train)
         options = self.image_options
-        form = ImageForm(options.shape, options.size, options.channels)
-        images = fit_images(EVERY_PICTURE.lazy(), "picture", form)
+        images = fit_images(
+            EVERY_PICTURE.lazy(), "picture", options.shape, options.size, options.channels
+        )
         self.fitted = self.fitted.model_copy(update={"images": images})
 
 

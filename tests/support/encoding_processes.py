@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from perennial.contracts.artifact import write_atomically
-from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
+from perennial.engine.data.block_workers import BlockWorkers
+from perennial.engine.data.blocks import EncoderRecipe
 
 
 def wait_with_workers(recipe: EncoderRecipe, pids: Path) -> None:

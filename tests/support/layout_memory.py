@@ -80,7 +80,7 @@ def compare_memory() -> int:
     checkpointing = section.memory.activation_checkpointing
     candidate = Candidate(section.strategy, section.parallelism.zero_stage or 3, checkpointing)
     worst = activations.estimate(candidate, around)
-    passes = activations.under(checkpointing, around.rows)
+    passes = activations.under(checkpointing, around.batches.pass_rows)
     model = initial_model(task, data, section, world)
     whole = model.whole if isinstance(model, Pipeline) else ()
     optimizer = build_optimizer(model, section, whole)

@@ -1,5 +1,6 @@
 """Errors for people: what is wrong, the evidence, the next action."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -53,3 +54,10 @@ class NoCheckpointError(PerennialError):
     """None of a training's checkpoints can be read."""
 
     stale_steps = ("train_model",)
+
+
+def join_names(names: Iterable[object], most: int) -> str:
+    """Join names for a message, abbreviated after so many."""
+    every = list(map(str, names))
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return f"{', '.join(every[:most])}{more}"

@@ -20,11 +20,20 @@ Layout: TypeAlias = Annotated[T, LAYOUT]
 dropout masks and local batch statistics at most: it is not part of a training's identity."""
 REMOVED_OPTIONS: Mapping[str, JsonValue] = MappingProxyType(
     {
+        "anneal": "cosine",
+        "decay_shape": "sqrt",
+        "highest_momentum": 0.95,
+        "initial_fraction": 0.04,
         "initial_loss_tolerance": 0.2,
+        "lowest_momentum": 0.85,
         "max_blank_share": 0.01,
         "max_unreadable_share": 0.0,
+        "momentum_decay": 4e-3,
         "overfit_tolerance": 0.05,
+        "relative_step": False,
+        "second_moment_decay": -0.8,
         "spread_over": "kubernetes.io/hostname",
+        "update_threshold": 1.0,
     }
 )
 """Options that a contract could set once, with the value that holds now."""

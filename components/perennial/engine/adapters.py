@@ -9,7 +9,7 @@ import importlib
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from perennial.contracts.adapter import Adapter
-from perennial.contracts.errors import BadTaskError, DamagedModelError, PerennialError
+from perennial.contracts.errors import BadTaskError, DamagedModelError, PerennialError, join_names
 from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.training import Challenger
 from perennial.engine.config.training import TrainingSection
@@ -56,8 +56,8 @@ def build_starting_model(
     lost = sorted(name for name in random if name in kept or name not in by_name)
     if lost:
         raise BadTaskError(
-            f"{_listed(lost)} would stay at random values: the initial weights lack them, and "
-            "training.adapter does not train them",
+            f"{join_names(lost, SHOWN)} would stay at random values: the initial weights lack "
+            "them, and training.adapter does not train them",
             action="add their names to training.adapter.whole, and leave them out of its targets",
         )
     return model
@@ -140,7 +140,7 @@ def find_targets(model: nn.Module, adapter: Adapter) -> list[str]:
         if not matched:
             raise BadTaskError(
                 f"training.adapter.targets: {pattern!r} matches no module that can have an adapter",
-                evidence=f"those that can are: {_listed(able)}",
+                evidence=f"those that can are: {join_names(able, SHOWN)}",
                 action="correct the pattern (`*` stands for any text), or remove it",
             )
         found |= matched
@@ -153,7 +153,7 @@ def find_targets(model: nn.Module, adapter: Adapter) -> list[str]:
                 raise BadTaskError(
                     f"training.adapter.targets: {name} shares its weights with another module, "
                     "which the adapter would not reach",
-                    evidence=f"one tensor has the names {_listed(names[id(parameter)])}",
+                    evidence=f"one tensor has the names {join_names(names[id(parameter)], SHOWN)}",
                     action="leave it out of the patterns, or train it in training.adapter.whole",
                 )
     return list(found)
@@ -169,7 +169,7 @@ def _find_whole(model: nn.Module, adapter: Adapter, targets: Sequence[str]) -> l
             raise BadTaskError(
                 f"training.adapter.whole: {pattern!r} matches "
                 + (f"{both[0]}, which has an adapter" if both else "no parameter"),
-                evidence=f"some names are: {_listed(weights)}",
+                evidence=f"some names are: {join_names(weights, SHOWN)}",
                 action="train each module either whole or by an adapter"
                 if both
                 else "correct the pattern (`*` stands for any text), or remove it",
@@ -224,11 +224,6 @@ def build_adapted_model(task: Task, initial: InitialModel | None, adapter: Adapt
 def load_adapted_model(task: Task, challenger: Challenger, folder: Path) -> nn.Module:
     """Load the model of an exported adapter, with its base from the store.
 
-    Args:
-        task: With its fitted state.
-        challenger: Whose adapter is not merged.
-        folder: With the adapter's weights.
-
     Raises:
         DamagedModelError: the base is gone or altered, or nothing names it.
         RuntimeError: the adapter's weights are not those of this model.
@@ -248,9 +243,3 @@ def load_adapted_model(task: Task, challenger: Challenger, folder: Path) -> nn.M
         raise RuntimeError(f"names differ: {sorted(differing)[:5]}")
     model.load_state_dict(stored, strict=False)
     return model
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
-    return f"{', '.join(every[:SHOWN])}{more}"

@@ -52,10 +52,6 @@ def write_weights(model: nn.Module, folder: Path, left_out: Collection[str] = ()
 def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
     """Load the task with its fitted state, and the model in evaluation mode.
 
-    Args:
-        folder: A `Challenger`'s.
-        device: Device of the model.
-
     Raises:
         DamagedModelError: the weights' file is missing or not the one that was exported, or so is
             the base of an adapter.
@@ -74,10 +70,13 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
     task = load_task(challenger.task, challenger.options, challenger.columns)
     task.load_state(challenger.task_state)
     try:
-        model = _load_adapted(task, challenger, folder)
-        if model is None:
+        model: nn.Module
+        if challenger.adapter is None or challenger.adapter.merge:
             model = task.build_model()
             _load_weights(model, folder)
+        else:
+            # By name, because what is imported here becomes a requirement of every served model.
+            model = importlib.import_module(ADAPTERS).load_adapted_model(task, challenger, folder)
     except RuntimeError as error:
         raise PerennialError(
             f"the weights in {weights} do not fit {challenger.task}",
@@ -136,16 +135,6 @@ def weight_shards(folder: Path) -> list[Path]:
     ]
 
 
-def _load_adapted(task: Task, challenger: Challenger, folder: Path) -> nn.Module | None:
-    """Load base and adapter; return None where the folder has all weights."""
-    if challenger.adapter is None or challenger.adapter.merge:
-        return None
-    # By name, because what is imported here becomes a requirement of every served model.
-    load: Callable[[Task, Challenger, Path], nn.Module]
-    load = importlib.import_module(ADAPTERS).load_adapted_model
-    return load(task, challenger, folder)
-
-
 def _load_weights(model: nn.Module, folder: Path) -> None:
     """Load weights file by file.
 
@@ -169,11 +158,6 @@ def write_tensors(
     """Store tensors one by one, byte for byte as `safetensors` would; return their SHA-256.
 
     More than `SHARD_BYTES` go to several files and an index, as `transformers` reads them.
-
-    Args:
-        layout: Type and shape of each, by name.
-        read: Gives a tensor by its name; is asked once for each.
-        folder: Of the new files.
     """
     # Wide types first, so that each tensor is aligned; the order of their names within a type.
     ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}
@@ -225,19 +209,14 @@ def _write_file(
             stream.write(piece)
             digest.update(piece)
         for name in names:
-            content = bytes_of(read(name))
+            flat = read(name).detach().cpu().contiguous().reshape(-1)
+            content = flat.view(torch.uint8).numpy().data
             stream.write(content)
             digest.update(content)
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(target)
     return digest.hexdigest()
-
-
-def bytes_of(tensor: Tensor) -> memoryview:
-    """Return a tensor's values as contiguous bytes, row by row."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
 
 
 def _digest(file: Path) -> str:

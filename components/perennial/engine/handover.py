@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
@@ -23,6 +24,7 @@ from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import JOB_FILE, AttemptEnd, Decision, TrainingJob, read_job
+from perennial.steps.background import running_beside
 
 CURVES = "metrics.jsonl"
 JOINED = "joined"
@@ -174,16 +176,8 @@ def sending_curves(job: TrainingJob, rank: int) -> Iterator[None]:
     if not job.attempt or rank > 0:
         yield
         return
-    ended = threading.Event()
-    sender = threading.Thread(
-        target=_send_while_it_grows, args=(job, job.logs / CURVES, ended), daemon=True
-    )
-    sender.start()
-    try:
+    with running_beside(partial(_send_while_it_grows, job, job.logs / CURVES), "curves"):
         yield
-    finally:
-        ended.set()
-        sender.join()
 
 
 def _send_while_it_grows(job: TrainingJob, file: Path, ended: threading.Event) -> None:

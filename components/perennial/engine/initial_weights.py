@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from perennial.clients.object_store import open_store, sha256_of_file
 from perennial.contracts.environment import data_cache
-from perennial.contracts.errors import BadDataError, BadTaskError, DamagedModelError
+from perennial.contracts.errors import BadDataError, BadTaskError, DamagedModelError, join_names
 from perennial.contracts.initial_model import FOLDER, InitialModel
 from perennial.data.verified_files import is_verified, record_verified
 from perennial.engine.export import read_tensors
@@ -22,11 +22,6 @@ SHOWN = 5  # names in a message
 @torch.no_grad()
 def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) -> tuple[str, ...]:
     """Copy stored weights into a new model, in place, in its own types.
-
-    Args:
-        model: On the host, before it is divided over processes.
-        task: Whose model it is, fitted.
-        initial: Where the weights are, and which may be missing or left over.
 
     Returns:
         A line for each parameter that did not take over the stored one as it is.
@@ -57,7 +52,10 @@ def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) ->
         for name in fresh - keyed
         if state[name].data_ptr() not in loaded and not _matches(name, initial.new)
     ]
-    extra = [name for name in stored.keys() - used - former.keys() if not _unused(name, initial)]
+    # The weights of a replaced head are there, and not wanted.
+    unwanted = (*initial.unused, *initial.new)
+    left = stored.keys() - used - former.keys()
+    extra = [name for name in left if not _matches(name, unwanted)]
     if missing or extra:
         raise _misfit(initial, sorted(missing), sorted(extra))
     notes += [f"{own[name].name}: new" for name in sorted(fresh & keyed)]
@@ -171,6 +169,7 @@ def copy_weights(
     if all(None in pair or tuple(pair[0] or ()) == tuple(pair[1] or ()) for pair in pairs):
         target.copy_(source)
         return []
+    # Indices of one dimension each, which broadcast to all positions that both tensors have.
     here, there, notes = list[Tensor](), list[Tensor](), list[str]()
     for dimension, (mine, theirs) in enumerate(pairs):
         kept = _kept(mine, theirs, target.shape[dimension])
@@ -236,15 +235,8 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _unused(name: str, initial: InitialModel) -> bool:
-    # The weights of a replaced head are there, and not wanted.
-    return _matches(name, (*initial.unused, *initial.new))
-
-
 def _listed(names: Sequence[object] | set[object]) -> str:
-    ordered = sorted(map(str, names))
-    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-    return f"{', '.join(ordered[:SHOWN])}{more}"
+    return join_names(sorted(map(str, names)), SHOWN)
 
 
 def _misfit(initial: InitialModel, missing: list[str], extra: list[str]) -> BadTaskError:

@@ -17,12 +17,6 @@ def forward(
     """Run the model; return the sum of the weighted losses, reported and differentiated.
 
     The second contains auxiliary losses and the teachers' part. Neither is scaled.
-
-    Args:
-        task: Computes the losses.
-        model: Parallelized or not.
-        batch: On the model's device.
-        training: Its precision and distillation.
     """
     with computation(training, batch[LABEL].device):
         output = model(**inputs_of(batch))

@@ -47,11 +47,7 @@ def require_types(
 ) -> None:
     """Check that a GPU multiplies in the types asked for.
 
-    Args:
-        training: Asks for them.
-        name: The GPU's.
-        capability: The version of its hardware, major and minor.
-        has_bf16: Whether it has bfloat16, not counting emulation.
+    Emulated bfloat16 does not count as `has_bf16`.
 
     Raises:
         PerennialError: it does not: it would silently be slow, or compute in another type.
@@ -75,7 +71,7 @@ def require_types(
 def fsdp_policy(
     training: TrainingSection, *, is_normalization: bool = False
 ) -> MixedPrecisionPolicy:
-    """Types of gathered parameters and of the gradients' reduction."""
+    """Return the types of gathered parameters and of the gradients' reduction."""
     dtype = COMPUTE_DTYPES[training.precision]
     if dtype == torch.float32:
         return MixedPrecisionPolicy()
@@ -98,12 +94,6 @@ class LossScale:
 
     It halves when a gradient overflows, whose update is then left out, and doubles after
     `GROWTH_STEPS` updates without. Every rank sees the same gradient norm, so all agree.
-
-    Args:
-        training: Its precision.
-        value: Value of an earlier attempt.
-        good_steps: Updates since it last changed.
-        halvings: Updates left out because they overflowed.
     """
 
     def __init__(

@@ -40,13 +40,7 @@ def dropped_shares(module: nn.Module) -> Iterator[str]:
 
 
 def list_turned_off(task: Task, model: nn.Module, section: TrainingSection) -> list[str]:
-    """Return what a simplified training does without, for people.
-
-    Args:
-        task: Whose augmentation and training losses are left out.
-        model: As the task built it.
-        section: As in the contract.
-    """
+    """Return what a simplified training does without, for people."""
     plain, kind = section.without_extras(), type(task)
     found = []
     if section.optimizer.weight_decay:

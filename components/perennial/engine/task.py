@@ -280,10 +280,6 @@ class Task(ABC):
 
         In a unit that does not depend on the model, such as bytes of text: a model that cuts rows
         earlier than another is measured on other data, and the two are not comparable.
-
-        Args:
-            statistics: Of each row, as `score` receives them.
-            weights: Of each row.
         """
         return np.ones(len(weights))
 
@@ -539,11 +535,6 @@ def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, s
     """Check that a task has the metrics that a contract names.
 
     A task that sets `metrics` on its instances is checked when it is used.
-
-    Args:
-        task_type: The task's class.
-        options: The task's.
-        named: Place in the contract → metric.
 
     Raises:
         BadTaskError: it lacks one; the nearest is suggested.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from perennial.contracts.errors import BadTaskError
-from perennial.contracts.initial_model import InitialModel, Teachers
+from perennial.contracts.initial_model import FormerTask, InitialModel, Teachers
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.config.distillation import Distillation
 from perennial.engine.initial_weights import read_weights
@@ -34,9 +34,6 @@ class Teacher:
     """A pinned version that predicts, with the places of its predictions in the model's form.
 
     Attributes:
-        title: For messages.
-        task: Its own, with its fitted state.
-        model: In evaluation mode; its parameters take no gradients.
         order: For `multiclass`: the place of each of the model's classes among its own.
         unit: For `regression`: factor and offset from its unit of the label to the model's.
     """
@@ -84,11 +81,7 @@ def load_teachers(
 ) -> list[Teacher]:
     """Load the teachers of a task, and match their predictions with its own.
 
-    Args:
-        teachers: Pinned.
-        task: Of the model that learns, fitted.
-        rows: Some training rows, by whose labels the predictions are matched.
-        device: Where the teachers compute.
+    The labels of some training rows match the predictions.
 
     Raises:
         DamagedModelError: weights are not those that were pinned.
@@ -143,9 +136,7 @@ def require_columns(teacher: InitialModel, task: Task, snapshot: Snapshot) -> No
     Raises:
         BadTaskError: it does not.
     """
-    title, former = _title(teacher), teacher.former
-    if former is None:
-        raise RuntimeError("pin_version() records the task of each version")
+    title, former = _title(teacher), task_of(teacher)
     label = task.columns.label
     problem, evidence = "", ""
     if former.columns.label != label:
@@ -167,6 +158,13 @@ def require_columns(teacher: InitialModel, task: Task, snapshot: Snapshot) -> No
         raise _misfit(title, problem, evidence)
 
 
+def task_of(teacher: InitialModel) -> FormerTask:
+    """Return the task that a pinned version was trained with."""
+    if teacher.former is None:
+        raise RuntimeError("pin_version() records the task of each version")
+    return teacher.former
+
+
 def load_version(teacher: InitialModel, device: torch.device | str = "cpu") -> Teacher:
     """Load a pinned version.
 
@@ -174,9 +172,7 @@ def load_version(teacher: InitialModel, device: torch.device | str = "cpu") -> T
         DamagedModelError: its weights are not those that were pinned.
         BadTaskError: they do not fit its task.
     """
-    former = teacher.former
-    if former is None:
-        raise RuntimeError("pin_version() records the task of each version")
+    former = task_of(teacher)
     task = load_task(former.task, former.options, former.columns)
     task.load_state(former.state)
     model = task.build_model()

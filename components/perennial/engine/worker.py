@@ -64,8 +64,12 @@ from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.optimization.parameters import freeze
 from perennial.engine.parallelism.context import own_sequences
 from perennial.engine.parallelism.normalization import normalized
-from perennial.engine.parallelism.optimizer_state import share_optimizer_state
-from perennial.engine.parallelism.parallelize import parallelize, unwrapped, warm_up_buckets
+from perennial.engine.parallelism.parallelize import (
+    parallelize,
+    share_optimizer_state,
+    unwrapped,
+    warm_up_buckets,
+)
 from perennial.engine.parallelism.pipeline import Pipeline, build_pipeline, num_parameters
 from perennial.engine.precision import choose_kernels
 from perennial.engine.profiling.dimensions import find_odd_dimensions
@@ -143,7 +147,7 @@ def end_stage(training: Training) -> None:
 
 def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
     """Write the last checkpoint and, where the training is finished, its result."""
-    training.instruments.checkpointing(training.step)
+    training.instruments.watchdog.begin("checkpoint", training.step)
     if is_finished:
         training.checkpointer.close()
     training.checkpointer.wait()

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,28 +14,25 @@ from perennial.contracts.training import (
     Challenger,
     CheckpointRecord,
     Direction,
-    EvaluationPoint,
     ScoredCandidate,
 )
 from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
-from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.checkpoints.reading import export_weights
 from perennial.engine.evaluation.diagnosis import Diagnosis, diagnose, is_still_improving
-from perennial.engine.evaluation.resampling import Blocks, direction_of
+from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import Task, load_task
-from perennial.select_checkpoint.averaging import choose_members, normalizations
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.ensembling import consider_ensemble
 from perennial.select_checkpoint.report import write_report
-from perennial.select_checkpoint.rescoring import Rescoring
+from perennial.select_checkpoint.rescoring import Rescoring, choose_members, normalizations
 from perennial.select_checkpoint.selection import (
     Candidate,
-    Selection,
-    alternatives,
+    Choice,
     is_finite,
     select,
 )
@@ -120,24 +116,6 @@ def _is_intact(record: CheckpointRecord) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The selection among a training's weights, and what it was made by.
-
-    Attributes:
-        metric: Of the selection.
-        direction: The metric's.
-        evaluations: Those of the training that define the metric.
-        blocks: Of the validation rows.
-    """
-
-    metric: str
-    direction: Direction
-    evaluations: list[EvaluationPoint]
-    blocks: Blocks
-    selection: Selection
-
-
 def select_challenger(
     rule: SelectionSection,
     snapshot: Path,
@@ -156,8 +134,7 @@ def select_challenger(
     with TemporaryDirectory(prefix="perennial-scores-") as scratch:
         rescoring = Rescoring(training, snapshot, Path(scratch), rule.processes)
         choice = _choose(rule, rescoring)
-    selection, metric, direction = choice.selection, choice.metric, choice.direction
-    diagnosis = diagnose(choice.evaluations, metric, direction)
+    diagnosis = diagnose(choice.evaluations, choice.metric, choice.direction)
     _export(choice, rescoring, diagnosis, champions, challenger)
     found = None
     if ensemble is not None and champions is not None:
@@ -167,29 +144,14 @@ def select_challenger(
             challenger,
             rescoring.dataset,
             choice.blocks,
-            metric=metric,
+            metric=choice.metric,
             limits=rule.limits,
         )
     make_servable(challenger, rescoring.dataset)
-    write_report(
-        page,
-        training=rescoring.result,
-        selection=selection,
-        metric=metric,
-        diagnosis=diagnosis,
-        others=alternatives(
-            choice.evaluations,
-            selection.candidates,
-            selection.chosen,
-            metric=metric,
-            direction=direction,
-        ),
-        unit=choice.blocks.unit,
-        ensemble=found,
-    )
-    figures, summary = selection.figures(metric), selection.reason
+    write_report(page, rescoring.result, choice, diagnosis, found)
+    figures, summary = choice.selection.figures(choice.metric), choice.selection.reason
     if found is not None and found.members:
-        figures[f"validation/ensemble_{metric}"] = found.figures[1]
+        figures[f"validation/ensemble_{choice.metric}"] = found.figures[1]
     return StepResult(metrics=figures, summary=f"{summary}; {found.reason}" if found else summary)
 
 

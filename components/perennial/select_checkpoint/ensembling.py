@@ -38,6 +38,7 @@ from perennial.engine.teachers import (
     match,
     predicts_logits,
     require_columns,
+    task_of,
 )
 from perennial.select_checkpoint.selection import RESAMPLES, breaches_of, paired_draws
 from perennial.tasks.ensemble import Ensemble, EnsembleOptions, Member
@@ -49,13 +50,7 @@ TIMED_ROWS = 1_024
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model costs to serve, measured here.
-
-    Attributes:
-        megabytes: Of its weights.
-        milliseconds: To encode and predict some validation rows.
-        rows: So many.
-    """
+    """What a model costs to serve, measured here."""
 
     megabytes: float
     milliseconds: float
@@ -68,13 +63,9 @@ class Comparison:
 
     Attributes:
         members: Champions in it; empty if there is none to compare with.
-        left_out: Champions that are not, with the reason.
         figures: Metric of the checkpoint, and of the ensemble.
         gain: By how much the ensemble is better; negative if it is worse.
-        error: Standard error of the gain.
         costs: Of the checkpoint, and of the ensemble.
-        is_chosen: Whether the ensemble is the challenger.
-        reason: The decision, in a sentence.
     """
 
     members: tuple[Origin, ...] = ()
@@ -97,17 +88,7 @@ def consider_ensemble(
     metric: str,
     limits: Mapping[str, float],
 ) -> Comparison:
-    """Compare, and replace the exported checkpoint by the ensemble where it is clearly better.
-
-    Args:
-        rule: How much better it must be.
-        champions: Pinned.
-        challenger: Folder of the exported checkpoint, a `Challenger`.
-        dataset: Gives the validation rows.
-        blocks: Of these rows.
-        metric: Of the selection.
-        limits: Of the selection, which the ensemble must meet, too.
-    """
+    """Compare, and replace the exported checkpoint by the ensemble where it is clearly better."""
     task, model = load_model(challenger, scoring_device())
     rows = next(dataset.batches(Split.TRAIN, MATCHED_ROWS))
     members, left_out = _fit_members(champions, task, rows, dataset.snapshot)
@@ -184,9 +165,7 @@ def _average(
     ]
     features = dict(record.columns.features)
     for pinned, member in members:
-        former = pinned.former
-        if former is None:
-            raise RuntimeError("pin_version() records the task of each version")
+        former = task_of(pinned)
         described.append(
             Member(
                 title=f"version {pinned.origin.version}",

@@ -1,6 +1,5 @@
 """The page of `select_checkpoint`: curves, candidates and the reason for the choice."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from perennial.contracts.training import Advice, ScoredCandidate, TrainingResult
@@ -8,7 +7,7 @@ from perennial.engine.evaluation.diagnosis import Diagnosis
 from perennial.reports.charts import interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
 from perennial.select_checkpoint.ensembling import Comparison
-from perennial.select_checkpoint.selection import Alternative, Selection
+from perennial.select_checkpoint.selection import Choice, Selection, alternatives
 
 ADVICE: dict[Advice, str] = {
     "longer": "train longer",
@@ -20,23 +19,20 @@ ADVICE: dict[Advice, str] = {
 
 def write_report(
     path: Path,
-    *,
     training: TrainingResult,
-    selection: Selection,
-    metric: str,
+    choice: Choice,
     diagnosis: Diagnosis,
-    others: Sequence[Alternative],
-    unit: str,
-    ensemble: Comparison | None = None,
+    ensemble: Comparison | None,
 ) -> None:
     """Write the page."""
+    selection, metric = choice.selection, choice.metric
     more = f"; {ensemble.reason}" if ensemble else ""
     page = Page("Select checkpoint", outcome="passed", summary=f"Chosen {selection.reason}{more}.")
     page.values(_shipped(selection, metric))
-    _add_candidates(page, selection, metric, unit)
+    _add_candidates(page, selection, metric, choice.blocks.unit)
     if ensemble is not None:
         _add_ensemble(page, ensemble, metric)
-    _add_alternatives(page, others, metric)
+    _add_alternatives(page, choice)
     page.heading("Diagnosis of the curves")
     values = {"steps": f"{training.steps:,}"}
     if diagnosis.advice != "nothing":
@@ -111,7 +107,15 @@ def _add_ensemble(page: Page, found: Comparison, metric: str) -> None:
         page.text(f"Left out: {line}.")
 
 
-def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) -> None:
+def _add_alternatives(page: Page, choice: Choice) -> None:
+    metric, chosen = choice.metric, choice.selection.chosen
+    others = alternatives(
+        choice.evaluations,
+        choice.selection.candidates,
+        chosen,
+        metric=metric,
+        direction=choice.direction,
+    )
     if not others:
         return
     page.heading("What other selection rules would have chosen")

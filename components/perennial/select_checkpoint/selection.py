@@ -79,6 +79,17 @@ class Selection:
         return figures | {"validation/chosen_step": float(self.chosen.step)}
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The selection among a training's weights, and what it was made by."""
+
+    metric: str
+    direction: Direction
+    evaluations: list[EvaluationPoint]
+    blocks: Blocks
+    selection: Selection
+
+
 def select(
     task: Task,
     candidates: Sequence[Candidate],
@@ -242,9 +253,7 @@ def paired_draws(drawn: Sequence[Floats]) -> Floats:
 def early_stop(values: Sequence[float], patience: int = PATIENCE) -> tuple[int, int]:
     """Follow a curve until it has no new best for `patience` evaluations.
 
-    Args:
-        values: At each evaluation, signed so that higher is better; at least one.
-        patience: Number of evaluations without a new best before it stops.
+    `values` are signed so that higher is better.
 
     Returns:
         Indices of the best evaluation until it stopped, and of that at which it stopped.
@@ -263,8 +272,6 @@ class Alternative:
     """The choice of another selection rule.
 
     Attributes:
-        name: Name of the rule.
-        step: Step of the weights that it chooses.
         ends: The step at which its training would have ended.
         sampled: Their metric on the sample, on which the rule decides.
         figure: Their metric on all validation rows; None if they were not kept.

@@ -79,12 +79,12 @@ class DecoderOptions(Section):
 
     @property
     def groups(self) -> int:
-        """Heads of keys and values."""
+        """Return the number of heads of keys and values."""
         return self.kv_heads or self.heads
 
     @property
     def hidden(self) -> int:
-        """Width of a feed-forward layer, a multiple of 8 for the sake of matrix kernels."""
+        """Return the width of a feed-forward layer, a multiple of 8 for matrix kernels."""
         share = 2 / 3 if self.variant == "llama" else 1.0
         return max(8, round(self.ffn_multiplier * self.width * share / 8) * 8)
 
@@ -112,7 +112,7 @@ class Decoder(nn.Module):
         return logits
 
     def balance_losses(self) -> Tensor | None:
-        """How unequally the last pass used the experts, per example [B]; None without experts."""
+        """Return how unequally the last pass used the experts, [B]; None without experts."""
         layers = [module for module in self.modules() if isinstance(module, MixtureOfExperts)]
         losses = [layer.balance_loss for layer in layers if layer.balance_loss is not None]
         if not losses or not self.options.balance:
@@ -121,7 +121,7 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """GPT-2's: normal, and what adds to the stream smaller by the root of its additions."""
+        """Draw normal weights, as GPT-2: those that add to the stream are smaller by depth."""
         additions = math.sqrt(2 * self.options.layers)
         for name, parameter in self.named_parameters():
             if parameter.ndim >= 2:
@@ -222,7 +222,7 @@ class AttentionCore(nn.Module):
 
 
 def rotation(length: int, head_width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every position's angles, [T, 1, D/2].
+    """Return cosines and sines of every position's angles, [T, 1, D/2].
 
     Computed again in float32 each time: a buffer would be sent between processes at each update.
     """
@@ -345,19 +345,19 @@ class Experts(nn.Module):
 
 
 def normalization(options: DecoderOptions) -> nn.Module:
-    """The variant's: by root mean square, or by mean and variance."""
+    """Build the variant's normalization: by root mean square, or by mean and variance."""
     if options.variant == "llama":
         return nn.RMSNorm(options.width, eps=1e-5)  # Llama 2's
     return nn.LayerNorm(options.width, eps=1e-5)
 
 
 def feed_forward(options: DecoderOptions) -> nn.Module:
-    """The variant's."""
+    """Build the variant's feed-forward layer."""
     return GatedFeedForward(options) if options.variant == "llama" else FeedForward(options)
 
 
 def decoder_plan(options: DecoderOptions, *, inputs: str = "tokens") -> ParallelPlan:
-    """Where a decoder may be cut; `inputs` are the token ids, [B, T], as is `label`."""
+    """Return where a decoder may be cut; `inputs` are the token ids, [B, T], as is `label`."""
     styles: dict[str, TensorStyle] = {
         "embedding": "split",
         "embedding.tokens": "vocabulary",

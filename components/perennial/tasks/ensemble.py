@@ -47,12 +47,7 @@ class EnsembleOptions(Section):
 
 
 class MeanModel(nn.Module):
-    """The members' models; the output is the first one's, for the mean of their predictions.
-
-    Args:
-        tasks: Of the members, with their fitted states.
-        members: Which they are.
-    """
+    """The members' models; the output is the first one's, for the mean of their predictions."""
 
     def __init__(self, tasks: Sequence[Task], members: Sequence[Member]) -> None:
         super().__init__()
@@ -138,12 +133,12 @@ class Ensemble(Task):
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """The first member's."""
+        """Return the names of the first member."""
         return self.tasks[0].prediction_names
 
     @property
     def scoring_rows(self) -> int:
-        """As few as the most careful member asks for."""
+        """Return the smallest number that a member asks for."""
         return min(task.scoring_rows for task in self.tasks)
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:

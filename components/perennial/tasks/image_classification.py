@@ -21,7 +21,6 @@ from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, Batch, ParameterKeys, Task
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.image_columns import (
-    ImageForm,
     ImageState,
     fit_images,
     image_column,
@@ -32,11 +31,11 @@ from perennial.tasks.picture_networks import (
     NetworkShape,
     PictureOptions,
     PositiveInt,
+    ResNetShape,
+    ViTShape,
     picture_blocks,
     picture_network,
 )
-from perennial.tasks.resnet import ResNetShape
-from perennial.tasks.vision_transformer import ViTShape
 
 IMAGE = "image"
 
@@ -137,8 +136,7 @@ class ImageClassification(Task):
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the pictures' form, mean and deviation, and the class shares."""
         options = self.image_options
-        form = ImageForm(options.shape, options.size, options.channels)
-        images = fit_images(train, self.column, form)
+        images = fit_images(train, self.column, options.shape, options.size, options.channels)
         labels = fit_classes(train, self.columns.label)
         self.fitted = ImageClassificationState(**dict(labels), images=images)
 
@@ -152,7 +150,7 @@ class ImageClassification(Task):
         return batch
 
     def build_model(self) -> nn.Module:
-        """The network; its last layer starts at the class prior, so the first loss is known."""
+        """Build the network; its last layer starts at the class prior."""
         options, images = self.image_options, self.fitted.images
         prior = torch.tensor(self.fitted.class_shares).log()
         return picture_network(
@@ -164,7 +162,7 @@ class ImageClassification(Task):
         )
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
-        """The last layer by class."""
+        """Return the keys of the last layer: the classes."""
         classes = self.fitted.classes
         return {
             "head.weight": ParameterKeys("outputs", (classes, None)),
@@ -172,11 +170,11 @@ class ImageClassification(Task):
         }
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy of each picture, shape [B]."""
+        """Return the cross-entropy of each picture, shape [B]."""
         return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The same against smoothed labels; else the losses, also those of a derived task."""
+        """Return the loss against smoothed labels; without smoothing, `losses`."""
         smoothing = self.image_options.label_smoothing
         if not smoothing:
             return self.losses(output, batch)
@@ -185,7 +183,7 @@ class ImageClassification(Task):
         )
 
     def expected_initial_loss(self) -> float:
-        """The label's entropy: the last layer starts at the class prior."""
+        """Return the label's entropy: the last layer starts at the class prior."""
         return self.fitted.entropy
 
     def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
@@ -199,15 +197,15 @@ class ImageClassification(Task):
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """One per class."""
+        """Return one name per class."""
         return self.fitted.probability_names
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """Residual or transformer blocks."""
+        """Return the residual or transformer blocks."""
         return picture_blocks(model)
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
-        """The class by name, and the pixels' range."""
+        """Return the class by name, and the pixels' range."""
         image = batch[IMAGE][index]
         shown = {"pixels": f"{image.min():.3g} to {image.max():.3g}, mean {image.mean():.3g}"}
         if LABEL in batch:
@@ -219,5 +217,5 @@ class ImageClassification(Task):
         return shown
 
     def picture(self, batch: Batch, index: int) -> NDArray[np.uint8]:
-        """The picture, its standardisation undone."""
+        """Return the picture without its standardisation."""
         return self.fitted.images.shown(batch[IMAGE][index].numpy())

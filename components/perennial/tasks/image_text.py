@@ -23,7 +23,6 @@ from perennial.engine.data.global_batch import gather_rows
 from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 from perennial.tasks.columns.image_columns import (
-    ImageForm,
     ImageState,
     fit_images,
     image_column,
@@ -145,23 +144,23 @@ class ImageTextContrastive(Task):
 
     @property
     def scored_together(self) -> int:
-        """The candidates."""
+        """Return the number of candidates."""
         return self.settings.candidates
 
     @property
     def scoring_rows(self) -> int:
-        """Whole groups of candidates."""
+        """Return the rows of whole groups of candidates."""
         return self.settings.candidates * max(1, 1024 // self.settings.candidates)
 
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the pictures' form and statistics, and the captions' byte pairs."""
         options = self.settings
-        self.images = fit_images(train, self.column, ImageForm(options.shape, options.size))
+        self.images = fit_images(train, self.column, options.shape, options.size)
         texts = texts_of(train, self.columns.label)
         self.tokenizer = Tokenizer.learn(texts, options.text.vocab_size)
 
     def state(self) -> dict[str, JsonValue]:
-        """Statistics and byte pairs."""
+        """Return statistics and byte pairs."""
         return {"images": self.images.model_dump(mode="json"), "merges": self.tokenizer.to_json()}
 
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
@@ -190,7 +189,7 @@ class ImageTextContrastive(Task):
         return batch
 
     def build_model(self) -> nn.Module:
-        """Both towers."""
+        """Build both towers."""
         options, images = self.settings, self.images
         no_bias = torch.zeros(options.embedding)
         image = picture_network(options.network_shape, images, no_bias)
@@ -219,7 +218,7 @@ class ImageTextContrastive(Task):
         return _mean_cross_entropy(to_text, to_picture, right)
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The same against `candidates` neighbours, shape [B]."""
+        """Return the loss against `candidates` neighbours, shape [B]."""
         groups = torch.split(output, self.settings.candidates)
         return torch.cat([_mean_cross_entropy(*_logits(group)) for group in groups])
 
@@ -240,35 +239,35 @@ class ImageTextContrastive(Task):
         return torch.cat(parts).double()
 
     def predict(self, output: Tensor) -> Tensor:
-        """The pictures' directions, shape [B, D]: what a search compares."""
+        """Return the pictures' directions, shape [B, D]: what a search compares."""
         return functional.normalize(output[:, 0], dim=-1)
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """Of the statistic."""
+        """Return the names of the statistic."""
         return ("captions_ahead", "captions_tied", "pictures_ahead", "pictures_tied")
 
     def expected_initial_loss(self) -> float:
-        """The log of the candidates: all of them look alike."""
+        """Return the log of the number of candidates, which all look alike."""
         return float(np.log(self.settings.candidates))
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The blocks of both towers."""
+        """Return the blocks of both towers."""
         towers = cast("TwoTower", model)
         return [*picture_blocks(towers.image), *towers.text.blocks]
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
-        """The caption as the model reads it."""
+        """Return the caption as the model reads it."""
         length = int(batch["length"][index])
         return {self.columns.label: self.tokenizer.decode(batch["tokens"][index, :length].tolist())}
 
     def picture(self, batch: Batch, index: int) -> NDArray[np.uint8]:
-        """The picture, its standardisation undone."""
+        """Return the picture without its standardisation."""
         return self.images.shown(batch["image"][index].numpy())
 
 
 def _logits(group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Picture to captions, caption to pictures, and which is right, for one group [G, 2, D]."""
+    """Return logits of pictures and of captions, and the right ones, of a group [G, 2, D]."""
     products = group[:, 0] @ group[:, 1].T
     return products, products.T, torch.arange(len(group), device=group.device)
 

@@ -99,7 +99,7 @@ class LanguageModel(Task):
         self._take(Tokenizer.learn(texts_of(train, self.columns.label), self.documents.vocab_size))
 
     def state(self) -> dict[str, JsonValue]:
-        """The byte pairs."""
+        """Return the byte pairs."""
         return {"merges": self.tokenizer.to_json()} if self.tokenizer.merges else {}
 
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
@@ -126,14 +126,14 @@ class LanguageModel(Task):
 
     @abstractmethod
     def build_model(self) -> nn.Module:
-        """A model that maps `tokens` [B, W·T] to logits [B, W·T, V] of the tokens after them."""
+        """Build a model of `tokens` [B, W·T] → logits [B, W·T, V] of the tokens after them."""
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Mean cross-entropy of each document's tokens, shape [B]."""
         return _mean_losses(output, batch)
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The same with smoothed labels; without smoothing, also of a task that derives its own."""
+        """Return the loss with smoothed labels; without smoothing, `losses`."""
         smoothing = self.documents.label_smoothing
         if not smoothing:
             return self.losses(output, batch)
@@ -151,12 +151,12 @@ class LanguageModel(Task):
         return torch.stack([_mean_losses(output, batch).double(), per_token], dim=1)
 
     def predict(self, output: Tensor) -> Tensor:
-        """The most probable token after each of the tokens, shape [B, W·T]."""
+        """Return the most probable token after each of the tokens, shape [B, W·T]."""
         return output.argmax(dim=-1)
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """Of the statistic."""
+        """Return the names of the statistic."""
         return ("loss_per_token", "bytes_per_token")
 
     def exposure(
@@ -167,11 +167,11 @@ class LanguageModel(Task):
         return np.rint(statistics[:, 1] * weights)
 
     def expected_initial_loss(self) -> float:
-        """Every token equally likely."""
+        """Return the loss if every token is equally likely."""
         return math.log(self.documents.vocab_size)
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
-        """The text that is predicted, and how many of its tokens count."""
+        """Return the text that is predicted, and how many of its tokens count."""
         labels = batch[LABEL][index].tolist()
         counted = [label for label in labels if label != IGNORED]
         is_cut = BOUNDARY not in counted
@@ -182,7 +182,7 @@ class LanguageModel(Task):
 
     @property
     def scoring_rows(self) -> int:
-        """As many as keep the logits within bounds."""
+        """Return as many rows as keep the logits within `SCORED_LOGITS`."""
         documents = self.documents
         logits = documents.context_length * documents.windows * documents.vocab_size
         return max(1, min(super().scoring_rows, SCORED_LOGITS // logits))
@@ -206,25 +206,25 @@ class CausalLanguageModel(LanguageModel):
     Options = LanguageModelOptions
 
     def build_model(self) -> nn.Module:
-        """A new decoder."""
+        """Build a decoder."""
         return DocumentDecoder(cast("LanguageModelOptions", self.options))
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
-        """Embedding and last layer by token."""
+        """Return the keys of embedding and last layer: the tokens."""
         names = {"embedding.tokens.weight": "token embedding", "head.weight": "outputs"}
         return {name: self.token_keys(title) for name, title in names.items()}
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The decoder's blocks."""
+        """Return the decoder's blocks."""
         return list(cast("Decoder", model).blocks)
 
     def parallel_plan(self) -> ParallelPlan | None:
-        """The decoder's; none for several windows, which are not one sequence."""
+        """Return the decoder's plan; None for several windows, which are not one sequence."""
         options = cast("LanguageModelOptions", self.options)
         return decoder_plan(options, inputs=TOKENS) if options.windows == 1 else None
 
     def auxiliary_losses(self, model: nn.Module) -> Tensor | None:
-        """How unequally experts were used; None without experts."""
+        """Return how unequally experts were used; None without experts."""
         losses = cast("DocumentDecoder", model).balance_losses()
         windows = self.documents.windows
         return losses if losses is None else losses.view(-1, windows).mean(dim=1)

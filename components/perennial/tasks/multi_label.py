@@ -50,7 +50,7 @@ class TabularMultiLabel(TabularTask):
         ).mean(dim=1)
 
     def predict(self, output: Tensor) -> Tensor:
-        """Probability of each label, shape [B, K]."""
+        """Return the probability of each label, shape [B, K]."""
         return output.sigmoid()
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
@@ -60,13 +60,13 @@ class TabularMultiLabel(TabularTask):
         return torch.stack([self.losses(output, batch), *counts], dim=1).double()
 
     def expected_initial_loss(self) -> float:
-        """The mean entropy of the labels, where the last bias starts."""
+        """Return the mean entropy of the labels, where the last bias starts."""
         pairs = [(p, 1.0 - p) for p in self.fitted.class_shares]
         return -sum(p * math.log(p) + q * math.log(q) for p, q in pairs) / len(pairs)
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """One per label."""
+        """Return one name per label."""
         return self.fitted.probability_names
 
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:

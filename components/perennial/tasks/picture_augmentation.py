@@ -69,14 +69,7 @@ def augment_pictures(image: Tensor, options: Augmentation, generator: torch.Gene
 def mix_pictures(
     image: Tensor, labels: Tensor, classes: int, options: Augmentation, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Mix each picture with another of the batch, by `mixup` or `cutmix`.
-
-    Args:
-        image: Shape [B, C, H, W].
-        labels: Class numbers, shape [B].
-        classes: Number of classes, K.
-        options: Of which one or both of `mixup` and `cutmix` are on.
-        generator: Source of all random numbers.
+    """Mix each picture with another of the batch, by `mixup` or `cutmix`; labels are [B].
 
     Returns:
         Pictures, and the share of each class in them, float32 [B, K].

@@ -24,18 +24,16 @@ from perennial.engine.task import LABEL, Batch, MeasuredOptions, ParameterKeys, 
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.tabular_numbers import (
     NumericState,
+    WindowState,
     column_values,
     describe_numbers,
     encode_numbers,
-    fit_numbers,
-    num_inputs,
-    number_keys,
-)
-from perennial.tasks.columns.windows import (
-    WindowState,
     encode_windows,
+    fit_numbers,
     fit_windows,
     is_window,
+    num_inputs,
+    number_keys,
 )
 
 UNKNOWN = 0  # category code of nulls and of values that the training split did not have
@@ -139,7 +137,7 @@ class RegressionOptions(TabularOptions):
 
     @property
     def metric(self) -> str:
-        """The metric whose best constant is also the loss's."""
+        """Return the metric whose best constant is also the loss's."""
         named = {"squared": "rmse", "quantile": f"pinball_{100 * (self.quantile or 0):g}"}
         return named.get(self.loss, "mae")
 
@@ -226,7 +224,7 @@ class TabularTask(Task):
         return batch
 
     def build_model(self) -> nn.Module:
-        """The MLP; its last layer starts at the label's prior, so the first loss is known."""
+        """Build the MLP; its last layer starts at the label's prior, so the first loss is known."""
         sizes = [len(values) + 1 for values in self.fitted.categories.values()]
         options = self.tabular
         return TabularMLP(
@@ -240,7 +238,7 @@ class TabularTask(Task):
         )
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
-        """Embeddings by category, the first layer by input, the last by class."""
+        """Return keys of embeddings (categories), first layer (inputs) and last layer (classes)."""
         fitted, found = self.fitted, dict[str, ParameterKeys]()
         inputs: list[Hashable] = list(number_keys(fitted.numeric))
         for name, window in fitted.windows.items():
@@ -261,7 +259,7 @@ class TabularTask(Task):
         return found | {"output.weight": last, "output.bias": bias}
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
-        """Numbers scaled back, missing ones named, category codes turned back into names."""
+        """Return numbers scaled back, missing ones named, and the names of categories."""
         numbers = batch["numbers"][index].tolist()
         shown = dict(describe_numbers(self.fitted.numeric, numbers))
         place = num_inputs(self.fitted.numeric)
@@ -340,7 +338,7 @@ class TabularClassification(TabularTask):
         self._take_kind()
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy of each example, shape [B]."""
+        """Return the cross-entropy of each example, shape [B]."""
         if self.kind == "binary":
             return functional.binary_cross_entropy_with_logits(
                 output.squeeze(-1), batch[LABEL].to(output.dtype), reduction="none"
@@ -348,7 +346,7 @@ class TabularClassification(TabularTask):
         return functional.cross_entropy(output, batch[LABEL].long(), reduction="none")
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The same against smoothed labels."""
+        """Return the loss against smoothed labels."""
         options = self.tabular
         smoothing = options.label_smoothing if isinstance(options, ClassificationOptions) else 0.0
         if not smoothing:
@@ -361,12 +359,12 @@ class TabularClassification(TabularTask):
         )
 
     def expected_initial_loss(self) -> float:
-        """The label's entropy: the last layer starts at the class prior."""
+        """Return the label's entropy: the last layer starts at the class prior."""
         return self.fitted.entropy
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """The second of two classes, or every class."""
+        """Return the name of the second of two classes, or of every class."""
         names = self.fitted.probability_names
         return names[1:] if self.kind == "binary" else names
 
@@ -414,7 +412,7 @@ class TabularRegression(TabularTask):
             )
 
     def encode(self, rows: pl.DataFrame) -> Batch:
-        """As all tables; with `relative_to` also `last` [B, 1], standardised as the label is."""
+        """Encode a table; with `relative_to` also `last` [B, 1], standardised as the label is."""
         batch, state = super().encode(rows), self.fitted
         if self.regression.relative_to:
             last = (self._last_values(rows) - state.target_mean) / state.target_scale
@@ -429,21 +427,21 @@ class TabularRegression(TabularTask):
         return column.cast(pl.Float64).fill_null(math.nan).to_numpy()
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The chosen loss of the standardised label, shape [B]."""
+        """Return the chosen loss of the standardised label, shape [B]."""
         target = (batch[LABEL] - self.fitted.target_mean) / self.fitted.target_scale
         return self.regression.losses(output.squeeze(-1), target)
 
     def predict(self, output: Tensor) -> Tensor:
-        """Values in the label's own unit, shape [B]."""
+        """Return values in the label's own unit, shape [B]."""
         return output.squeeze(-1) * self.fitted.target_scale + self.fitted.target_mean
 
     def expected_initial_loss(self) -> float:
-        """The loss of a constant on the training labels; 1 for squared error around their mean."""
+        """Return the loss of a constant on the training labels; 1 for squared error."""
         return self.fitted.initial_loss
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """The label."""
+        """Return the label's name."""
         return (self.columns.label,)
 
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:

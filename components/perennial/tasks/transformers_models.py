@@ -34,7 +34,7 @@ class TransformersCausalLM(LanguageModel):
     Options = TransformersOptions
 
     def build_model(self) -> nn.Module:
-        """A new model with random weights.
+        """Build a model with random weights.
 
         Raises:
             BadTaskError: the package is not installed, or refuses family or settings.
@@ -60,7 +60,7 @@ class TransformersCausalLM(LanguageModel):
         return LogitsOf(model, options.windows)
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
-        """Embedding and last layer by token."""
+        """Return the keys of embedding and last layer: the tokens."""
         with torch.device("meta"):
             model = self.build_model()
         inner: Any = cast("LogitsOf", model).model
@@ -70,9 +70,11 @@ class TransformersCausalLM(LanguageModel):
         return {name: self.token_keys(name) for name, value in named if id(value) in tables}
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The family's layers: the list of modules that holds most of the parameters."""
+        """Return the family's layers: the list of modules with most of the parameters."""
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-        layers = max(lists, key=_num_parameters, default=None)
+        layers = max(
+            lists, key=lambda each: sum(map(Tensor.numel, each.parameters())), default=None
+        )
         return () if layers is None else list(layers)
 
 
@@ -108,7 +110,3 @@ def _require_known(options: TransformersOptions, default: object) -> None:
             evidence=f"it has {', '.join(sorted(name for name in names if name[0] != '_'))[:400]}",
             action="correct the names",
         )
-
-
-def _num_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

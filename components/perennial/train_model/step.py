@@ -9,8 +9,7 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.steps.decorator import StepResult, pipeline_step
-from perennial.train_model.curves import live_curves
-from perennial.train_model.record import begin_record, failure_on_record, record
+from perennial.train_model.record import begin_record, failure_on_record, live_curves, record
 from perennial.train_model.report import final_metrics, summarize, training_page
 from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.config import TrainModelConfig
@@ -43,7 +42,7 @@ def train_model_step(*, contract: str, snapshot: str, training: str, report: str
         else:
             if settings.training.loading.encode_ahead:
                 # Here, because most runs need not wait seconds for PyTorch.
-                from perennial.engine.data.encoding_ahead import encode_ahead  # noqa: PLC0415
+                from perennial.engine.data.preparation import encode_ahead  # noqa: PLC0415
 
                 encode_ahead(job)
             launcher = open_launcher(settings.resources, environment)

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from pydantic import ValidationError
 
@@ -51,11 +53,6 @@ def test_the_optimizer_is_adamw_unless_named(text, expected):
             "minimum_seconds = 5.0 has no effect",
         ),
         (
-            '{"optimizer": {"name": "sgd"}, "schedule": {"shape": "one_cycle", '
-            '"cycle_momentum": false, "lowest_momentum": 0.8}}',
-            "lowest_momentum = 0.8 has no effect",
-        ),
-        (
             '{"memory": {"activation_offload": true}, "parallelism": {"tensor": 2}}',
             "cannot be combined with parallelism.tensor",
         ),
@@ -84,3 +81,30 @@ def test_what_would_be_ignored_or_misread_is_refused(text, message):
 def test_what_has_an_effect_is_accepted_and_stored(text):
     section = TrainingSection.from_json(text)
     assert TrainingSection.from_json(section.to_json()) == section
+
+
+@pytest.mark.parametrize(
+    ("current", "removed"),
+    [
+        (
+            {"optimizer": {"name": "adafactor"}},
+            {"relative_step": False, "second_moment_decay": -0.8, "update_threshold": 1.0},
+        ),
+        ({"optimizer": {"name": "nadam"}}, {"momentum_decay": 0.004}),
+        ({"schedule": {"shape": "wsd"}}, {"decay_shape": "sqrt"}),
+        (
+            {"optimizer": {"name": "sgd"}, "schedule": {"shape": "one_cycle"}},
+            {
+                "anneal": "cosine",
+                "initial_fraction": 0.04,
+                "lowest_momentum": 0.85,
+                "highest_momentum": 0.95,
+            },
+        ),
+    ],
+)
+def test_a_section_that_an_earlier_version_stored_is_read(current, removed):
+    name = list(current)[-1]
+    stored = current | {name: current[name] | removed}
+    expected = TrainingSection.from_json(json.dumps(current))
+    assert TrainingSection.from_json(json.dumps(stored)) == expected

@@ -15,7 +15,6 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from checkpoint_files import flip_a_bit
 from perennial.engine import export as exporting
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
-from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     DamagedCheckpointError,
@@ -23,6 +22,7 @@ from perennial.engine.checkpoints.folder import (
     commit,
     partial_path,
 )
+from perennial.engine.checkpoints.reading import export_weights
 from perennial.engine.export import (
     DTYPES,
     INDEX_FILE,
@@ -102,7 +102,7 @@ def test_exporting_needs_the_memory_of_a_few_tensors(tmp_path):
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from perennial.engine.checkpoints.export import export_weights\n"
+        "from perennial.engine.checkpoints.reading import export_weights\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "export_weights(sys.argv[1], Path(sys.argv[2]))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from perennial.select_checkpoint.averaging import add_to_mean
+from perennial.select_checkpoint.rescoring import add_to_mean
 
 
 class Tied(nn.Module):

@@ -24,14 +24,14 @@ from perennial.engine.evaluation.scoring import (
 )
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.task import load_task
-from perennial.select_checkpoint.averaging import (
+from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
+from perennial.select_checkpoint.config import SelectionSection
+from perennial.select_checkpoint.rescoring import (
+    Rescoring,
     normalizations,
     sampled_rows,
     training_batches,
 )
-from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
-from perennial.select_checkpoint.config import SelectionSection
-from perennial.select_checkpoint.rescoring import Rescoring
 from perennial.snapshot_data.manifest import take_snapshot
 
 TASK = "perennial.tasks.image_classification:ImageClassification"

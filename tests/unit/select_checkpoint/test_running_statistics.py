@@ -10,7 +10,7 @@ from torch.optim.swa_utils import update_bn
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.data.dataset import Dataset
 from perennial.engine.task import load_task
-from perennial.select_checkpoint.averaging import (
+from perennial.select_checkpoint.rescoring import (
     BATCH_ROWS,
     normalizations,
     recompute_statistics,

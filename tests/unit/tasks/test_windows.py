@@ -8,7 +8,7 @@ import torch
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadDataError
 from perennial.engine.evaluation.scoring import score_batch
-from perennial.tasks.columns.windows import read_windows
+from perennial.tasks.columns.tabular_numbers import read_windows
 from perennial.tasks.tabular import TabularRegression
 
 RANDOM = np.random.default_rng(3)

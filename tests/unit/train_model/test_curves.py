@@ -10,8 +10,8 @@ from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.training import EvaluationPoint, MachinePoint, StepPoint, TrainingResult
-from perennial.train_model import curves
-from perennial.train_model.curves import live_curves, log_evaluations, log_steps
+from perennial.train_model import record
+from perennial.train_model.record import live_curves, log_metrics, log_steps
 from perennial.train_model.report import training_page
 
 
@@ -36,7 +36,7 @@ def history(environment, tracking, name):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(curves, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(record, "POLL_SECONDS", 0.05)
 
 
 def eventually(condition):
@@ -59,7 +59,9 @@ def test_points_arrive_while_the_training_runs_and_are_not_doubled(environment, 
         eventually(lambda: history(environment, tracking, "validation/rmse") == [(1, 2.0)])
         assert history(environment, tracking, "train/loss") == [(1, 1.0)]
     log_steps(tracking, [point(1), point(2)])
-    log_evaluations(tracking, [EvaluationPoint(step=1, train_loss=1.0, metrics={"rmse": 2.0})])
+    log_metrics(
+        tracking, "validation", [EvaluationPoint(step=1, train_loss=1.0, metrics={"rmse": 2.0})]
+    )
     assert history(environment, tracking, "train/loss") == [(1, 1.0), (2, 0.5)]
     assert history(environment, tracking, "validation/rmse") == [(1, 2.0)]
     assert history(environment, tracking, "train/utilization") == []

@@ -8,7 +8,6 @@ the folder are not downloaded again.
 import hashlib
 import logging
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
@@ -47,101 +46,46 @@ ASIDE = "DAMAGED"
 logger = logging.getLogger(__name__)
 
 
-class CheckpointStore(ABC):
-    """The checkpoints of a training, by step.
+class CheckpointStore:
+    """The checkpoints of a training, by step, in a folder that is visible to all ranks."""
 
-    Attributes:
-        folder: Local folder in which they are written and read.
-    """
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    folder: Path
-
-    @abstractmethod
     def uri_of(self, step: int) -> str:
         """Return the address of a committed checkpoint."""
+        return str(checkpoint_path(self.folder, step))
 
-    @abstractmethod
     def steps(self) -> list[int]:
         """Return the steps of the committed checkpoints, oldest first."""
+        return [step_of(path) for path in committed(self.folder)]
 
-    @abstractmethod
     def manifest(self, step: int) -> CheckpointManifest:
         """Return the manifest of a committed checkpoint.
 
         Raises:
             DamagedCheckpointError: its bytes differ from those that were written.
         """
+        return read_manifest(checkpoint_path(self.folder, step))
 
-    @abstractmethod
     def fetch_verified(self, step: int) -> CheckpointManifest:
         """Ensure that the local folder contains a committed checkpoint, with every byte verified.
 
         Raises:
             DamagedCheckpointError: its bytes differ from those that were written.
         """
+        return verify(checkpoint_path(self.folder, step))
 
-    @abstractmethod
     def upload(self, step: int, names: Iterable[str]) -> None:
         """Upload files from the step's partial folder; every rank uploads its own."""
+        # In a folder they are in place already.
 
-    @abstractmethod
     def commit(self, manifest: CheckpointManifest) -> None:
         """Commit the files that all ranks have uploaded as a checkpoint.
 
         Raises:
             PerennialError: files that the manifest lists are missing.
         """
-
-    @abstractmethod
-    def delete(self, step: int) -> None:
-        """Delete a committed checkpoint.
-
-        Raises:
-            OSError: it cannot be deleted from this machine.
-            PerennialError: it cannot be deleted from the store.
-        """
-
-    @abstractmethod
-    def quarantine(self, step: int) -> str:
-        """Move a damaged checkpoint to quarantine; return the new address."""
-
-    @abstractmethod
-    def discard_uncommitted(self) -> None:
-        """Delete the incomplete checkpoints of a killed attempt; called by the first rank."""
-
-    @abstractmethod
-    def prune_copies(self, steps: Collection[int]) -> None:
-        """Delete all local files except copies of these checkpoints; called on each machine."""
-
-
-class LocalCheckpointStore(CheckpointStore):
-    """A folder that is visible to all ranks."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @override
-    def uri_of(self, step: int) -> str:
-        return str(checkpoint_path(self.folder, step))
-
-    @override
-    def steps(self) -> list[int]:
-        return [step_of(path) for path in committed(self.folder)]
-
-    @override
-    def manifest(self, step: int) -> CheckpointManifest:
-        return read_manifest(checkpoint_path(self.folder, step))
-
-    @override
-    def fetch_verified(self, step: int) -> CheckpointManifest:
-        return verify(checkpoint_path(self.folder, step))
-
-    @override
-    def upload(self, step: int, names: Iterable[str]) -> None:
-        pass  # the files are already in place
-
-    @override
-    def commit(self, manifest: CheckpointManifest) -> None:
         partial = partial_path(self.folder, manifest.step)
         missing = [name for name in sorted(manifest.files) if not (partial / name).is_file()]
         if missing:
@@ -153,35 +97,35 @@ class LocalCheckpointStore(CheckpointStore):
             )
         commit(self.folder, manifest)
 
-    @override
     def delete(self, step: int) -> None:
+        """Delete a committed checkpoint.
+
+        Raises:
+            OSError: it cannot be deleted from this machine.
+            PerennialError: it cannot be deleted from the store.
+        """
         delete(checkpoint_path(self.folder, step))
 
-    @override
     def quarantine(self, step: int) -> str:
+        """Move a damaged checkpoint to quarantine; return the new address."""
         return str(quarantine(checkpoint_path(self.folder, step)))
 
-    @override
     def discard_uncommitted(self) -> None:
+        """Delete the incomplete checkpoints of a killed attempt; called by the first rank."""
         self.folder.mkdir(parents=True, exist_ok=True)
         discard_uncommitted(self.folder)
 
-    @override
     def prune_copies(self, steps: Collection[int]) -> None:
-        pass  # there are none
+        """Delete all local files except copies of these checkpoints; called on each machine."""
+        # A folder holds no copies.
 
 
 class RemoteCheckpointStore(CheckpointStore):
-    """A prefix of an object store; the folder contains copies.
-
-    Args:
-        uri: `s3://bucket/prefix`.
-        folder: The default is derived from the address.
-    """
+    """Checkpoints below a prefix of an object store; the folder contains copies."""
 
     def __init__(self, uri: str, folder: Path | None = None) -> None:
+        super().__init__(folder or folder_for(uri))
         self._store = open_store(uri)
-        self.folder = folder or folder_for(uri)
 
     @override
     def uri_of(self, step: int) -> str:
@@ -205,6 +149,7 @@ class RemoteCheckpointStore(CheckpointStore):
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for name in manifest.files:
+            # A file that is still intact from an earlier attempt is not downloaded again.
             if not problem_of(target / name, manifest):
                 (target / name).rename(partial / name)
             else:
@@ -280,8 +225,7 @@ class RemoteCheckpointStore(CheckpointStore):
 
     @override
     def discard_uncommitted(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        discard_uncommitted(self.folder)
+        super().discard_uncommitted()
         self._discard_uploads()
         for step, names in self._names().items():
             if not names & {MARKER, ASIDE}:
@@ -300,8 +244,7 @@ class RemoteCheckpointStore(CheckpointStore):
 
     @override
     def prune_copies(self, steps: Collection[int]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        discard_uncommitted(self.folder)
+        super().discard_uncommitted()
         for copy in committed(self.folder):
             if step_of(copy) in steps:
                 continue
@@ -321,17 +264,12 @@ class RemoteCheckpointStore(CheckpointStore):
 def open_checkpoint_store(uri: str) -> CheckpointStore:
     """Return the checkpoint store at a folder or at an object store's address."""
     return (
-        RemoteCheckpointStore(uri)
-        if is_remote(uri)
-        else LocalCheckpointStore(Path(urlparse(uri).path))
+        RemoteCheckpointStore(uri) if is_remote(uri) else CheckpointStore(Path(urlparse(uri).path))
     )
 
 
 def fetch_checkpoint(uri: str) -> Path:
-    """Return a local folder with a committed checkpoint, with every byte verified.
-
-    Args:
-        uri: As in `CheckpointRecord.uri`.
+    """Return a local folder with the committed checkpoint of a record, every byte verified.
 
     Raises:
         DamagedCheckpointError: its bytes differ from those that were written.

@@ -5,12 +5,14 @@ numbers are functions of (seed, rank, step), so a resumed training is bit-identi
 """
 
 import logging
+import math
 import shutil
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -33,6 +35,7 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.training import (
     CheckpointRecord,
     Direction,
+    KeptAs,
     TrainedPart,
     TrainingResult,
 )
@@ -55,12 +58,11 @@ from perennial.engine.checkpoints.reading import (
     leave_out_absent,
     load_state,
 )
-from perennial.engine.checkpoints.retention import Retention
 from perennial.engine.checkpoints.writing import CheckpointWriter, not_written
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
-from perennial.engine.parallelism.optimizer_state import with_absent_states
+from perennial.engine.parallelism.parallelize import with_absent_states
 from perennial.engine.task import Task, load_task
 from perennial.engine.world.distributed import World
 
@@ -70,6 +72,47 @@ State: TypeAlias = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Retention:
+    """Retention policy: the best by a metric, the last, and those at regular steps.
+
+    Attributes:
+        keep_every_steps: Multiples of it are kept too; None for none.
+        metric: Metric by which they are compared; the better value of the weights and of their
+            moving average's (`averaged_…`), where there is one.
+    """
+
+    keep_best: int
+    keep_every_steps: int | None
+    metric: str
+    direction: Direction
+
+    def choose(self, measured: Mapping[int, Mapping[str, float]]) -> dict[int, KeptAs]:
+        """Return step → reason why it is kept; earlier steps win ties.
+
+        A checkpoint whose metric is missing or not finite is not among the best.
+        """
+        sign = 1.0 if self.direction == "minimize" else -1.0
+        names = (self.metric, f"averaged_{self.metric}")
+        figures = {
+            step: [sign * metrics[name] for name in names if name in metrics]
+            for step, metrics in measured.items()
+        }
+        finite = {step: list(filter(math.isfinite, each)) for step, each in figures.items()}
+        scored = sorted((min(each), step) for step, each in finite.items() if each)
+        best = {step for _, step in scored[: self.keep_best]}
+        last = max(measured, default=None)
+        every = self.keep_every_steps
+        kept: dict[int, KeptAs] = {}
+        for step in sorted(measured):
+            reasons: KeptAs = ("best",) if step in best else ()
+            reasons += ("interval",) if every and step % every == 0 else ()
+            reasons += ("last",) if step == last else ()
+            if reasons:
+                kept[step] = reasons
+        return kept
+
+
 class Checkpointer:
     """Saves, restores and retires the checkpoints of one training.
 
@@ -77,9 +120,6 @@ class Checkpointer:
     the next one waits for it; call `wait` before the training ends.
 
     Args:
-        job: The training.
-        metric: Name and direction of the metric by which the best are kept.
-        world: This rank and the process group.
         section: The job's, with `auto` replaced by a layout.
         averaged: Moving average, saved and restored with the weights; None without one.
     """
@@ -101,7 +141,8 @@ class Checkpointer:
         self._store = open_checkpoint_store(job.checkpoints_uri)
         self._measured: dict[int, dict[str, float]] = {}
         self._part = world.describe_part(section)
-        self._parts: tuple[TrainedPart, ...] = (self._part,)
+        self.parts: tuple[TrainedPart, ...] = (self._part,)
+        """How the work was divided, in order."""
         # The loop's own group would mix the writer's messages with the gradients'.
         self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
         self._is_asynchronous = settings.asynchronous
@@ -139,9 +180,9 @@ class Checkpointer:
         has_moments = is_begun and holds(path, "optimizer")
         state = self._state(model, optimizer, has_moments=has_moments)
         leave_out_absent(state, path)
-        with _quiet():
+        with _hidden_warnings():
             load_state(state, path)
-        _take_over(model, optimizer, state)
+        _load_into(model, optimizer, state)
         self._note_parts(manifest)
         logger.info("resumed_from=%s step=%d", store.uri_of(manifest.step), manifest.step)
         resumes = manifest.progress.num_resumes + 1
@@ -186,10 +227,10 @@ class Checkpointer:
             step=progress.step,
             metrics=metrics,
             files={},
-            progress=progress.model_copy(update={"parts": self._parts}),
+            progress=progress.model_copy(update={"parts": self.parts}),
         )
         writer = CheckpointWriter(self._store, manifest, lambda: self._note_commit(manifest))
-        with _quiet():
+        with _hidden_warnings():
             self._in_flight = progress.step, self._write(state, writer)
         logger.info("checkpoint=%d taken_seconds=%.4f", progress.step, time.monotonic() - start)
         if not self._is_asynchronous:
@@ -199,10 +240,19 @@ class Checkpointer:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, *, has_moments: bool
     ) -> State:
         """Return what a checkpoint holds; of a training with an adapter, not its base."""
-        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
+        if has_moments:
+            weights, moments = get_state_dict(model, optimizer)
+            # Without the settings of the optimizer's groups: the contract and the step tell them,
+            # and how weights are grouped depends on how they are sharded.
+            state: State = {"model": weights, "optimizer": {"state": moments["state"]}}
+        else:
+            # Before the first update that was applied. The library would make one of rate 0 to have
+            # moments, which counts as an update in the training that goes on.
+            state = {"model": get_model_state_dict(model)}
         for name in base_names(model, self._section.adapter):
             del state["model"][name]
-        return state
+        # Loaded in place: what is put here is the average itself.
+        return state | ({"averaged": self._averaged.state_dict()} if self._averaged else {})
 
     def _write(self, state: State, writer: CheckpointWriter) -> Future[Any]:
         """Start to write a copy of the state, or write the state itself."""
@@ -266,11 +316,6 @@ class Checkpointer:
             self._retire(self._retention.choose(self._measured))
         self._prune_copies()
 
-    @property
-    def parts(self) -> tuple[TrainedPart, ...]:
-        """Return how the work was divided, in order."""
-        return self._parts
-
     def records(self) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints that are kept, oldest first; complete on the first rank only."""
         self.wait()
@@ -288,9 +333,9 @@ class Checkpointer:
         earlier = manifest.progress.parts
         part = self._part.model_copy(update={"from_step": manifest.step})
         if earlier and earlier[-1].division == part.division:
-            self._parts = earlier
+            self.parts = earlier
             return
-        self._parts = (*earlier, part)
+        self.parts = (*earlier, part)
         if earlier:
             logger.warning(
                 "resharded from %s to %s: sums are rounded in another order from now on",
@@ -350,11 +395,6 @@ def load_checkpoint_model(
 ) -> tuple[Task, nn.Module]:
     """Return the full model of one checkpoint, in one process, in evaluation mode.
 
-    Args:
-        checkpoint: A checkpoint's folder, as in `CheckpointRecord.uri`.
-        result: The training that it belongs to.
-        averaged: Load the moving average of the weights instead of the weights.
-
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
         DamagedModelError: the base of its adapter is gone or altered.
@@ -383,7 +423,7 @@ def _load_model(
         if trained != set(state["model"]):
             # The library loads only what it is asked for: a model that lost a layer would load.
             raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
-        with _quiet():
+        with _hidden_warnings():
             load_state(state, checkpoint, no_dist=True)
         own = state["model"] | state.get("averaged", {})
         model.load_state_dict({**model.state_dict(), **own})
@@ -397,27 +437,7 @@ def _load_model(
     return task, model
 
 
-def _state(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    averaged: AveragedWeights | None,
-    *,
-    has_moments: bool,
-) -> State:
-    if has_moments:
-        weights, moments = get_state_dict(model, optimizer)
-        # Without the settings of the optimizer's groups: the contract and the step tell them, and
-        # how weights are grouped depends on how they are sharded.
-        state: State = {"model": weights, "optimizer": {"state": moments["state"]}}
-    else:
-        # Before the first update that was applied. The library would make one of rate 0 to have
-        # moments, which counts as an update in the training that goes on.
-        state = {"model": get_model_state_dict(model)}
-    # Loaded in place: what is put here is the average itself.
-    return state | ({"averaged": averaged.state_dict()} if averaged else {})
-
-
-def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+def _load_into(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
     # With the base of an adapter, which the model has already.
     weights = {**get_model_state_dict(model), **state["model"]}
     if "optimizer" not in state:
@@ -440,7 +460,7 @@ def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _hidden_warnings() -> Iterator[None]:
     """Hide the library's warnings about its own internals."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")

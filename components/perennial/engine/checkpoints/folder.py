@@ -132,9 +132,7 @@ def commit(folder: Path, manifest: CheckpointManifest) -> Path:
 def seal(folder: Path, manifest: CheckpointManifest) -> CheckpointManifest:
     """Hash the files in the step's partial folder, list them and write the completion marker.
 
-    Args:
-        folder: The training's checkpoints.
-        manifest: Digests already in its `files` are not computed again.
+    Digests that `manifest.files` has already are not computed again.
     """
     partial = partial_path(folder, manifest.step)
     here = {file.name for file in partial.iterdir()} - {manifest.file_name, MARKER}
@@ -250,12 +248,6 @@ def require_same_training(
     where: str, manifest: CheckpointManifest, fingerprint: str, contract: Mapping[str, JsonValue]
 ) -> None:
     """Check that a checkpoint belongs to this training.
-
-    Args:
-        where: Address of the checkpoint.
-        manifest: The checkpoint's manifest.
-        fingerprint: The training's fingerprint.
-        contract: The settings whose digest is the fingerprint.
 
     Raises:
         PerennialError: it belongs to another training; the error names the settings that differ.

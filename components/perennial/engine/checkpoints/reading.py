@@ -1,4 +1,4 @@
-"""Reading: load PyTorch's distributed checkpoints without executing pickled code.
+"""Reading: load and export PyTorch's distributed checkpoints without executing pickled code.
 
 PyTorch unpickles a checkpoint's metadata and its non-tensor values, and a pickle can call any
 function. Whoever can write to the bucket can also replace the digests, so these do not protect;
@@ -13,6 +13,7 @@ from pathlib import Path, PosixPath
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -32,7 +33,9 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.serialization import _get_layout
 from typing_extensions import override
 
+from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.export import write_tensors
 
 METADATA_FILE = ".metadata"
 KNOWN: dict[tuple[str, str], Any] = {
@@ -58,11 +61,7 @@ KNOWN: dict[tuple[str, str], Any] = {
 
 
 class CheckpointReader(FileSystemReader):
-    """Reads a checkpoint's files.
-
-    Args:
-        checkpoint: A local folder whose bytes have been verified.
-    """
+    """Reads the files of a checkpoint in a local folder whose bytes have been verified."""
 
     def __init__(self, checkpoint: Path) -> None:
         super().__init__(checkpoint)
@@ -108,10 +107,8 @@ class LoadPlanner(DefaultLoadPlanner):
 def load_state(state: dict[str, Any], checkpoint: Path, *, no_dist: bool = False) -> None:
     """Load a checkpoint into a state of its structure, in place.
 
-    Args:
-        state: The state to load.
-        checkpoint: A local folder whose bytes have been verified.
-        no_dist: Load in this process alone, even if it belongs to a process group.
+    The bytes of the folder have been verified. With `no_dist` this process loads alone, even if
+    it belongs to a process group.
 
     Raises:
         DamagedCheckpointError: the checkpoint references other classes.
@@ -136,12 +133,7 @@ def holds(checkpoint: Path, part: str) -> bool:
 
 
 def leave_out_absent(state: dict[str, Any], checkpoint: Path) -> None:
-    """Remove from a state the moments that a checkpoint lacks: weights without gradient have none.
-
-    Args:
-        state: The state to load.
-        checkpoint: A local folder whose bytes have been verified.
-    """
+    """Remove the moments that a checkpoint lacks: weights without gradient have none."""
     if "optimizer" not in state:
         return
     held = {
@@ -153,6 +145,41 @@ def leave_out_absent(state: dict[str, Any], checkpoint: Path) -> None:
     moments = state["optimizer"]["state"]
     for weight in [name for name in moments if f"optimizer.state.{name}" not in held]:
         del moments[weight]
+
+
+def export_weights(checkpoint: Path | str, folder: Path, *, averaged: bool = False) -> str:
+    """Store a checkpoint's weights as `write_weights` does, without building the model.
+
+    With `averaged`, the moving average is stored instead, where there is one.
+
+    Only one tensor at a time is in memory, for any checkpoint size and number of processes.
+
+    Raises:
+        DamagedCheckpointError: its bytes are not those that were written.
+    """
+    reader = CheckpointReader(fetch_checkpoint(str(checkpoint)))
+    metadata = reader.read_metadata()
+    reader.set_up_storage_reader(metadata, is_coordinator=True)
+    keys: dict[str, str] = {}
+    for part in ("model", "averaged") if averaged else ("model",):
+        names = (key for key in metadata.state_dict_metadata if key.startswith(f"{part}."))
+        keys |= {key.removeprefix(f"{part}."): key for key in names}
+
+    def read(name: str) -> Tensor:
+        dtype, shape = layout[name]
+        tensor = torch.empty(shape, dtype=dtype)
+        planner = DefaultLoadPlanner(flatten_state_dict=False)
+        planner.set_up_planner({keys[name]: tensor}, metadata, is_coordinator=True)
+        reader.read_data(planner.create_local_plan(), planner).wait()
+        return tensor
+
+    stored = {name: metadata.state_dict_metadata[key] for name, key in keys.items()}
+    layout = {
+        name: (found.properties.dtype, found.size)
+        for name, found in stored.items()
+        if isinstance(found, TensorStorageMetadata)
+    }
+    return write_tensors(layout, read, folder)
 
 
 def _stored_names(checkpoint: Path) -> Collection[str]:

@@ -30,11 +30,7 @@ class CheckpointNotWrittenError(PerennialError):
 
 
 class WrittenFiles(list[WriteResult]):
-    """Places where torch's writer of one rank has put every value.
-
-    Attributes:
-        digests: File name → SHA-256.
-    """
+    """Places where torch's writer of one rank has put every value, and the files' digests."""
 
     def __init__(self, results: list[WriteResult], folder: Path) -> None:
         super().__init__(results)
@@ -43,12 +39,7 @@ class WrittenFiles(list[WriteResult]):
 
 
 class RankError(Exception):
-    """An error as text, which other ranks can read whatever its type.
-
-    Args:
-        text: Type and message.
-        is_outage: Whether a store did not answer.
-    """
+    """An error as text, which other ranks can read whatever its type."""
 
     def __init__(self, text: str, is_outage: bool) -> None:
         super().__init__(text, is_outage)
@@ -57,13 +48,7 @@ class RankError(Exception):
 
 
 class CheckpointWriter(FileSystemWriter):
-    """Writes one checkpoint.
-
-    Args:
-        store: Where it is uploaded and committed.
-        manifest: Everything about it except its files.
-        on_commit: Called on the first rank, after the commit.
-    """
+    """Writes one checkpoint."""
 
     def __init__(
         self, store: CheckpointStore, manifest: CheckpointManifest, on_commit: Callable[[], None]

@@ -54,15 +54,20 @@ class UpdateRule(Section):
         return self.learning_rate * float(growth**self.batch_exponent)
 
 
-class AdamW(UpdateRule):
+class Moments(UpdateRule):
+    """Options of Adam and its variants."""
+
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
+    sequences."""
+
+
+class AdamW(Moments):
     """Adam with decoupled weight decay: the first choice for most models."""
 
     name: Literal["adamw"] = "adamw"
     learning_rate: LearningRate = 3e-4
     weight_decay: Share = 0.01
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
-    sequences."""
     implementation: Advanced[Implementation] = "auto"
     """`fused` is one kernel per group of parameters, `foreach` one per operation. `auto` takes
     `fused` on GPUs and `foreach` on CPUs: there the fused kernel saves 0.2 ms a step, but rounds
@@ -70,27 +75,20 @@ class AdamW(UpdateRule):
     `fused` on a CPU when speed counts more than that."""
 
 
-class Adam(UpdateRule):
+class Adam(Moments):
     """Adam; its weight decay is added to the gradient. For reproducing results obtained with it."""
 
     name: Literal["adam"]
     learning_rate: LearningRate = 3e-4
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
-    sequences."""
     implementation: Advanced[Implementation] = "auto"
     """As for `adamw`."""
 
 
-class NAdam(UpdateRule):
+class NAdam(Moments):
     """Adam with Nesterov momentum and decoupled weight decay; at times faster early on."""
 
     name: Literal["nadam"]
     learning_rate: LearningRate = 1e-3
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    """Decay rates of the gradient's running mean and square."""
-    momentum_decay: Advanced[Share] = 4e-3
-    """How fast the momentum warms up to `betas[0]` (Dozat 2016). Keep the default."""
 
 
 class Sgd(UpdateRule):
@@ -110,7 +108,7 @@ class Sgd(UpdateRule):
     """`fused` is one kernel per group of parameters, but cannot update sharded weights."""
 
     @model_validator(mode="after")
-    def _looks_ahead_along_something(self) -> Self:
+    def _momentum_fits(self) -> Self:
         if self.nesterov and self.momentum == 0.0:
             raise ValueError(
                 "nesterov = true has no effect with momentum = 0: set nesterov = false"
@@ -132,17 +130,9 @@ class Adafactor(UpdateRule):
     scale_by_parameter: Advanced[bool] = True
     """Multiply the step by the root mean square of the parameter. Turn it off, with a learning
     rate as of `adamw`, for fine-tuning."""
-    relative_step: Advanced[bool] = False
-    """Limit the rate to 1/√step, which needs no schedule (`shape = "constant"`). It takes effect
-    after 1/learning_rate² steps."""
-    second_moment_decay: Advanced[Annotated[float, Field(gt=-1.0, lt=0.0)]] = -0.8
-    """Decay rate of the squared gradient at a step: 1 - step^this. The paper's value; keep it."""
-    update_threshold: Advanced[Annotated[float, Field(gt=0.0)]] = 1.0
-    """A parameter's update whose root mean square exceeds this is scaled down to it. The paper's
-    value; keep it."""
 
 
-class AdamW8bit(UpdateRule):
+class AdamW8bit(Moments):
     """AdamW with 8-bit moments: a quarter of AdamW's state, at nearly its quality.
 
     Needs `pip install perennial[optimizers]`, and Triton on GPUs. Tensors that have, on one
@@ -154,9 +144,6 @@ class AdamW8bit(UpdateRule):
     name: Literal["adamw8bit"]
     learning_rate: LearningRate = 3e-4
     weight_decay: Share = 0.01
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
-    sequences."""
 
 
 Optimizer: TypeAlias = Annotated[
@@ -249,7 +236,7 @@ class Course(Section):
     mistake."""
 
     @model_validator(mode="after")
-    def _has_the_length_that_may_differ(self) -> Self:
+    def _length_fits(self) -> Self:
         if self.allow_other_length and self.steps is None:
             raise ValueError("allow_other_length has no effect without steps; give both or none")
         return self
@@ -288,42 +275,41 @@ class Stepwise(WarmedUp):
         return self
 
 
-class Linear(WarmedUp):
+class Decaying(WarmedUp):
+    """Options of schedules that decay to a final rate."""
+
+    final_fraction: Share = 0.0
+    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
+    later."""
+
+
+class Linear(Decaying):
     """Linear decay."""
 
     shape: Literal["linear"]
-    final_fraction: Share = 0.0
-    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
-    later."""
 
 
-class Cosine(WarmedUp):
+class Cosine(Decaying):
     """Cosine decay: slow, fast, slow. The default."""
 
     shape: Literal["cosine"] = "cosine"
-    final_fraction: Share = 0.0
-    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
-    later."""
 
 
-class WarmupStableDecay(WarmedUp):
+class WarmupStableDecay(Decaying):
     """Warm-up, stable, decay: constant, then a decay at the end.
 
     Choose it if you may extend the training: a checkpoint from before the decay can be continued
-    for any number of steps (Hägele et al. 2024, arXiv:2405.18392).
+    for any number of steps (Hägele et al. 2024, arXiv:2405.18392). The rate decays as
+    1 - √progress, the best shape in the paper.
     """
 
     shape: Literal["wsd"]
     decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
     """Share of the steps, at the end, in which the rate decays. 0.1 to 0.2 come close to a
     cosine."""
-    decay_shape: Advanced[Literal["linear", "cosine", "sqrt"]] = "sqrt"
-    """Shape of the decay; `sqrt`, 1 - √progress, was the best in the paper."""
-    final_fraction: Share = 0.0
-    """Final rate, as a share of the peak."""
 
     @model_validator(mode="after")
-    def _has_room_for_both_ends(self) -> Self:
+    def _fractions_fit(self) -> Self:
         if self.warmup_fraction + self.decay_fraction > 1.0:
             raise ValueError("the sum of warmup_fraction and decay_fraction exceeds 1")
         return self
@@ -333,41 +319,17 @@ class OneCycle(Course):
     """One cycle: the rate rises, then falls far below its start; momentum does the opposite.
 
     For fast training with large rates, mostly of small convolutional networks (Smith & Topin 2018,
-    arXiv:1708.07120). The defaults are those of `torch.optim.lr_scheduler.OneCycleLR`.
+    arXiv:1708.07120). The rest is as in `torch.optim.lr_scheduler.OneCycleLR`.
     """
 
     shape: Literal["one_cycle"]
     rise_fraction: Fraction = 0.3
     """Share of the steps in which the rate rises to the peak."""
-    initial_fraction: Advanced[Annotated[float, Field(gt=0.0, le=1.0)]] = 0.04
-    """Initial rate, as a share of the peak."""
     final_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 4e-6
     """Final rate, as a share of the peak."""
-    anneal: Advanced[Literal["cosine", "linear"]] = "cosine"
-    """Shape of rise and fall."""
     cycle_momentum: Advanced[bool] = True
     """Let momentum (`sgd`) or the first of `betas` (`adam`, `adamw`, `nadam`) fall while the rate
     rises, and rise again, instead of staying constant."""
-    lowest_momentum: Advanced[Share] = 0.85
-    """Momentum at the peak."""
-    highest_momentum: Advanced[Share] = 0.95
-    """Momentum at the first and the last step."""
-
-    @model_validator(mode="after")
-    def _momenta_are_in_order(self) -> Self:
-        if self.lowest_momentum > self.highest_momentum:
-            raise ValueError("lowest_momentum must not exceed highest_momentum")
-        return self
-
-    @model_validator(mode="after")
-    def _momenta_are_used(self) -> Self:
-        unused = self.changed("lowest_momentum", "highest_momentum")
-        if unused and not self.cycle_momentum:
-            raise ValueError(
-                f"{unused[0]} = {getattr(self, unused[0])} has no effect with cycle_momentum = "
-                "false: set it to true, or remove the momentum"
-            )
-        return self
 
 
 Schedule: TypeAlias = Annotated[
@@ -399,12 +361,7 @@ class Stage(Section):
 
 @dataclass(frozen=True)
 class Span:
-    """The steps of a stage, or of a training without any.
-
-    Attributes:
-        start: Updates done before it.
-        stop: Updates done at its end.
-    """
+    """The steps of a stage, or of a training without any: updates done before it and at its end."""
 
     start: int
     stop: int

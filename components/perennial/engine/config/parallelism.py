@@ -72,8 +72,11 @@ def check_parallelism(strategy: Strategy, parallelism: Parallelism) -> None:
         )
     if parallelism.sequence_parallel and parallelism.tensor == 1:
         raise ValueError("parallelism.sequence_parallel needs parallelism.tensor > 1")
-    if parallelism.pipeline > 1:
-        _check_pipeline(strategy, parallelism)
+    if parallelism.pipeline > 1 and strategy not in ("fsdp", "hsdp", "auto"):
+        raise ValueError(
+            f"parallelism.pipeline needs strategy = 'fsdp' or 'hsdp', not {strategy!r}: stages are "
+            "sharded over the processes that hold the same one, even where that is only one"
+        )
     for name in ("tensor", "expert"):
         if getattr(parallelism, name) > 1 and strategy in ("single", "ddp"):
             raise ValueError(
@@ -86,14 +89,6 @@ def check_parallelism(strategy: Strategy, parallelism: Parallelism) -> None:
         raise ValueError(
             f"parallelism.zero_stage = {parallelism.zero_stage} cannot be combined with strategy = "
             f"{strategy!r}, which supports {stages}; stage 1 is `ddp`, 2 and 3 are `fsdp`"
-        )
-
-
-def _check_pipeline(strategy: Strategy, parallelism: Parallelism) -> None:
-    if strategy not in ("fsdp", "hsdp", "auto"):
-        raise ValueError(
-            f"parallelism.pipeline needs strategy = 'fsdp' or 'hsdp', not {strategy!r}: stages are "
-            "sharded over the processes that hold the same one, even where that is only one"
         )
 
 

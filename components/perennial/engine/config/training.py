@@ -412,17 +412,13 @@ class TrainingSection(Section):
         return self
 
     @model_validator(mode="after")
-    def _checkpoints_fit(self) -> Self:
+    def _steps_fit(self) -> Self:
         kept, taken = self.checkpoints.keep_every_steps, self.evaluate_every_steps
         if kept is not None and kept % taken:
             raise ValueError(
                 f"checkpoints.keep_every_steps = {kept} is not a multiple of evaluate_every_steps "
                 f"= {taken}, the steps at which checkpoints are taken"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _profile_fits(self) -> Self:
         if self.profile is not None and self.profile.start_step > self.steps:
             raise ValueError(
                 f"profile.start_step = {self.profile.start_step} is never reached: the training "
@@ -442,13 +438,9 @@ class TrainingSection(Section):
         return self
 
     @model_validator(mode="after")
-    def _optimizer_fits(self) -> Self:
+    def _layout_fits(self) -> Self:
         check_layout(self.optimizer, self.strategy, self.parallelism)
         check_schedule(self.optimizer, self.schedule, self.steps)
-        return self
-
-    @model_validator(mode="after")
-    def _memory_fits(self) -> Self:
         check_parallelism(self.strategy, self.parallelism)
         check_memory(self.memory, self.strategy, self.parallelism)
         return self

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,7 +30,7 @@ from perennial.data.dataset import Dataset
 from perennial.data.row_groups import RowGroupReader, select_groups
 from perennial.engine.config.distillation import Distillation
 from perennial.engine.data.block_cache import DamagedBlockError, load_block, save_block
-from perennial.engine.data.encoded import ENCODE_ROWS, PATIENCE
+from perennial.engine.data.encoded import ENCODE_ROWS, PATIENCE, changed_split
 from perennial.engine.data.preparation import find_indexes
 from perennial.engine.data.stored_caches import record_use
 from perennial.engine.job import TrainingJob
@@ -49,13 +50,6 @@ def prepare_answers(
 
     The first rank computes what the store lacks; every rank calls this together.
 
-    Args:
-        job: With teachers.
-        world: Its device computes.
-        task: Fitted.
-        snapshot: The data.
-        streamed: Whether rows are read by row group, with bounded disk.
-
     Raises:
         BadTaskError: a teacher does not fit.
         DamagedModelError: a teacher, or what the store has, is damaged.
@@ -69,7 +63,9 @@ def prepare_answers(
         record_use(store, [key])
         if not _is_intact(store, key):
             require_learnable(task, distillation, teachers, snapshot)
-            rows = _row_groups(job, snapshot) if streamed else _batches(snapshot)
+            rows: Rows = partial(Dataset(snapshot).batches, Split.TRAIN, ENCODE_ROWS)
+            if streamed:
+                rows = _row_groups(job, snapshot)
             job.scratch.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=job.scratch) as folder:
                 count = snapshot.split_rows[Split.TRAIN]
@@ -115,10 +111,6 @@ def _is_intact(store: ObjectStore, key: str) -> bool:
     return True
 
 
-def _batches(snapshot: Snapshot) -> Rows:
-    return lambda: Dataset(snapshot).batches(Split.TRAIN, ENCODE_ROWS)
-
-
 def _row_groups(job: TrainingJob, snapshot: Snapshot) -> Rows:
     groups = select_groups(snapshot, find_indexes(job, snapshot), Split.TRAIN)
     reader = RowGroupReader(snapshot)
@@ -154,10 +146,6 @@ def _compute(
             logged_at = time.monotonic()
             logger.info("answers=%d of %d", start, expected)
     if start != expected:
-        raise BadDataError(
-            "the train split does not have the rows that the snapshot counted",
-            evidence=f"expected {expected}, found {start}",
-            action="take a new snapshot; partitions of the data set must never be rewritten",
-        )
+        raise changed_split(Split.TRAIN, str(start), expected)
     logger.info("teachers=%d answers=%d seconds=%.1f", len(loaded), start, time.monotonic() - began)
     return found

@@ -1,7 +1,10 @@
-"""Block cache: encoded blocks as files of tensors that every process of a machine maps.
+"""Block cache: encoded blocks as files of tensors, on a machine's disk and in the store.
 
-The format is safetensors, with the digest of the tensors: a file that is truncated or altered is
-never taken for what was written.
+Every process of a machine maps them. The format is safetensors, with the digest of the tensors: a
+file that is truncated or altered is never taken for what was written. Shards are blocks that were
+encoded ahead into the store, so that trainings only read tensors. They are content-addressed: by
+partitions, row groups, fitted state, task and code. A training whose data has grown, under the same
+fitted state, finds those of the partitions that it had before.
 """
 
 import hashlib
@@ -9,12 +12,15 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import BadDataError
 from perennial.engine.task import Batch
 
 _CONTENT = "sha256"
@@ -28,12 +34,10 @@ class DamagedBlockError(Exception):
 class BlockCache:
     """A folder of encoded blocks, bounded in bytes; the least recently used are deleted first.
 
+    What is mapped at the moment comes on top of the limit.
+
     All processes of a machine share it: files appear whole, and one that is mapped stays readable
     after it was deleted.
-
-    Args:
-        folder: Created where it is missing.
-        limit_bytes: Most bytes of files; what is mapped at the moment comes on top.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -128,3 +132,45 @@ def digest_of(tensors: Batch) -> str:
         found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         found.update(tensor.contiguous().view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+class ShardStore:
+    """The shards of one identity."""
+
+    def __init__(self, uri: str, identity: str) -> None:
+        self._store = open_store(uri)
+        self._prefix = shards_prefix(identity)
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Names of the blocks that were there when they were first asked for."""
+        listed = self._store.list(self._prefix)
+        return frozenset(Path(each.key).stem for each in listed)
+
+    def fetch(self, key: str, cache: BlockCache) -> bool:
+        """Copy a block into the cache; False where there is none, or it is damaged."""
+        if key not in self.keys:
+            return False
+
+        def download(partial: Path) -> None:
+            self._store.download(self._name(key), partial)
+            load_block(partial)
+
+        try:
+            cache.add(key, download)
+        except (DamagedBlockError, BadDataError) as error:
+            logger.warning("shard=%s is damaged or gone, its rows are encoded here: %s", key, error)
+            return False
+        return True
+
+    def add(self, key: str, file: Path) -> None:
+        """Upload a block."""
+        self._store.upload(self._name(key), file)
+
+    def _name(self, key: str) -> str:
+        return f"{self._prefix}{key}.safetensors"
+
+
+def shards_prefix(identity: str) -> str:
+    """Return the prefix of the shards of one identity."""
+    return f"encoded/{identity}/"

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     Future,
@@ -19,57 +18,16 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from pydantic import JsonValue
 
 from perennial.clients.outages import waiting_out_outages, waits
-from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.snapshot import Snapshot
-from perennial.data.row_groups import RowGroupReader
-from perennial.engine.data.block_cache import BlockCache
-from perennial.engine.data.blocks import BlockEncoder, RowBlock
-from perennial.engine.data.shards import ShardStore
-from perennial.engine.task import Task, load_task
+from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, RowBlock
 
 MAX_RESTARTS = 3
 """Ended worker processes before an error: one may be the victim of a neighbour's memory, four in a
 row are not."""
-
-
-@dataclass(frozen=True)
-class EncoderRecipe:
-    """What a worker process builds its encoder from.
-
-    Attributes:
-        snapshot: Whose rows.
-        model: Task and options.
-        state: Fitted.
-        split: Which of them.
-        cache: Folder of the encoded blocks, and its limit in bytes.
-        identity: Digest of task, code and fitted state.
-        shards: Address of the store with blocks that were encoded ahead; empty for none.
-    """
-
-    snapshot: Snapshot
-    model: ModelSection
-    state: Mapping[str, JsonValue]
-    split: Split
-    cache: tuple[Path, int]
-    identity: str
-    shards: str = ""
-
-    def build(self, task: Task | None = None) -> BlockEncoder:
-        """Return the encoder, with a fitted task if the process has one."""
-        if task is None:
-            columns = self.snapshot.task_columns
-            task = load_task(self.model.task, self.model.options, columns)
-            task.load_state(self.state)
-        reader, cache = RowGroupReader(self.snapshot), BlockCache(*self.cache)
-        shards = ShardStore(self.shards, self.identity) if self.shards else None
-        return BlockEncoder(task, reader, self.split, cache, self.identity, shards=shards)
 
 
 @dataclass(frozen=True)
@@ -81,12 +39,7 @@ class ComingBlock:
 
 
 class BlockWorkers:
-    """A pool of processes that encode blocks; one that is killed is replaced.
-
-    Args:
-        recipe: Of their encoder.
-        count: Number of processes.
-    """
+    """A pool of processes that encode blocks; one that is killed is replaced."""
 
     def __init__(self, recipe: EncoderRecipe, count: int) -> None:
         self.count = count
@@ -178,7 +131,7 @@ def _begin(recipe: EncoderRecipe) -> None:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _encoder = recipe.build()
+        _encoder = BlockEncoder(recipe)
     except Exception as error:  # the user's code; raised where a block is asked for
         _encoder = error
 

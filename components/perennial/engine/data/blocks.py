@@ -3,7 +3,7 @@
 import hashlib
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,14 @@ import polars as pl
 import torch
 from pydantic import JsonValue
 
-from perennial.contracts.data import Split
+from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.section import canonical_json
+from perennial.contracts.snapshot import Snapshot
 from perennial.data.row_groups import RowGroupReader, SelectedGroup
-from perennial.engine.data.block_cache import BlockCache
+from perennial.engine.data.block_cache import BlockCache, ShardStore
 from perennial.engine.data.encoded import ENCODE_ROWS, checked
-from perennial.engine.data.shards import ShardStore
-from perennial.engine.task import Batch, Task
+from perennial.engine.task import Batch, Task, load_task
 
 BLOCK_ROWS = 16_384
 """Row groups are joined up to this size: below, a batch would gather a few rows each from hundreds
@@ -28,12 +28,7 @@ of files."""
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Neighbouring row groups, read and encoded together.
-
-    Attributes:
-        groups: In file order.
-        rows: Rows of the split in them.
-    """
+    """Neighbouring row groups, read and encoded together."""
 
     groups: tuple[SelectedGroup, ...]
     rows: int
@@ -57,45 +52,49 @@ def join_groups(groups: Sequence[SelectedGroup]) -> list[RowBlock]:
     return blocks
 
 
-class BlockEncoder:
-    """Reads and encodes blocks into the cache.
+@dataclass(frozen=True)
+class EncoderRecipe:
+    """What a worker process builds its encoder from.
 
-    Args:
-        task: Fitted.
-        reader: Of the snapshot's partitions.
-        split: Whose rows.
-        cache: Where the blocks are kept.
+    Attributes:
+        cache: Folder of the encoded blocks, and its limit in bytes.
         identity: Digest of task, code and fitted state.
-        shards: Blocks that were encoded ahead.
+        shards: Address of the store with blocks that were encoded ahead; empty for none.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        reader: RowGroupReader,
-        split: Split,
-        cache: BlockCache,
-        identity: str,
-        *,
-        shards: ShardStore | None = None,
-    ) -> None:
-        self.cache = cache
+    snapshot: Snapshot
+    model: ModelSection
+    state: Mapping[str, JsonValue]
+    split: Split
+    cache: tuple[Path, int]
+    identity: str
+    shards: str = ""
+
+
+class BlockEncoder:
+    """Reads and encodes blocks into the cache, with a fitted task if the process has one."""
+
+    def __init__(self, recipe: EncoderRecipe, task: Task | None = None) -> None:
+        if task is None:
+            columns = recipe.snapshot.task_columns
+            task = load_task(recipe.model.task, recipe.model.options, columns)
+            task.load_state(recipe.state)
         self.task = task
-        self._reader = reader
-        self._split = split
-        self._identity = identity
-        self._shards = shards
+        self.cache = BlockCache(*recipe.cache)
+        self._recipe = recipe
+        self._reader = RowGroupReader(recipe.snapshot)
+        self._shards = ShardStore(recipe.shards, recipe.identity) if recipe.shards else None
         self._readers = ThreadPoolExecutor(1, "row-reader")
         self._coming: dict[str, Future[list[pl.DataFrame]]] = {}
 
     def key(self, block: RowBlock) -> str:
         """Return the name of an encoded block: a digest of all that determines its content."""
-        files = self._reader.snapshot.files
+        files = self._recipe.snapshot.files
         parts: list[JsonValue] = [
             [files[each.file].sha256, each.group.sha256, each.index, each.selected]
             for each in block.groups
         ]
-        content = canonical_json([self._identity, self._split.value, parts])
+        content = canonical_json([self._recipe.identity, self._recipe.split.value, parts])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def __call__(self, block: RowBlock) -> float:
@@ -110,7 +109,7 @@ class BlockEncoder:
         if self.cache.has(key) or (self._shards and self._shards.fetch(key, self.cache)):
             return 0.0
         start = time.monotonic()
-        frames = coming.result() if coming else self._reader.read(block.groups, self._split)
+        frames = coming.result() if coming else self._reader.read(block.groups, self._recipe.split)
         chunks = (chunk for rows in frames for chunk in rows.iter_slices(ENCODE_ROWS))
         batches = [self._encode(chunk, block) for chunk in chunks]
         names = batches[0].keys()
@@ -138,14 +137,14 @@ class BlockEncoder:
     def place_of(self, block: RowBlock) -> str:
         """Return the partitions and row groups of a block, for messages."""
         first, last = block.groups[0], block.groups[-1]
-        files = self._reader.snapshot.files
+        files = self._recipe.snapshot.files
         begin = f"row group {first.index} of {files[first.file].uri}"
         if (first.file, first.index) == (last.file, last.index):
             return begin
         return f"{begin} to row group {last.index} of {files[last.file].uri}"
 
     def _read(self, block: RowBlock) -> list[pl.DataFrame]:
-        return list(self._reader.read(block.groups, self._split))
+        return list(self._reader.read(block.groups, self._recipe.split))
 
     def _encode(self, rows: pl.DataFrame, block: RowBlock) -> Batch:
         try:

@@ -43,16 +43,16 @@ def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot)
     """Fit the task on the training split, once, and encode the splits, once per machine."""
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     dataset = Dataset(snapshot) if world.local_rank == 0 else None
-    state: list[dict[str, JsonValue]] = [{}]
+    fitted = None
     with alone(job) if dataset is not None else nullcontext():
         if world.is_first and dataset is not None:
-            state = [fitted_state(job, task, partial(dataset.scan, Split.TRAIN))]
-        dist.broadcast_object_list(state, src=0, group=group)
+            fitted = fitted_state(job, task, partial(dataset.scan, Split.TRAIN))
+        state = world.from_first(fitted, group)
         # All ranks continue alike with the fitted or the loaded state.
-        task.load_state(state[0])
+        task.load_state(state)
         if dataset is not None:
             # The fingerprint, or the key of what is shared, and the fitted state determine it.
-            digest = FittedTask(fingerprint=identity_of(job), state=state[0]).digest()
+            digest = FittedTask(fingerprint=identity_of(job), state=state).digest()
             for split in (Split.TRAIN, Split.VALIDATION):
                 encode_split(task, dataset, split, encoded(job, split), digest)
     dist.barrier(group=group)
@@ -77,10 +77,15 @@ def alone(job: TrainingJob) -> Iterator[None]:
 
 
 def encoded(job: TrainingJob, split: Split) -> Path:
-    """Return this machine's folder of an encoded split; the job's folder may be shared."""
+    """Return this machine's folder of an encoded split."""
+    return machine_folder(job) / split
+
+
+def machine_folder(job: TrainingJob) -> Path:
+    """Return this machine's folder of encoded rows; the job's folder may be shared."""
     if job.shared:
-        return Path(job.shared) / split
-    return job.scratch / f"machine-{machine_of_this_process()}" / split
+        return Path(job.shared)
+    return job.scratch / f"machine-{machine_of_this_process()}"
 
 
 def fitted_state(
@@ -123,12 +128,16 @@ class EncodedRows(ABC):
 class EncodedSplit(EncodedRows):
     """The encoded rows of a split (memory-mapped) or of a sample (in memory).
 
-    Args:
-        source: A folder with one `.npy` file per tensor of the task's batch, or such a batch.
+    A source folder has one `.npy` file per tensor of the task's batch.
     """
 
     def __init__(self, source: Path | Batch) -> None:
-        self._arrays = _mapped(source) if isinstance(source, Path) else _viewed(source)
+        if isinstance(source, Path):
+            files = sorted(source.glob("*.npy"))
+            # Plain views: gathering through the memmap subclass costs several times as much.
+            self._arrays = {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
+        else:
+            self._arrays = {name: tensor.numpy() for name, tensor in source.items()}
         self.rows = len(self._arrays[LABEL])
         self.weights = self._arrays.get(WEIGHT)
 
@@ -140,25 +149,8 @@ class EncodedSplit(EncodedRows):
         }
 
 
-def _mapped(folder: Path) -> dict[str, NDArray[Any]]:
-    files = sorted(folder.glob("*.npy"))
-    # Plain views: gathering through the memmap subclass costs several times as much.
-    return {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
-
-
-def _viewed(batch: Batch) -> dict[str, NDArray[Any]]:
-    return {name: tensor.numpy() for name, tensor in batch.items()}
-
-
 def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, digest: str) -> None:
     """Encode every row of a split, chunk by chunk; the folder is created atomically.
-
-    Args:
-        task: Fitted.
-        dataset: Contains the split.
-        split: Name of the split.
-        folder: Reused if an earlier attempt encoded there with the same digest.
-        digest: Of all that determines the result.
 
     Raises:
         BadDataError: the split is empty or has other rows than the snapshot states.
@@ -170,11 +162,7 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
     shutil.rmtree(folder, ignore_errors=True)
     expected = dataset.snapshot.split_rows[split]
     if not expected:
-        raise BadDataError(
-            f"the {split} split is empty",
-            evidence=f"the snapshot has {dataset.snapshot.rows} rows",
-            action="check [split] and the range of the data's times",
-        )
+        raise empty_split(dataset.snapshot, split)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -187,7 +175,7 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
                 name: _create(partial, name, value, expected) for name, value in batch.items()
             }
         if written + rows.height > expected:
-            raise _changed(split, f"more than {expected}", expected)
+            raise changed_split(split, f"more than {expected}", expected)
         for name, array in arrays.items():
             _store(array, written, batch, name, task)
         written += rows.height
@@ -195,7 +183,7 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
             logged_at = time.monotonic()
             logger.info("encoding=%s rows=%d of %d", split, written, expected)
     if written != expected:
-        raise _changed(split, str(written), expected)
+        raise changed_split(split, str(written), expected)
     for array in arrays.values():
         array.flush()  # later attempts rely on it, maybe after a power failure
     del arrays
@@ -240,7 +228,17 @@ def _store(array: NDArray[np.generic], start: int, batch: Batch, name: str, task
     array[start : start + len(value)] = value
 
 
-def _changed(split: Split, found: str, expected: int) -> BadDataError:
+def empty_split(snapshot: Snapshot, split: Split) -> BadDataError:
+    """Return the error for a split without rows."""
+    return BadDataError(
+        f"the {split} split is empty",
+        evidence=f"the snapshot has {snapshot.rows} rows",
+        action="check [split] and the range of the data's times",
+    )
+
+
+def changed_split(split: Split, found: str, expected: int) -> BadDataError:
+    """Return the error for a split whose rows were added or removed after the snapshot."""
     return BadDataError(
         f"the {split} split does not have the rows that the snapshot counted",
         evidence=f"expected {expected}, found {found}",

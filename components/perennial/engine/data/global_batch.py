@@ -30,9 +30,6 @@ def gather_rows(*tensors: Tensor) -> GlobalRows:
 
     The backward pass sums the gradients of all ranks for a row. With losses of the own rows against
     the rows of all, the sum over ranks is the loss of the whole batch, and so are its gradients.
-
-    Args:
-        tensors: Of this rank's rows, each of shape [B, ...].
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return GlobalRows(tensors, 0)

@@ -4,7 +4,6 @@ A batch is a function of its position in the stream of data and of the rank, so 
 state to save: any position can be loaded at any time.
 """
 
-import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ class RankBatch:
     """One rank's part of an update.
 
     Attributes:
-        micro_batches: One per forward pass, on the host.
         rows: Indices in the split, to identify a bad batch.
         weight: Weight of the whole global batch: number of rows, or the sum of their weights.
     """
@@ -49,24 +47,9 @@ class Encoding:
     rows_per_step: int
     workers: int
 
-    def workers_for(self, step_seconds: float) -> int:
-        """Return how many processes encode the rows of a step while the step before computes."""
-        return math.ceil(self.seconds_per_row * self.rows_per_step / step_seconds)
-
 
 class Loader:
-    """Gathers, augments and pins batches; with `prefetch_batches`, in threads of its own.
-
-    Args:
-        task: For its `augment`.
-        data: The training split.
-        order: The stream of its rows.
-        plan: How a global batch is divided.
-        data_rank: Which part belongs to this process.
-        seed: Of the augmentation.
-        loading: Resolved options of prefetching, threads and page-locked memory.
-        augments: Whether batches are augmented, if the task does.
-    """
+    """Gathers, augments and pins batches; with `prefetch_batches`, in threads of its own."""
 
     def __init__(
         self,

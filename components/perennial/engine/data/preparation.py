@@ -1,11 +1,18 @@
-"""Preparation: chooses between resident and streamed rows, and makes either ready for training."""
+"""Preparation: chooses between resident and streamed rows, and makes either ready for training.
+
+Streamed rows may be encoded ahead into the store, by processes of the step's machine, or by the
+Dask cluster of the profile: the machines with GPUs then read tensors.
+"""
 
 import hashlib
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
+from concurrent.futures import as_completed
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -17,9 +24,9 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import Split
-from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.executor import open_executor
 from perennial.data.row_groups import (
     PartitionIndex,
     RowGroupReader,
@@ -29,23 +36,24 @@ from perennial.data.row_groups import (
     select_groups,
 )
 from perennial.engine.data.batching import Indices, fixed_sample
-from perennial.engine.data.block_cache import load_block, save_block
-from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
-from perennial.engine.data.blocks import join_groups
+from perennial.engine.data.block_cache import ShardStore, load_block, save_block, shards_prefix
+from perennial.engine.data.block_workers import BlockWorkers
+from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, RowBlock, join_groups
 from perennial.engine.data.encoded import (
     ENCODE_ROWS,
     PATIENCE,
     checked,
+    empty_split,
     fitted_state,
     identity_of,
+    machine_folder,
 )
-from perennial.engine.data.shards import shards_prefix
 from perennial.engine.data.stored_caches import record_use
 from perennial.engine.data.streamed import SampledSplit, StreamedSplit
 from perennial.engine.handover import load_decision, save_decision
 from perennial.engine.job import Decision, FittedTask, TrainingJob
 from perennial.engine.task import Batch, Task, load_task
-from perennial.engine.world.distributed import World, machine_of_this_process
+from perennial.engine.world.distributed import World
 
 GIB = 2**30
 DISK_SHARE = 0.5
@@ -82,12 +90,7 @@ def choose_mode(job: TrainingJob, world: World, snapshot: Snapshot) -> bool:
         if plan is None:
             plan = _plan(job, snapshot)
             save_decision(job, plan)
-    group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    holder = [plan]
-    dist.broadcast_object_list(holder, src=0, group=group)
-    plan = holder[0]
-    if plan is None:
-        raise RuntimeError("the first rank sent no plan")
+    plan = world.from_first(plan, dist.new_group(backend="gloo", timeout=PATIENCE))
     logger.info("loading=%s: %s", plan.mode, plan.reason)
     return plan.mode == "streaming"
 
@@ -148,13 +151,11 @@ def stream_data(
     """
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     reader = RowGroupReader(snapshot)
-    shared: list[tuple[list[PartitionIndex], dict[str, JsonValue]]] = []
+    fitted = None
     if world.is_first:
         indexes = find_indexes(job, snapshot)
-        shared = [(indexes, fit_streamed(job, task, reader, indexes))]
-    holder = shared or [([], {})]
-    dist.broadcast_object_list(holder, src=0, group=group)
-    indexes, state = holder[0]
+        fitted = indexes, fit_streamed(job, task, reader, indexes)
+    indexes, state = world.from_first(fitted, group)
     task.load_state(state)
     identity = encoding_identity(job, state)
     if world.is_first:
@@ -163,7 +164,8 @@ def stream_data(
     if world.local_rank == 0:
         _encode_sample(job, task, reader, indexes, identity)
     dist.barrier(group=group)
-    return train, _open_sample(job, snapshot, identity)
+    batch, rows = load_block(_sample_file(job, identity)), snapshot.split_rows[Split.VALIDATION]
+    return train, SampledSplit(batch, _sample(job, snapshot), rows)
 
 
 def fit_streamed(
@@ -225,7 +227,7 @@ def _open_train(
     loading = job.training.loading
     blocks = join_groups(select_groups(reader.snapshot, indexes, Split.TRAIN))
     if not blocks:
-        raise _empty(reader.snapshot, Split.TRAIN)
+        raise empty_split(reader.snapshot, Split.TRAIN)
     recipe = EncoderRecipe(
         snapshot=reader.snapshot,
         model=job.model,
@@ -235,7 +237,7 @@ def _open_train(
         identity=identity,
         shards=job.common_uri if loading.encode_ahead else "",
     )
-    encoder = recipe.build(task)
+    encoder = BlockEncoder(recipe, task)
     workers = BlockWorkers(recipe, loading.encode_workers) if loading.encode_workers else None
     return StreamedSplit(blocks, encoder, workers)
 
@@ -292,7 +294,7 @@ def _encode_sample(
     snapshot = reader.snapshot
     groups = [each for each in select_groups(snapshot, indexes, Split.VALIDATION) if each.selected]
     if not groups:
-        raise _empty(snapshot, Split.VALIDATION)
+        raise empty_split(snapshot, Split.VALIDATION)
     sample = _sample(job, snapshot)
     starts = np.cumsum([0, *(each.selected for each in groups)])
     parts: list[Batch] = []
@@ -309,25 +311,62 @@ def _encode_sample(
     partial.replace(target)
 
 
-def _open_sample(job: TrainingJob, snapshot: Snapshot, identity: str) -> SampledSplit:
-    batch = load_block(_sample_file(job, identity))
-    return SampledSplit(batch, _sample(job, snapshot), snapshot.split_rows[Split.VALIDATION])
-
-
 def _sample(job: TrainingJob, snapshot: Snapshot) -> Indices:
     rows = snapshot.split_rows[Split.VALIDATION]
     return fixed_sample(rows, job.training.evaluation_rows, job.training.seed)
 
 
 def _folder(job: TrainingJob) -> Path:
-    if job.shared:
-        return Path(job.shared) / "streamed"
-    return job.scratch / f"machine-{machine_of_this_process()}" / "streamed"
+    return machine_folder(job) / "streamed"
 
 
-def _empty(snapshot: Snapshot, split: Split) -> BadDataError:
-    return BadDataError(
-        f"the {split} split is empty",
-        evidence=f"the snapshot has {snapshot.rows} rows",
-        action="check [split] and the range of the data's times",
+def encode_ahead(job: TrainingJob) -> int:
+    """Encode the blocks of the training split that the store lacks; return how many these were.
+
+    The task is fitted before, and the training takes that state.
+
+    Raises:
+        BadDataError: a partition is damaged or was rewritten.
+        BadTaskError: the task's `fit` or `encode` fails.
+    """
+    snapshot = Snapshot.read(Path(job.snapshot))
+    task = load_task(job.model.task, job.model.options, snapshot.task_columns)
+    indexes = find_indexes(job, snapshot)
+    state = fit_streamed(job, task, RowGroupReader(snapshot), indexes)
+    task.load_state(state)
+    recipe = EncoderRecipe(
+        snapshot=snapshot,
+        model=job.model,
+        state=state,
+        split=Split.TRAIN,
+        cache=(job.scratch / "ahead", 0),
+        identity=encoding_identity(job, state),
+        shards=job.common_uri,
     )
+    record_caches(job, snapshot, recipe.identity)
+    encoder = BlockEncoder(recipe, task)
+    known = ShardStore(recipe.shards, recipe.identity).keys
+    blocks = join_groups(select_groups(snapshot, indexes, Split.TRAIN))
+    missing = [block for block in blocks if encoder.key(block) not in known]
+    logger.info("encoding ahead %d of %d blocks, the others are there", len(missing), len(blocks))
+    if missing:
+        with open_executor(len(missing)) as executor:
+            for done in as_completed(
+                [executor.submit(encode_shard, recipe, block) for block in missing]
+            ):
+                done.result()
+    return len(missing)
+
+
+_tasks: dict[str, Task] = {}
+
+
+def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
+    """Encode one block and upload it; each process builds the task once."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = replace(recipe, cache=(Path(folder), 0), shards="")
+        encoder = BlockEncoder(own, _tasks.get(recipe.identity))
+        _tasks[recipe.identity] = encoder.task
+        encoder(block)
+        key = encoder.key(block)
+        ShardStore(recipe.shards, recipe.identity).add(key, encoder.cache.path(key))

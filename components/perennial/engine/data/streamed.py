@@ -16,12 +16,11 @@ from typing_extensions import override
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.training import Loading
-from perennial.engine.data.batching import BatchPlan, Indices
+from perennial.engine.data.batching import BatchPlan, Indices, StreamOrder
 from perennial.engine.data.block_workers import BlockWorkers, ComingBlock
 from perennial.engine.data.blocks import BlockEncoder, RowBlock
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit
 from perennial.engine.data.loader import Encoding, Loader, RankBatch
-from perennial.engine.data.stream_order import StreamOrder
 from perennial.engine.task import WEIGHT, Batch, Task
 
 _KEPT_OPEN = 4
@@ -34,10 +33,7 @@ logger = logging.getLogger(__name__)
 class StreamedSplit(EncodedRows):
     """The rows of a split in file order, of which only blocks in use are encoded.
 
-    Args:
-        blocks: The split's.
-        encoder: Puts a block into the cache.
-        workers: Processes that do so ahead; None encodes in the thread that asks.
+    Without workers, the thread that asks encodes.
     """
 
     weights = None
@@ -72,20 +68,13 @@ class StreamedSplit(EncodedRows):
     def _has_helpers(self) -> bool:
         return self._workers is not None and self._workers.is_ready
 
-    def gather(self, rows: Indices) -> Batch:
-        """Return the examples at these indices, as new tensors.
+    def gather(self, rows: Indices, only: str | None = None) -> Batch:
+        """Return the examples at these indices, as new tensors; of them one tensor alone, by name.
 
         Raises:
             BadDataError: a row group is damaged or was rewritten.
             BadTaskError: the task's `encode` raised, or breaks its contract.
         """
-        return self._gather(rows, None)
-
-    def weights_of(self, rows: Indices) -> NDArray[Any]:
-        """Return the weights of these rows, which `has_weights`."""
-        return self._gather(rows, WEIGHT)[WEIGHT].numpy()
-
-    def _gather(self, rows: Indices, only: str | None) -> Batch:
         block = np.searchsorted(self._base, rows, "right") - 1
         edges = [0, *(np.flatnonzero(np.diff(block)) + 1), len(rows)]
         arrays = self._arrays(np.unique(block).tolist())
@@ -105,8 +94,7 @@ class StreamedSplit(EncodedRows):
     def expect(self, following: Callable[[int], Sequence[int]]) -> None:
         """Encode ahead, if a block has been opened since the last call.
 
-        Args:
-            following: Returns the blocks that are needed next, soonest first, at most so many.
+        `following` returns the blocks that are needed next, soonest first, at most so many.
         """
         if self._workers is None or not self._has_helpers or not self._has_moved:
             return
@@ -202,7 +190,6 @@ class SampledSplit(EncodedSplit):
     """A split of which only some rows were encoded: those that evaluations score.
 
     Args:
-        batch: The sample's tensors.
         sample: Their row indices in the split, ascending.
         rows: Rows of the whole split.
     """
@@ -223,15 +210,7 @@ class SampledSplit(EncodedSplit):
 class StreamedLoader(Loader):
     """Gathers batches from a streamed split, and names the blocks that are needed next.
 
-    Args:
-        task: For its `augment`.
-        data: The training split.
-        plan: How a global batch is divided.
-        data_rank: Which part belongs to this process.
-        seed: Of the data order and the augmentation.
-        loading: Resolved options.
-        total: Adds up a number of all data ranks; called by all of them together.
-        augments: Whether batches are augmented, if the task does.
+    `total` adds up a number of all data ranks; all of them call it together.
     """
 
     def __init__(
@@ -290,4 +269,5 @@ class StreamedLoader(Loader):
     def _weigh(self, start: int, rows: Indices) -> float:
         if not self._streamed.has_weights:
             return float(self.plan.global_size)
-        return float(self._streamed.weights_of(rows).sum(dtype=np.float64))
+        weights = self._streamed.gather(rows, WEIGHT)[WEIGHT].numpy()
+        return float(weights.sum(dtype=np.float64))

@@ -38,12 +38,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Findings from the curves of a training.
-
-    Attributes:
-        findings: The most severe first.
-        advice: The advice of the most severe finding that has one.
-    """
+    """Findings from the curves of a training."""
 
     findings: tuple[str, ...]
     advice: Advice
@@ -55,7 +50,6 @@ class Curve:
     """One measurement over steps.
 
     Attributes:
-        steps: Steps of the points.
         values: Signed so that higher is better.
         whole: The curve of which this is the end.
     """

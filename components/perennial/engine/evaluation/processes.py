@@ -60,12 +60,6 @@ def score_in_processes(
 ) -> Iterator[list[str]]:
     """Yield, one by one, what every process found, in the order of the rows.
 
-    Args:
-        module: Whose `main` calls `score_share`.
-        request: For every process.
-        results: How many each process finds.
-        scratch: A folder for their files.
-
     Raises:
         PerennialError: a process failed.
     """

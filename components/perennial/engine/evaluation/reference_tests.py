@@ -27,13 +27,6 @@ def reference_test(
     """Run McNemar's test for accuracy or DeLong's for a two-class ROC area; None otherwise.
 
     DeLong's sorts all rows, so it is left out for more than `EXACT_ROWS`.
-
-    Args:
-        task: The challenger's.
-        metric: The metric to compare.
-        challenger: On the same rows as the champion, with the same labels.
-        champion: The champion's scores.
-        confidence: Confidence of the one-sided test.
     """
     labels = challenger.labels
     if metric == "roc_auc" and task.kind == "binary" and len(labels) <= EXACT_ROWS:

@@ -29,7 +29,7 @@ from perennial.engine.metrics.arrays import (
     sums_by_group,
 )
 from perennial.engine.metrics.catalogue import find_metric
-from perennial.engine.metrics.metric import Metric, UndefinedMetricError, ratio
+from perennial.engine.metrics.metric import Metric, UndefinedMetricError, mean_of_defined, ratio
 from perennial.engine.task import Task
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -124,7 +124,7 @@ def block_columns(data: DataSection) -> tuple[str, ...]:
 
 
 def blocks_of(rows: pl.DataFrame, data: DataSection) -> Blocks:
-    """Days where rows have a time, else groups, else the rows themselves."""
+    """Return days where rows have a time, else groups, else the rows themselves."""
     parts = [rows[part] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
     if data.time:
         time = data.time
@@ -199,10 +199,6 @@ def standard_error(values: Floats, blocks: Blocks) -> float:
 
     Adjacent days can only widen it: where pairs happen to vary less than single days, chance made
     them.
-
-    Args:
-        values: One for each of `blocks.draws`, or of its beginning.
-        blocks: What was drawn.
     """
     alone = independent_error(values, blocks)
     if blocks.run == 1:
@@ -345,13 +341,8 @@ def _of_catalogue(
         for number, scores in enumerate(by_class.T, start=first)
         if 0 < np.count_nonzero(labels == number) < len(labels)
     ]
-    return lambda counts: _mean_of_defined(np.stack([area(counts) for area in areas]))
-
-
-def _mean_of_defined(areas: Floats) -> Floats:
-    """Average over the classes that a draw has, shape [C, R] → [R]; NaN where it has one only."""
-    known = ~np.isnan(areas)
-    return ratio(np.where(known, areas, 0.0).sum(axis=0), known.sum(axis=0))
+    # The mean over the classes that a draw has; NaN where it has one only.
+    return lambda counts: mean_of_defined(np.stack([area(counts) for area in areas]), axis=0)
 
 
 def _mean(values: Floats, blocks: Blocks, weights: Floats | None = None) -> Recompute:

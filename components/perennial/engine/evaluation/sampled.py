@@ -35,9 +35,7 @@ logger = logging.getLogger(__name__)
 class Evaluated:
     """Measurements of a model on the sample, the same on every rank.
 
-    Attributes:
-        metrics: The task's, and `loss`.
-        watched: Predictions for the watched examples; empty if one is not finite.
+    Predictions for the watched examples are empty if one is not finite.
     """
 
     metrics: dict[str, float]
@@ -46,14 +44,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class SampledEvaluation:
-    """Scores a fixed sample of the validation split; each rank scores a part.
-
-    Attributes:
-        task: Fitted.
-        split: The encoded validation split.
-        training: Sample size, seed, precision.
-        world: All ranks call it together.
-    """
+    """Scores a fixed sample of the validation split; each rank scores a part."""
 
     task: Task
     split: EncodedSplit
@@ -65,10 +56,6 @@ class SampledEvaluation:
 
         A metric that is undefined on the sample is left out with a log line; the metric by which
         checkpoints are kept must be defined.
-
-        Args:
-            model: The model, with synchronised buffers.
-            step: For the error.
 
         Raises:
             TrainingFailedError: a metric is not finite, or checkpoints cannot be compared.

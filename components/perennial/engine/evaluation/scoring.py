@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import polars as pl
@@ -25,12 +25,12 @@ from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import Section
 from perennial.engine.metrics.arrays import array_of, parts_of
+from perennial.engine.metrics.metric import Floats
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of, to_device
 
 if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
     from perennial.data.dataset import Dataset
 
-Floats: TypeAlias = NDArray[np.float64]
 ARRAYS = ("losses", "predictions", "labels", "weights")
 ROWS_FILE = "rows.arrow"
 ROWS_AT_ONCE = 2**16
@@ -74,37 +74,22 @@ class ScoredBatch:
 
     def at(self, rows: "slice | NDArray[np.bool_]") -> "ScoredBatch":
         """Return the scores of a subset of the examples: of a slice, views of them."""
+        arrays = (getattr(self, name) for name in ARRAYS)
         if isinstance(rows, slice):
-            return ScoredBatch(
-                self.losses[rows], self.predictions[rows], self.labels[rows], self.weights[rows]
-            )
-        return ScoredBatch(
-            chosen_of(self.losses, rows),
-            chosen_of(self.predictions, rows),
-            chosen_of(self.labels, rows),
-            chosen_of(self.weights, rows),
-        )
+            return ScoredBatch(*(values[rows] for values in arrays))
+        return ScoredBatch(*(array_of(v[part][rows[part]] for part in parts_of(v)) for v in arrays))
 
 
 @dataclass(frozen=True)
 class Scored(ScoredBatch):
-    """Scores of a model on the rows of a split.
-
-    Attributes:
-        rows: The requested columns, N rows, in the same order.
-    """
+    """Scores of a model on the rows of a split, with the requested columns of these rows."""
 
     rows: pl.DataFrame
 
 
 @dataclass(frozen=True)
 class Share:
-    """One process's share of the rows of a split: contiguous, in whole batches.
-
-    Attributes:
-        rank: Rank of the process, from 0.
-        size: Number of processes.
-    """
+    """One process's share of the rows of a split: contiguous, in whole batches."""
 
     rank: int
     size: int
@@ -116,11 +101,6 @@ class Share:
             min(rows, n * batches // self.size * batch) for n in (self.rank, self.rank + 1)
         )
         return slice(start, stop)
-
-
-def chosen_of(values: Floats, rows: NDArray[np.bool_]) -> Floats:
-    """Return the values of some rows."""
-    return array_of(values[part][rows[part]] for part in parts_of(values))
 
 
 # Failures of this machine, unrelated to the model.
@@ -150,13 +130,8 @@ def score_split(
 ) -> Scored:
     """Score every row of a split.
 
-    Args:
-        task: The model's task, fitted.
-        model: The whole model, on one device, to which the rows are moved; set to evaluation mode
-            during scoring.
-        dataset: Source of the rows.
-        split: Name of the split.
-        keep: Columns to return with the scores, for blocks and slices.
+    The model is whole, on one device, to which the rows are moved. The columns `keep` are
+    returned with the scores, for blocks and slices.
 
     Raises:
         BadDataError: the split has no rows.
@@ -355,8 +330,5 @@ def predict_batch(
 def concatenated(parts: Sequence[ScoredBatch]) -> ScoredBatch:
     """Concatenate the scores of several batches."""
     return ScoredBatch(
-        np.concatenate([part.losses for part in parts]),
-        np.concatenate([part.predictions for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.weights for part in parts]),
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS)
     )

@@ -55,10 +55,6 @@ class Spread:
 
         Days that are further apart correlate by the power of adjacent ones' correlation. The
         variance that n such days show is too small as well.
-
-        Args:
-            influences: Of each block, shape [B].
-            blocks: Say which blocks are adjacent days.
         """
         count = blocks.count
         away = influences - influences.mean()
@@ -157,15 +153,7 @@ class Estimate:
     def of(
         cls, value: float, error: float, spread: Spread, *, fitted: int = 0, luck: float = 0.0
     ) -> "Estimate":
-        """Build an interval from a standard error that holds for independent blocks.
-
-        Args:
-            value: The estimate.
-            error: By single blocks.
-            spread: Of the blocks.
-            fitted: Coefficients that were fitted to them.
-            luck: What was taken out of the value.
-        """
+        """Build an interval from a standard error that holds for independent blocks."""
         return cls(
             value,
             error * spread.inflation,
@@ -177,7 +165,7 @@ class Estimate:
         )
 
     def interval(self, confidence: float) -> Interval:
-        """Bounds that each hold with the given confidence.
+        """Return bounds that each hold with the given confidence.
 
         A Student interval; percentiles are too narrow for few blocks (Hesterberg, What Teachers
         Should Know About the Bootstrap, 2015). Skewness widens the bound beyond which the rare

@@ -14,13 +14,12 @@ from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.training import EvaluationPoint, MachinePoint, Signal, StepPoint
 from perennial.engine.checkpoints.folder import Progress, RunningSums
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.profiling.flops import peak_flops
+from perennial.engine.profiling.flops import peak_flops_of
 from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.resilience.signals import SignalWatch
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.watchdog import Watchdog
-from perennial.engine.world.distributed import World
-from perennial.engine.world.scalars import Scalar, read
+from perennial.engine.world.distributed import Scalar, World, read
 from perennial.steps.journal import Journal
 
 PROGRESS_SECONDS = 0.5  # between two events of the journal
@@ -31,12 +30,8 @@ class Telemetry:
     """Measurements over all attempts; every rank measures, the first one logs.
 
     Args:
-        training: Intervals and budget.
-        world: This rank among all.
-        progress: Progress of an earlier attempt.
         file: One JSON line per point, as it happened; a resumed attempt repeats the points after
             its checkpoint.
-        units: What the speed is also measured in.
     """
 
     def __init__(
@@ -77,13 +72,7 @@ class Telemetry:
         self.seconds_waited += seconds
 
     def update(self, norm: Scalar, clipped: Scalar, learning_rate: float) -> None:
-        """Count an applied update, without reading it.
-
-        Args:
-            norm: Of the gradient, before clipping.
-            clipped: 1 if it was, else 0.
-            learning_rate: Of the update.
-        """
+        """Count an applied update, without reading it."""
         self._learning_rate = learning_rate
         self._unread.append((norm, clipped))
 
@@ -282,17 +271,6 @@ def machine_load(device: torch.device, busy: float | None = None) -> dict[str, f
     return load
 
 
-def peak_flops_of(training: TrainingSection, world: World) -> float | None:
-    """Return the peak throughput of all devices; None when it is not known."""
-    if training.peak_tflops is not None:
-        return training.peak_tflops * 1e12 * world.size
-    if world.device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(world.device)
-    peak = peak_flops(name, training.precision, allow_tf32=training.allow_tf32)
-    return peak and peak * world.size
-
-
 def _warn(begun: Sequence[Signal]) -> None:
     for signal in begun:
         logger.warning("step=%d %s: %s", signal.from_step, signal.evidence, signal.remedy)
@@ -326,13 +304,7 @@ def _added(
 
 @dataclass(frozen=True)
 class Instruments:
-    """None of them changes what is computed.
-
-    Attributes:
-        watchdog: Notices that nothing happens.
-        profiler: Traces a few updates.
-        stragglers: Finds the rank that the others wait for.
-    """
+    """None of them changes what is computed."""
 
     watchdog: Watchdog
     profiler: Profiler
@@ -348,11 +320,3 @@ class Instruments:
         """Note that it has ended; what an evaluation interrupts is not traced any further."""
         self.stragglers.after(step)
         self.profiler.after(step, is_interrupted=is_interrupted)
-
-    def evaluating(self, steps_done: int) -> None:
-        """Note that an evaluation begins."""
-        self.watchdog.begin("evaluation", steps_done)
-
-    def checkpointing(self, steps_done: int) -> None:
-        """Note that a checkpoint begins to be written, waited for or restored."""
-        self.watchdog.begin("checkpoint", steps_done)

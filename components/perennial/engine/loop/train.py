@@ -27,7 +27,7 @@ from perennial.engine.optimization.clipping import Clipper, local_squared_norm
 from perennial.engine.optimization.optimizer import follow_schedule
 from perennial.engine.optimization.update_ratio import UpdateRatio
 from perennial.engine.parallelism.context import own_sequences
-from perennial.engine.parallelism.parallelize import average_gradients, set_gradient_sync, unsharded
+from perennial.engine.parallelism.parallelize import average_gradients, set_gradient_sync
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
@@ -35,12 +35,14 @@ from perennial.engine.resilience.not_finite import collect, failure
 from perennial.engine.resilience.out_of_memory import naming_out_of_memory
 from perennial.engine.task import Task, to_device
 from perennial.engine.world.distributed import (
+    Scalar,
     StopSignal,
     World,
+    read,
+    scalar,
     stored_buffers,
     synchronize_buffers,
 )
-from perennial.engine.world.scalars import Scalar, read, scalar
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +52,8 @@ class Training:
     """The parts of the training loop.
 
     Attributes:
-        errors: Folder in which every rank records bad batches.
         step: The current or latest update, counted from 1.
         data_offset: Global batches skipped so far.
-        hints: What would make it faster on its devices.
-        turned_off: What `training.simplified` turned off.
         end: The last update of the current stage; of the training, if it has no stages.
     """
 
@@ -86,7 +85,9 @@ class Training:
     def __post_init__(self) -> None:
         self.end = self.section.stage_at(self.step).stop
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.unsharded = unsharded(self.parameters, self.section)
+        # Nothing else averages the gradients of scalars beside shards.
+        is_sharded = self.section.strategy in ("fsdp", "hsdp")
+        self.unsharded = [each for each in self.parameters if is_sharded and each.ndim == 0]
         self.ratio = UpdateRatio(
             # Of scalars beside shards every rank has a copy, which would count repeatedly.
             [each for each in self.parameters if each.ndim or not self.unsharded],
@@ -232,12 +233,6 @@ def decide(training: Training, loss: Scalar, norm: Scalar, *, stop: bool) -> tup
 
     Losses are added up over the ranks, and read, at logging steps: a reduction and a read at every
     step would make ranks and GPUs wait. Until then they are in `guard.pending_losses`.
-
-    Args:
-        training: After the backward pass.
-        loss: This rank's part of the loss of the global batch.
-        norm: Norm of the whole gradient.
-        stop: Whether a signal asks to stop.
     """
     section, guard, world = training.section, training.guard, training.world
     guard.pending_losses.append(loss)
@@ -287,7 +282,7 @@ def rewind(training: Training) -> None:
     # stopped does not have it, and must go back as far.
     every = training.section.evaluate_every_steps
     corrupt_from = (guard.begin_rewind() - 1) // every * every + 1
-    training.instruments.checkpointing(training.step - 1)
+    training.instruments.watchdog.begin("checkpoint", training.step - 1)
     training.checkpointer.discard_from(corrupt_from)
     progress = training.checkpointer.restore(training.model, training.optimizer)
     if not progress.step:
@@ -320,11 +315,11 @@ def save(training: Training, *, is_evaluated: bool) -> None:
     metrics = {}
     synchronize_buffers(training.model, training.world)
     if is_evaluated:
-        training.instruments.evaluating(training.step)
+        training.instruments.watchdog.begin("evaluation", training.step)
         evaluated = evaluate(training)
         metrics = evaluated.metrics
         training.telemetry.evaluated(training.step, metrics, evaluated.watched)
-    training.instruments.checkpointing(training.step)
+    training.instruments.watchdog.begin("checkpoint", training.step)
     progress = training.telemetry.progress(training.step).model_copy(
         update={
             "data_offset": training.data_offset,

@@ -1,4 +1,4 @@
-"""Footprint: peak bytes of one process under a layout."""
+"""Footprint: peak bytes of one process under a layout, the optimizer's update included."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,17 +9,76 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from perennial.contracts.memory import MemoryEstimate
+from perennial.engine.config.optimization import Adam, AdamW, AdamW8bit, Optimizer, Sgd
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.memory.live import PassMemory
-from perennial.engine.memory.update import UpdateMemory
-from perennial.engine.optimization.optimizer import parameter_groups
+from perennial.engine.memory.live import LiveMemory, PassMemory
+from perennial.engine.optimization.optimizer import algorithm, parameter_groups
 from perennial.engine.optimization.parameters import local
 from perennial.engine.parallelism.pipeline import passes_in_flight
 from perennial.engine.precision import COMPUTE_DTYPES
 from perennial.engine.task import Task
 
 CHECKPOINTING = ("none", "selective", "full")
+
+
+# torchao keeps one float32 scale for each block of so many 8-bit values; smaller tensors, and those
+# that blocks do not fill, stay in float32.
+BLOCK_SIZE = 256
+SMALLEST_QUANTISED = 4096
+
+
+@dataclass(frozen=True)
+class UpdateMemory:
+    """The bytes of an update: the state, and what a step needs beside it at its worst moment."""
+
+    state: int
+    temporary: int
+
+    @classmethod
+    def of(cls, groups: Sequence[dict[str, Any]], settings: Optimizer, *, is_on_gpu: bool) -> Self:
+        """Measure two steps on tensors that have shapes and no values: nothing is computed."""
+        if isinstance(settings, AdamW8bit):
+            return cls(*_of_8_bit([value for group in groups for value in group["params"]]))
+        is_fused = _is_fused(settings, is_on_gpu=is_on_gpu)
+        if is_fused:  # kernels that exist for real devices only; they keep the same state
+            settings = settings.model_copy(update={"implementation": "foreach"})
+        kind, arguments = algorithm(settings, is_on_gpu=False)
+        values = [_without_values(group) for group in groups]
+        optimizer = kind(values, **{"lr": settings.learning_rate, **arguments})
+        optimizer.step()
+        states = (value for state in optimizer.state.values() for value in state.values())
+        state = sum(value.nbytes for value in states if isinstance(value, Tensor))
+        with LiveMemory(torch.device("meta"), []) as memory:
+            optimizer.step()
+        return cls(state, 0 if is_fused else memory.peak)
+
+
+def _is_fused(settings: Optimizer, *, is_on_gpu: bool) -> bool:
+    if isinstance(settings, AdamW | Adam):
+        is_chosen = settings.implementation == "auto" and is_on_gpu
+        return is_chosen or settings.implementation == "fused"
+    return isinstance(settings, Sgd) and settings.implementation == "fused"
+
+
+def _without_values(group: dict[str, Any]) -> dict[str, Any]:
+    parameters = [
+        nn.Parameter(torch.empty_like(parameter, device="meta")) for parameter in group["params"]
+    ]
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    return {**group, "params": parameters}
+
+
+def _of_8_bit(parameters: Sequence[Tensor]) -> tuple[int, int]:
+    """Compute what compiled kernels take; the moments of one tensor at a time are float32."""
+    state = largest = 0
+    for parameter in parameters:
+        count = parameter.numel()
+        largest = max(largest, count)
+        is_quantised = count >= SMALLEST_QUANTISED and count % BLOCK_SIZE == 0
+        state += 2 * (count + count // BLOCK_SIZE * 4 if is_quantised else 4 * count)
+    return state, 2 * 4 * largest
 
 
 @dataclass(frozen=True)
@@ -50,10 +109,7 @@ class ModelMemory:
         buffers: Running statistics and constants.
         groups: The parameters that get gradients, grouped as the optimizer has them: `params` are
             of the class `Weight`.
-        frozen: The others.
         blocks: Each of the task's blocks.
-        section: Optimizer.
-        is_on_gpu: Whether it trains there.
     """
 
     whole: int
@@ -75,16 +131,7 @@ class ModelMemory:
         experts: Collection[nn.Module] = (),
         is_on_gpu: bool,
     ) -> Self:
-        """Measure a model, or the stages of it that a process has.
-
-        Args:
-            parts: Divided by the plan of the task, not sharded.
-            task: Knows their blocks.
-            section: Optimizer and dimensions.
-            whole: Bytes of each parameter of the whole model.
-            experts: Modules whose experts are divided.
-            is_on_gpu: Whether it trains there.
-        """
+        """Measure a model, or the stages of it that a process has."""
         divided = {id(weight) for module in experts for weight in module.parameters(recurse=False)}
 
         def weight(parameter: nn.Parameter) -> Weight:
@@ -132,7 +179,7 @@ class ModelMemory:
 
     @property
     def outside(self) -> int:
-        """Weights that belong to no block."""
+        """Return the bytes of weights that belong to no block."""
         return self.weights() - sum(self.blocks)
 
 
@@ -165,14 +212,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Inputs of an estimate besides model and layout.
-
-    Attributes:
-        section: Batch, precision and dimensions.
-        processes: Of the training.
-        device_type: Where they compute.
-        stage: The process's place in a pipeline.
-    """
+    """Inputs of an estimate besides model and layout; `stage` is the place in a pipeline."""
 
     section: TrainingSection
     processes: int
@@ -191,12 +231,6 @@ class Circumstances:
         section = self.section
         parts = section.parallelism.data_size(self.processes)
         return BatchPlan(section.global_batch_size, section.micro_batch_size, parts)
-
-    @property
-    def rows(self) -> int:
-        """Return the rows of the largest forward pass."""
-        largest_share = share(self.batches.global_size, self.batches.data_size)
-        return share(largest_share, self.batches.accumulation_steps)
 
     @property
     def is_pipeline(self) -> bool:
@@ -218,14 +252,7 @@ def estimate(
     measured: Sequence[PassMemory],
     around: Circumstances,
 ) -> MemoryEstimate:
-    """Estimate one process's memory under a layout.
-
-    Args:
-        candidate: The layout.
-        model: What the process holds of it before sharding.
-        measured: A pass through the model; in a pipeline, through each stage that is here.
-        around: The rest.
-    """
+    """Estimate one process's memory under a layout."""
     section, shards = around.section, around.shards if candidate.is_sharded else 1
     gathered = buckets = block_gradients = 0
     # While gradients accumulate they are not reduced, and so not sharded either.
@@ -315,12 +342,6 @@ def loading_peak(
 
     On a GPU the module that is being sharded is there as a whole, beside the shards; on the host
     all modules that are still to be sharded are.
-
-    Args:
-        candidate: The layout.
-        model: Not sharded.
-        weights: What this process keeps of them on its device.
-        around: The device.
     """
     if not candidate.is_sharded:
         return model.buffers + model.weights()
@@ -338,7 +359,7 @@ def gathered_weights(
     measured: Sequence[PassMemory],
     around: Circumstances,
 ) -> int:
-    """Weights outside the blocks stay from the forward to the end of the backward pass.
+    """Return the bytes of gathered weights; those outside the blocks stay for the whole pass.
 
     Of the blocks there are two under ZeRO 3: the one that computes, and the next, on its way. In a
     pipeline all stay between the backward passes of an update, when a micro-batch is gone.

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.objective import forward
 from perennial.engine.optimization.parameters import local
-from perennial.engine.parallelism.stages import first_input
+from perennial.engine.parallelism.pipeline import first_input
 from perennial.engine.precision import COMPUTE_DTYPES, computation
 from perennial.engine.task import Batch, Task, inputs_of
 
@@ -123,7 +123,10 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
             # A DTensor: it runs operations on its local part, which come here one by one.
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        is_cast = func is torch.ops.aten._to_copy.default and self._is_weight(args[0])
+        is_cast = (
+            func is torch.ops.aten._to_copy.default
+            and args[0].untyped_storage()._cdata in self._weights
+        )
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor) and leaf.device == self._device:
                 self._count(leaf.untyped_storage(), is_cast=is_cast)
@@ -136,9 +139,6 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
             self._gradients += size
             self._outside += size if is_outside else 0
             parameter.grad = None
-
-    def _is_weight(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in self._weights
 
     def _count(self, storage: torch.UntypedStorage, *, is_cast: bool) -> None:
         identity, size = storage._cdata, storage.nbytes()
@@ -163,11 +163,8 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
 def measure_pass(part: Part, task: Task, batch: Batch, section: TrainingSection) -> PassMemory:
     """Run one forward and backward pass, as the training would before weights are sharded.
 
-    Args:
-        part: With its memory options applied; it is left without gradients.
-        task: Its loss is computed.
-        batch: On the part's device.
-        section: Its precision. Compiled blocks are measured uncompiled, which holds no less.
+    The part has its memory options applied and is left without gradients. Compiled blocks are
+    measured uncompiled, which holds no less.
     """
     model = part.module.train()
     device = next(iter(batch.values())).device

@@ -37,8 +37,7 @@ from perennial.engine.optimization.parameters import freeze
 from perennial.engine.parallelism.activations import save_memory
 from perennial.engine.parallelism.context import own_inputs, own_sequences
 from perennial.engine.parallelism.parallelize import share_model
-from perennial.engine.parallelism.pipeline import check_passes, stages_of
-from perennial.engine.parallelism.stages import cut, first_input
+from perennial.engine.parallelism.pipeline import check_passes, cut, first_input, stages_of
 from perennial.engine.precision import computation
 from perennial.engine.reproducibility import seeded_model
 from perennial.engine.task import Task, inputs_of, to_device
@@ -107,7 +106,7 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedR
             device=device_name(world.device),
             available=available,
             margin=MARGIN,
-            micro_batch_rows=around.rows,
+            micro_batch_rows=around.batches.pass_rows,
             measured_rows=activations.measured_rows,
             estimates=tuple(estimates),
             reason=reason_for(estimates, available),
@@ -135,13 +134,6 @@ class Activations:
 
     Every rank measures at the same time, in its own part of the memory: a task's loss, tensor,
     context and expert dimensions use collectives.
-
-    Args:
-        around: How many rows a pass has.
-        world: All ranks; arranged, where there are such dimensions.
-        task: Its model and loss.
-        data: Rows to measure with.
-        available: Bytes that one process may use.
     """
 
     def __init__(
@@ -152,7 +144,7 @@ class Activations:
         self._data = data
         self._available = available
         self._section = around.section
-        self._rows = min(around.rows, data.rows)
+        self._rows = min(around.batches.pass_rows, data.rows)
         self._found: dict[str, tuple[PassLine, ...]] = {}
         self.measured_rows = self._rows
         model = seeded_model(task, self._section.seed)
@@ -174,7 +166,7 @@ class Activations:
 
     def estimate(self, candidate: Candidate, around: Circumstances) -> MemoryEstimate:
         """Return the estimate of the process that needs most."""
-        measured = self.under(candidate.checkpointing, around.rows)
+        measured = self.under(candidate.checkpointing, around.batches.pass_rows)
         own = estimate(candidate, self.model, measured, around)
         found = self._world.to_first(own)
         worst = max(found, key=lambda each: each.peak) if found else None
@@ -251,7 +243,7 @@ class Activations:
         return parts, experts
 
     def _measured_section(self, checkpointing: str) -> TrainingSection:
-        """Alone, so that short types come by autocast; offloading is what GPUs do."""
+        """Return the section of one process, whose short types come by autocast."""
         memory = self._section.memory
         offloads = memory.activation_offload and self._device.type == self._world.device.type
         changes = {"activation_checkpointing": checkpointing, "activation_offload": offloads}
@@ -293,7 +285,8 @@ def does_not_fit(
         if fits(replace(around, processes=processes)):
             advice.append(f"resources.num_processes = {processes} with as much memory for each")
             break
-    for rows in (around.rows >> halving for halving in range(1, around.rows.bit_length())):
+    most = around.batches.pass_rows
+    for rows in (most >> halving for halving in range(1, most.bit_length())):
         smaller = section.model_copy(update={"micro_batch_size": rows})
         if fits(replace(around, section=smaller)):
             advice.append(f"training.micro_batch_size = {rows}")

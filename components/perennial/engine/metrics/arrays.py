@@ -85,12 +85,7 @@ def evenly_spaced(rows: int, at_most: int) -> slice:
 def sums_by_group(
     parts: Iterable[tuple[NDArray[np.int64], NDArray[np.float64]]], count: int
 ) -> NDArray[np.float64]:
-    """Add up the values of each group, shape [count]: as one `np.bincount` of all, bit for bit.
-
-    Args:
-        parts: Group and value of each row.
-        count: Number of groups.
-    """
+    """Add up the values of each group, shape [count]: as one `np.bincount` of all, bit for bit."""
     groups, sums = np.arange(count), np.zeros(count)
     for index, values in parts:
         # The sums come first, so that values are added to them one by one, in order.

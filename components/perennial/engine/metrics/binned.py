@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.engine.metrics.arrays import parts_of
-from perennial.engine.metrics.metric import Binned, Figure, Floats, Groups, Sums, added, ratio
+from perennial.engine.metrics.metric import (
+    Binned,
+    Figure,
+    Floats,
+    Groups,
+    Sums,
+    added,
+    mean_of_defined,
+    ratio,
+)
 
 BINS = 2048
 """Half of them hold equally many rows of the class, half equally many others: ties change a ROC
@@ -75,8 +84,7 @@ def _ranking_figure(edges: Mapping[int, Edges], area: Area) -> Figure:
             return np.full(sums.shape[:-1], np.nan)
         columns = np.split(sums, stops, axis=-1)
         areas = np.stack([area(each[..., 1::2], each[..., ::2]) for each in columns])
-        known = ~np.isnan(areas)
-        return ratio(np.where(known, areas, 0.0).sum(axis=0), known.sum(axis=0).astype(np.float64))
+        return mean_of_defined(areas, axis=0)
 
     return figure
 
@@ -144,6 +152,7 @@ def binned_calibration(
             rows, gaps = np.split(sums, 2, axis=-1)
             total = rows.sum(axis=-1, keepdims=True)
             middle = np.cumsum(rows, axis=-1) - 0.5 * rows
+            # A fine bin belongs to the bin of equally many rows that its middle row is in.
             place = np.minimum(bins * middle // total, bins - 1)
             errors = [np.abs(np.where(place == at, gaps, 0.0).sum(axis=-1)) for at in range(bins)]
             error: Floats = np.sum(errors, axis=0) / total[..., 0]

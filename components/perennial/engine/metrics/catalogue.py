@@ -9,9 +9,7 @@ from functools import cache
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.classification import CLASSES, answer_metrics, top_accuracy
-from perennial.engine.metrics.language import language_metrics
 from perennial.engine.metrics.metric import Kind, Metric
-from perennial.engine.metrics.multi_label import multi_label_metrics
 from perennial.engine.metrics.probabilities import probability_metrics
 from perennial.engine.metrics.ranking import ranking_metrics
 from perennial.engine.metrics.regression import pinball, regression_metrics
@@ -22,6 +20,7 @@ from perennial.engine.metrics.retrieval import (
     precision_at,
     recall_at,
 )
+from perennial.engine.metrics.statistics import statistic_metrics
 
 _POSITIVE = r"([1-9]\d*)"
 FAMILIES: Mapping[str, tuple[str, Callable[[str], Metric]]] = {
@@ -39,7 +38,7 @@ def named_metrics() -> Mapping[str, Metric]:
     """Return all metrics whose name has no number."""
     every = (
         *answer_metrics(), *probability_metrics(), *ranking_metrics(), *regression_metrics(),
-        *language_metrics(), *multi_label_metrics(), mean_reciprocal_rank(),
+        *statistic_metrics(), mean_reciprocal_rank(),
         mean_average_precision(),
     )  # fmt: skip
     return {metric.name: metric for metric in every}
@@ -67,12 +66,8 @@ def require_fit(
 ) -> None:
     """Check that a task of a kind can be measured by metrics of the catalogue.
 
-    Args:
-        names: As the task declares them.
-        kind: The task's; None if it is known only later. Two and more classes count as one kind
-            here, because a label shows only later how many there are.
-        statistics: The names of the task's statistics.
-        task: For the error.
+    `kind` is None if it is known only later. Two and more classes count as one kind here,
+    because a label shows only later how many there are.
 
     Raises:
         BadTaskError: it cannot, or it declares the other direction.

@@ -12,6 +12,7 @@ from perennial.engine.metrics.metric import (
     Kind,
     Metric,
     mean_of,
+    mean_of_defined,
     ratio,
 )
 
@@ -108,12 +109,6 @@ def _split(sums: Floats) -> tuple[Floats, Floats, Floats]:
     return right, labelled, answered
 
 
-def _mean_over_classes(values: Floats) -> Floats:
-    """Return the mean of the defined values; NaN where none is defined."""
-    known = ~np.isnan(values)
-    return ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1))
-
-
 def _accuracy(sums: Floats) -> Floats:
     right, labelled, _ = _split(sums)
     return ratio(right.sum(axis=-1), labelled.sum(axis=-1))
@@ -121,12 +116,12 @@ def _accuracy(sums: Floats) -> Floats:
 
 def _balanced_accuracy(sums: Floats) -> Floats:
     right, labelled, _ = _split(sums)
-    return _mean_over_classes(ratio(right, labelled))
+    return mean_of_defined(ratio(right, labelled), axis=-1)
 
 
 def _macro_f1(sums: Floats) -> Floats:
     right, labelled, answered = _split(sums)
-    return _mean_over_classes(ratio(2 * right, labelled + answered))
+    return mean_of_defined(ratio(2 * right, labelled + answered), axis=-1)
 
 
 def _f1(sums: Floats) -> Floats:

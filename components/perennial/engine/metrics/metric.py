@@ -21,6 +21,7 @@ Floats: TypeAlias = NDArray[np.float64]
 EXACT_ROWS = 2**20
 """Of more rows, metrics of an order are binned (`binned`), and pictures show evenly spaced rows."""
 Kind = Literal["binary", "multiclass", "regression", "statistic"]
+STATISTIC: frozenset[Kind] = frozenset({"statistic"})
 Groups: TypeAlias = tuple[NDArray[np.int64], int]
 """In which of so many groups each row is, to sum the groups apart."""
 Sums: TypeAlias = Callable[[Floats, Floats, Groups], Floats]
@@ -157,17 +158,19 @@ def added(values: Floats, groups: Groups) -> Floats:
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Elementwise; NaN where there is nothing to divide by."""
+    """Divide elementwise; NaN where there is nothing to divide by."""
     filled = denominator > 0
     return np.where(filled, numerator / np.where(filled, denominator, 1.0), np.nan)
 
 
-def mean_of(values: Callable[[Floats, Floats], Floats]) -> tuple[Sums, Figure]:
-    """Sums and figure of a mean over rows.
+def mean_of_defined(values: Floats, axis: int) -> Floats:
+    """Average over an axis without NaN; NaN where there is nothing else."""
+    known = ~np.isnan(values)
+    return ratio(np.where(known, values, 0.0).sum(axis=axis), known.sum(axis=axis))
 
-    Args:
-        values: Predictions, labels → a value for each row.
-    """
+
+def mean_of(values: Callable[[Floats, Floats], Floats]) -> tuple[Sums, Figure]:
+    """Sums and figure of a mean over rows."""
 
     def sums(predictions: Floats, labels: Floats, groups: Groups) -> Floats:
         mine = values(predictions, labels)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,31 +47,23 @@ def average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float:
 
 
 def ranking_metrics() -> tuple[Metric, ...]:
-    """Those of the order of scores; of more than two classes, each against the rest."""
+    """Return the metrics of the order of scores; of several classes, each against the rest."""
     return (
         Metric(
             "roc_auc", "maximize", CLASSES,
             "Probability that a row of the class outranks another row, a tie counting half; with "
             "more than two classes, the mean over those that occur.",
-            "rows of two classes", whole=_mean_roc_auc, binned=binned_ranking(area_under_roc),
-            adds_up=False,
+            "rows of two classes", whole=partial(_mean_over_classes, roc_auc),
+            binned=binned_ranking(area_under_roc), adds_up=False,
         ),
         Metric(
             "average_precision", "maximize", CLASSES,
             "Mean precision at each row of the class in the order of scores, without "
             "interpolation; with more than two classes, the mean over those that occur.",
-            "rows of two classes", whole=_mean_average_precision,
+            "rows of two classes", whole=partial(_mean_over_classes, average_precision),
             binned=binned_ranking(area_under_precision), adds_up=False,
         ),
     )  # fmt: skip
-
-
-def _mean_roc_auc(predictions: Floats, labels: Floats) -> float:
-    return _mean_over_classes(roc_auc, predictions, labels)
-
-
-def _mean_average_precision(predictions: Floats, labels: Floats) -> float:
-    return _mean_over_classes(average_precision, predictions, labels)
 
 
 def _mean_over_classes(

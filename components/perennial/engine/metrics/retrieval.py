@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.metrics.metric import (
+    STATISTIC,
     Floats,
     Groups,
-    Kind,
     Metric,
     added,
     first_by_second,
 )
 
-STATISTIC: frozenset[Kind] = frozenset({"statistic"})
 Integers: TypeAlias = NDArray[np.int64]
 Gain: TypeAlias = Callable[[Floats], Floats]
 """Ranks, from 1 → what a right answer is worth there."""
@@ -146,13 +145,13 @@ def _retrieval(name: str, meaning: str, per_query: PerQuery) -> Metric:
 
 
 def _right_among(k: int, levels: Levels) -> Floats:
-    """Right answers among the first k of each query, shape [Q]."""
+    """Count the right answers among the first k of each query, shape [Q]."""
     shares = levels.expected(lambda ranks: np.where(ranks <= k, 1.0, 0.0))
     return levels.of_queries(levels.right * shares)
 
 
 def _answers(levels: Levels) -> Floats:
-    """Right answers of each query; at least 1, to divide by."""
+    """Count the right answers of each query; at least 1, to divide by."""
     return np.asarray(np.maximum((levels.gains > 0).sum(axis=1), 1), dtype=np.float64)
 
 
@@ -191,7 +190,7 @@ def _precisions(levels: Levels) -> Floats:
 
 
 def _levels(name: str, table: Floats) -> Levels:
-    """Right answers, shape [Q, R, 3], by query and score.
+    """Group right answers, shape [Q, R, 3], by query and score.
 
     Raises:
         BadTaskError: no scores of candidates give such numbers.
@@ -200,6 +199,7 @@ def _levels(name: str, table: Floats) -> Levels:
     gains = table[..., 2]
     is_right = gains > 0
     asked = np.nonzero(is_right)[0].astype(np.int64)
+    # By query and rank, so that the right answers of one level are neighbours.
     order = np.lexsort((ahead[is_right], asked))
     query, above, equal = (column[order] for column in (asked, ahead[is_right], tied[is_right]))
     gain = gains[is_right][order]
@@ -213,6 +213,8 @@ def _levels(name: str, table: Floats) -> Levels:
         before=starts - np.searchsorted(query, query[starts]),
         gains=-np.sort(-gains, axis=1),
     )  # fmt: skip
+    # No scores give negative ranks, one rank with different ties, more right answers than ties, or
+    # levels that overlap.
     wrong = query[(above < 0) | (equal < 1) | (equal != np.repeat(levels.tied, right))]
     overlaps = (np.diff(levels.query) == 0) & (np.diff(levels.ahead) < levels.tied[:-1])
     wrong = [*wrong, *levels.query[right > levels.tied], *levels.query[1:][overlaps]]

@@ -7,7 +7,7 @@ from perennial.contracts.errors import BadTaskError
 
 
 def right_answers(scores: Tensor, gains: Tensor, places: int) -> Tensor:
-    """`ahead`, `tied` and `gain` of each query's right answers, float64 [B, 3 · places].
+    """Return `ahead`, `tied` and `gain` of each query's right answers, [B, 3 · places].
 
     What `statistic` returns for a task whose `statistics` are `("ahead", "tied", "gain") * places`.
     A query with fewer right answers leaves places empty; one whose scores are no numbers gets none.

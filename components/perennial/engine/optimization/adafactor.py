@@ -21,22 +21,19 @@ from perennial.engine.optimization.parameters import local
 # The smallest size that a parameter is taken to have, so that one at zero can leave it
 # (Shazeer & Stern 2018, section 8).
 SMALLEST_SIZE = 1e-3
+# The memory at step t is 1 - t ** this (section 7.2), and an update whose root mean square exceeds
+# the threshold is scaled down to it (section 6).
+SECOND_MOMENT_DECAY = -0.8
+UPDATE_THRESHOLD = 1.0
 
 
 class Adafactor(torch.optim.Optimizer):
     """The algorithm of `torch.optim.Adafactor`, of which it is a sharded equal.
 
+    With `scale_by_parameter`, `lr` is a share of each parameter's root mean square.
+
     Matrices, and the last two dimensions of larger tensors, are factored; vectors are not. The
     update is computed in the gradients' memory, which hold no gradients afterwards.
-
-    Args:
-        params: Parameters or groups of them.
-        lr: Step size; with `scale_by_parameter` as a share of the parameter's size.
-        weight_decay: Decoupled, times `lr`.
-        second_moment_decay: The memory at step t is 1 - t ** this.
-        update_threshold: Updates with a larger root mean square are scaled down to it.
-        relative_step: Limit the step size to 1 / sqrt(t).
-        scale_by_parameter: Multiply it by the root mean square of the parameter.
     """
 
     def __init__(
@@ -45,17 +42,11 @@ class Adafactor(torch.optim.Optimizer):
         lr: float = 1e-2,
         *,
         weight_decay: float = 0.0,
-        second_moment_decay: float = -0.8,
-        update_threshold: float = 1.0,
-        relative_step: bool = True,
         scale_by_parameter: bool = True,
     ) -> None:
         defaults = {
             "lr": lr,
             "weight_decay": weight_decay,
-            "second_moment_decay": second_moment_decay,
-            "update_threshold": update_threshold,
-            "relative_step": relative_step,
             "scale_by_parameter": scale_by_parameter,
         }
         super().__init__(params, defaults)
@@ -78,11 +69,12 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _update(factors: "list[_Factors]", group: dict[str, Any]) -> None:
+    # Each stage needs sums over all ranks from the one before: one reduction for all parameters.
     for one in factors:
         one.measure(is_sized=group["scale_by_parameter"])
     _add_up(part for one in factors for part in one.parts)
     for one in factors:
-        one.remember(group["second_moment_decay"])
+        one.remember()
     _add_up(part for one in factors for part in one.parts)
     for one in factors:
         one.normalize()
@@ -136,10 +128,10 @@ class _Factors:
                 parts.append(self._part(_sum_of_squares(self.gradient, dimension), dimension))
         self.parts = tuple(parts)
 
-    def remember(self, decay: float) -> None:
+    def remember(self) -> None:
         """Let the second moment forget, and take in the new squares."""
         self.state["step"] += 1
-        weight = float(self.state["step"]) ** decay
+        weight = float(self.state["step"]) ** SECOND_MOMENT_DECAY
         sums = [part.value for part in self.parts if part is not self.square]
         self.parts = ()
         if self.parameter.ndim <= 1:
@@ -169,9 +161,8 @@ class _Factors:
     def apply(self, group: dict[str, Any]) -> None:
         """Add the update, limited and scaled, to the parameter."""
         rate = float(group["lr"])
-        step = min(rate, float(self.state["step"]) ** -0.5) if group["relative_step"] else rate
         mean_square = self.parts[0].value / self.parameter.numel()
-        factor = -step / (mean_square.sqrt() / group["update_threshold"]).clamp_(min=1.0)
+        factor = -rate / (mean_square.sqrt() / UPDATE_THRESHOLD).clamp_(min=1.0)
         if self.square is not None:
             size = (self.square.value / self.parameter.numel()).sqrt()
             factor *= size.clamp_(min=SMALLEST_SIZE)

@@ -18,10 +18,6 @@ class AveragedWeights:
     """The average of a model's trainable weights over the updates; begins at the weights it has.
 
     Frozen weights and buffers (running statistics) are those of the model itself.
-
-    Args:
-        model: Sharded or not.
-        settings: How long its memory is.
     """
 
     def __init__(self, model: nn.Module, settings: Averaging) -> None:
@@ -73,11 +69,7 @@ class AveragedWeights:
 
 
 def averages_to_load(weights: Mapping[str, Tensor], stored: Collection[str]) -> dict[str, Tensor]:
-    """Room for the averages in a checkpoint; for other weights a model's own remain.
-
-    Args:
-        weights: All weights and buffers of a model, by name.
-        stored: The names under which the checkpoint has averages.
+    """Return room for the averages in a checkpoint; other weights keep the model's values.
 
     Raises:
         PerennialError: it has none.

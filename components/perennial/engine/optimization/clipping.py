@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from perennial.engine.config.optimization import (
     AdaptiveClipping,
@@ -12,18 +11,13 @@ from perennial.engine.config.optimization import (
     NormClipping,
     ValueClipping,
 )
+from perennial.engine.optimization.parameters import local
+from perennial.engine.world.distributed import Scalar, scalar
 from perennial.engine.world.layout import Layout
-from perennial.engine.world.scalars import Scalar, scalar
 
 
 class Clipper:
-    """Clips by the contract's method, and counts clipped updates, without a sync.
-
-    Args:
-        settings: The method and its limit.
-        norms: Norms observed by an earlier attempt, oldest first.
-        device: Where gradients are.
-    """
+    """Clips by the contract's method, and counts clipped updates, without a sync."""
 
     def __init__(self, settings: Clipping, norms: Sequence[float], device: torch.device) -> None:
         self._settings = settings
@@ -36,12 +30,7 @@ class Clipper:
         self._observed = len(kept)
 
     def local_excess(self, parameters: Iterable[nn.Parameter], scale: float) -> Scalar:
-        """Return 1 if any of this rank's elements is over the limit per value; to be added up.
-
-        Args:
-            parameters: With gradients.
-            scale: The loss scale that these still contain.
-        """
+        """Return 1 if any of this rank's elements is over the limit per value; to be added up."""
         if not isinstance(self._settings, ValueClipping):
             return 0.0
         gradients = [part for _, part in local_gradients(parameters) if part.numel()]
@@ -68,7 +57,9 @@ class Clipper:
             return (norm > limit) * 1.0
         scale_gradients(parameters, 1.0 / scale)
         if isinstance(self._settings, ValueClipping):
-            limit_values(parameters, self._settings.max_value)
+            gradients = [part for _, part in local_gradients(parameters)]
+            torch._foreach_clamp_max_(gradients, self._settings.max_value)
+            torch._foreach_clamp_min_(gradients, -self._settings.max_value)
             return (self._excess > 0) * 1.0
         return 0.0
 
@@ -99,16 +90,14 @@ def _at_most_one(factor: Scalar) -> Scalar:
 def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout | None) -> Tensor:
     """Return this rank's part of the squared norm of the whole gradient, to be added up.
 
+    With a layout, what several ranks hold is counted by the first of them.
+
     The sum runs in float64: rounded to float32 afterwards, it is the same number however the
     gradient is sharded.
-
-    Args:
-        parameters: With gradients.
-        layout: What several ranks hold is counted by the first of them; None counts everything.
     """
     gradients = [
-        local
-        for gradient, local in local_gradients(parameters)
+        part
+        for gradient, part in local_gradients(parameters)
         if layout is None or layout.counts(gradient)
     ]
     if not gradients:
@@ -121,25 +110,14 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: Scalar) -> None:
     """Multiply all gradients, in place."""
     if factor == 1.0 and not isinstance(factor, Tensor):
         return
-    gradients = [local for _, local in local_gradients(parameters)]
+    gradients = [part for _, part in local_gradients(parameters)]
     if gradients and isinstance(factor, Tensor):
         factor = factor.to(gradients[0])  # offloaded, they are on the host, and the norm is not
     torch._foreach_mul_(gradients, factor)
-
-
-def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:
-    """Bring every element of the gradients into ± a limit, in place."""
-    gradients = [local for _, local in local_gradients(parameters)]
-    torch._foreach_clamp_max_(gradients, largest)
-    torch._foreach_clamp_min_(gradients, -largest)
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[Tensor, Tensor]]:
     """Return every gradient and this rank's part of it."""
     gradients = [parameter.grad for parameter in parameters]
     with torch.no_grad():
-        return [
-            (each, each.to_local() if isinstance(each, DTensor) else each)
-            for each in gradients
-            if each is not None
-        ]
+        return [(each, local(each)) for each in gradients if each is not None]

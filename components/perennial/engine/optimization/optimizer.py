@@ -1,5 +1,6 @@
 """Optimizer: builds the optimizer and sets its learning rate."""
 
+import importlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
@@ -21,7 +22,6 @@ from perennial.engine.config.optimization import (
 )
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.adafactor import Adafactor as ShardedAdafactor
-from perennial.engine.optimization.eight_bit import adamw_8bit_type
 from perennial.engine.optimization.parameters import rate_factors, split_by_decay
 from perennial.engine.optimization.schedule import learning_rate, momentum
 
@@ -39,12 +39,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Build the optimizer of a model that is already sharded.
 
-    Args:
-        model: Its parameters are updated.
-        training: Optimizer and batch size.
-        names: Names of the whole model's parameters where `model` is a stage of a pipeline.
-        find_blocks: Returns the task's blocks; called for `layer_decay` only, because a task that
-            wraps its model may have none.
+    In a stage of a pipeline, `names` are those of the whole model. `find_blocks` is called for
+    `layer_decay` only, because a task that wraps its model may have none.
 
     Raises:
         PerennialError: a pattern matches nothing, the task has no blocks for `layer_decay`, or a
@@ -125,17 +121,11 @@ def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
     if isinstance(settings, NAdam):
         return torch.optim.NAdam, {
             "betas": settings.betas,
-            "momentum_decay": settings.momentum_decay,
             "decoupled_weight_decay": True,
             "foreach": True,
         }
     if isinstance(settings, Adafactor):
-        return ShardedAdafactor, {
-            "second_moment_decay": settings.second_moment_decay,
-            "update_threshold": settings.update_threshold,
-            "relative_step": settings.relative_step,
-            "scale_by_parameter": settings.scale_by_parameter,
-        }
+        return ShardedAdafactor, {"scale_by_parameter": settings.scale_by_parameter}
     if isinstance(settings, AdamW8bit):
         return adamw_8bit_type(is_on_gpu=is_on_gpu), {"betas": settings.betas}
     return torch.optim.SGD, {
@@ -179,3 +169,39 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(own)  # compiled into the update, which must not see a new object
         else:
             group["lr"] = own
+
+
+def adamw_8bit_type(*, is_on_gpu: bool) -> type[torch.optim.Optimizer]:
+    """Return the optimizer's class; on GPUs, its update is compiled for each shape of parameter.
+
+    Raises:
+        PerennialError: torchao is not installed, or does not fit the installed PyTorch.
+    """
+    try:
+        # Loaded here alone: it takes seconds, and is not part of the trainer's own packages.
+        module = importlib.import_module("torchao.optim")
+    except ImportError as error:
+        raise PerennialError(
+            "training.optimizer.name = 'adamw8bit' needs torchao, which cannot be imported",
+            evidence=str(error),
+            action="run `pip install 'perennial[optimizers]'`, also in the trainer's image, or "
+            "choose 'adamw' or 'adafactor'",
+        ) from error
+    kind: type[torch.optim.Optimizer] = module.AdamW8bit
+    return kind if is_on_gpu else _not_compiled(kind)
+
+
+def _not_compiled(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """Apply the same update as plain operations.
+
+    Compiling takes a CPU about ten seconds per shape of parameter, and a C++ compiler, for nothing:
+    8 bits serve GPUs that are short of memory.
+    """
+
+    def step(
+        self: torch.optim.Optimizer, closure: Callable[[], float] | None = None
+    ) -> float | None:
+        with torch.compiler.set_stance("force_eager"):
+            return kind.step(self, closure)
+
+    return type("PlainAdamW8bit", (kind,), {"step": step})

@@ -104,13 +104,8 @@ def rate_factors(
 ) -> dict[int, float]:
     """Return the factor of the learning rate by the parameter's `id`, for those that have one.
 
-    Args:
-        model: Sharded or not.
-        rates: Pattern of names → factor; of several the last counts.
-        layer_decay: Factor from each block to the one before it.
-        names: As for `split_by_decay`.
-        blocks: In forward order. Parameters that the model registered before the first one are
-            below all blocks, others are above them.
+    `names` is as for `split_by_decay`. Parameters that the model registered before the first
+    block are below all blocks, others are above them.
 
     Raises:
         PerennialError: a pattern matches no parameter.

@@ -10,6 +10,11 @@ from perennial.engine.config.optimization import (
     WarmupStableDecay,
 )
 
+# The defaults of torch.optim.lr_scheduler.OneCycleLR: the first rate as a share of the peak, and
+# the momentum at the first step, the peak and the last step.
+CYCLE_START = 0.04
+CYCLE_MOMENTA = (0.95, 0.85, 0.95)
+
 
 def learning_rate(peak: float, schedule: Schedule, step: int, steps: int) -> float:
     """Return the learning rate of one update.
@@ -22,7 +27,7 @@ def learning_rate(peak: float, schedule: Schedule, step: int, steps: int) -> flo
     """
     length = schedule.steps or steps
     if isinstance(schedule, OneCycle):
-        ends = (schedule.initial_fraction, 1.0, schedule.final_fraction)
+        ends = (CYCLE_START, 1.0, schedule.final_fraction)
         return peak * _cycle(schedule, ends, step, length)
     warmup_steps = round(schedule.warmup_fraction * length)
     if step < warmup_steps:
@@ -35,7 +40,7 @@ def learning_rate(peak: float, schedule: Schedule, step: int, steps: int) -> flo
     shape: str = schedule.shape
     start = warmup_steps
     if isinstance(schedule, WarmupStableDecay):
-        shape = schedule.decay_shape
+        shape = "sqrt"
         # Rounding both ends may make them overlap by a step.
         start = max(start, length - round(schedule.decay_fraction * length))
     left = _left(shape, _progress(step, start, length))
@@ -46,8 +51,7 @@ def momentum(schedule: Schedule, step: int, steps: int) -> float | None:
     """Return the momentum of one update; None keeps the optimizer's own."""
     if not isinstance(schedule, OneCycle) or not schedule.cycle_momentum:
         return None
-    high, low = schedule.highest_momentum, schedule.lowest_momentum
-    return _cycle(schedule, (high, low, high), step, schedule.steps or steps)
+    return _cycle(schedule, CYCLE_MOMENTA, step, schedule.steps or steps)
 
 
 def _progress(step: int, start: int, end: int) -> float:
@@ -75,4 +79,4 @@ def _cycle(schedule: OneCycle, ends: tuple[float, float, float], step: int, leng
     else:
         behind = length - 1.0 - turning
         start, end, progress = turn, last, min((step - turning) / behind, 1.0) if behind else 1.0
-    return end + (start - end) * _left(schedule.anneal, progress)
+    return end + (start - end) * _left("cosine", progress)

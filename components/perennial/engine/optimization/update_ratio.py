@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
+from perennial.engine.optimization.parameters import local
 from perennial.engine.world.distributed import World
 
 # Weights per rank that are looked at: copying more would cost memory, and the ratio of millions
@@ -14,13 +14,7 @@ MAX_WEIGHTS = 4_000_000
 
 
 class UpdateRatio:
-    """Measures single updates, on a fixed part of the weights.
-
-    Args:
-        parameters: The trainable ones, sharded or not.
-        world: All ranks measure together.
-        is_replicated: Every rank has all of them, so that each measures the whole.
-    """
+    """Measures single updates, on a fixed part of the weights."""
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], world: World, *, is_replicated: bool
@@ -50,20 +44,15 @@ class UpdateRatio:
         return update / weights if weights else 0.0
 
     def _local(self) -> list[Tensor]:
-        return [_local(parameter) for parameter in self._parameters]
+        return [local(parameter.detach()) for parameter in self._parameters]
 
 
 def _evenly_spread(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
     """Choose all parameters, or every n-th where all are too many; none that alone is too large."""
-    sizes = [_local(parameter).numel() for parameter in parameters]
+    sizes = [local(parameter.detach()).numel() for parameter in parameters]
     stride = max(1, -(-sum(sizes) // MAX_WEIGHTS))
     spread = list(zip(parameters, sizes, strict=True))[::stride]
     return [parameter for parameter, size in spread if size <= MAX_WEIGHTS]
-
-
-def _local(parameter: nn.Parameter) -> Tensor:
-    data = parameter.detach()
-    return data.to_local() if isinstance(data, DTensor) else data
 
 
 def _squares(tensors: Sequence[Tensor]) -> Tensor:

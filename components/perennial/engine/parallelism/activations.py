@@ -58,12 +58,26 @@ def save_memory(
     """
     memory = training.memory
     if memory.activation_checkpointing != "none":
+        blocks = task.blocks(model)
+        if not blocks:
+            raise BadTaskError(
+                f"training.memory.activation_checkpointing works per block, and "
+                f"{type(task).__name__}.blocks returns none",
+                action="return the model's repeated modules from `blocks`, in forward order, or "
+                "set activation_checkpointing = 'none'",
+            )
         is_selective = memory.activation_checkpointing == "selective"
-        for block in blocks_to_checkpoint(model, task):
+        for block in blocks:
             forward = _checkpointed(block, is_selective=is_selective, compiled=training.compile)
             block.forward = forward
     if memory.activation_offload:
-        _require_gpu(device)
+        if device.type != "cuda":
+            raise PerennialError(
+                "training.memory.activation_offload = true, but this process runs on the "
+                f"{device.type.upper()}",
+                evidence="activations are in the host's memory already",
+                action="remove it; activation_checkpointing saves memory on every device",
+            )
         model.forward = _offloaded(model.forward)
 
 
@@ -71,23 +85,6 @@ def compile_blocks(model: nn.Module, task: Task) -> None:
     """Compile each block of a model that is not sharded yet; without blocks, the whole model."""
     for module in task.blocks(model) or (model,):
         module.compile()
-
-
-def blocks_to_checkpoint(model: nn.Module, task: Task) -> Sequence[nn.Module]:
-    """Return the blocks whose forward passes can be recomputed.
-
-    Raises:
-        BadTaskError: the task names none.
-    """
-    blocks = task.blocks(model)
-    if not blocks:
-        raise BadTaskError(
-            f"training.memory.activation_checkpointing works per block, and "
-            f"{type(task).__name__}.blocks returns none",
-            action="return the model's repeated modules from `blocks`, in forward order, or set "
-            "activation_checkpointing = 'none'",
-        )
-    return blocks
 
 
 def selective_policy(
@@ -186,13 +183,3 @@ def _to_host(saved: Tensor) -> tuple[torch.device, Tensor]:
 def _from_host(packed: tuple[torch.device, Tensor]) -> Tensor:
     device, tensor = packed
     return tensor.to(device, non_blocking=tensor.is_pinned())
-
-
-def _require_gpu(device: torch.device) -> None:
-    if device.type != "cuda":
-        raise PerennialError(
-            "training.memory.activation_offload = true, but this process runs on the "
-            f"{device.type.upper()}",
-            evidence="activations are in the host's memory already",
-            action="remove it; activation_checkpointing saves memory on every device",
-        )

@@ -5,8 +5,6 @@ sequence for heads and back (Ulysses), so that each attends over whole sequences
 equal work for all, though late tokens see more than early ones.
 """
 
-from functools import partial
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -22,12 +20,6 @@ from perennial.engine.world.layout import Layout
 def share_sequences(model: nn.Module, plan: ParallelPlan, owner: str, mesh: DeviceMesh) -> None:
     """Make attention see whole sequences though every process has a part, in place.
 
-    Args:
-        model: Its inputs will be parts of sequences, see `own_sequences`.
-        plan: The task's.
-        owner: The task's name.
-        mesh: Of one dimension, `context`.
-
     Raises:
         BadTaskError: the plan names modules that are not there.
     """
@@ -36,15 +28,13 @@ def share_sequences(model: nn.Module, plan: ParallelPlan, owner: str, mesh: Devi
         exchange = _Exchange(group)
         module.register_forward_pre_hook(uncompiled(exchange.to_heads))
         module.register_forward_hook(uncompiled(exchange.to_parts))
+
+    def mean(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        return mean_over(output, group)
+
     if plan.sequence_means:
         for _, module in matching(model, plan.sequence_means, owner):
-            module.register_forward_hook(uncompiled(partial(_mean_of_parts, group)))
-
-
-def _mean_of_parts(
-    group: dist.ProcessGroup, module: nn.Module, inputs: object, output: Tensor
-) -> Tensor:
-    return mean_over(output, group)
+            module.register_forward_hook(uncompiled(mean))
 
 
 def own_sequences(batches: list[Batch], task: Task, layout: Layout) -> list[Batch]:

@@ -17,12 +17,6 @@ def share_experts(
 ) -> list[nn.Module]:
     """Divide the experts over processes and send tokens to them, in place.
 
-    Args:
-        model: Whole, the same on every rank.
-        plan: The task's.
-        owner: The task's name.
-        mesh: Of one dimension, `expert`.
-
     Returns: The modules that hold experts.
 
     Raises:

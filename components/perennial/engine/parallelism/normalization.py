@@ -45,7 +45,13 @@ def normalized(model: nn.Module, training: TrainingSection, world: World) -> nn.
         )
     if kind == "sync":
         _require_rows_everywhere(training, world)
-        groups = statistics_groups(world)
+        layout = world.layout
+        # Their sums, one after the other, cover all processes with different rows.
+        groups = tuple(
+            layout.mesh.get_group(name)
+            for name in ("replicate", "shard", "context", "expert")
+            if layout.size(name) > 1
+        )
     for name, norm in found.items():
         changed = (
             SyncedBatchNorm(norm, groups)
@@ -57,16 +63,6 @@ def normalized(model: nn.Module, training: TrainingSection, world: World) -> nn.
         parent, _, own = name.rpartition(".")
         setattr(model.get_submodule(parent), own, changed)
     return model
-
-
-def statistics_groups(world: World) -> tuple[dist.ProcessGroup, ...]:
-    """Return groups whose sums, one after the other, cover all processes with different rows."""
-    layout = world.layout
-    return tuple(
-        layout.mesh.get_group(name)
-        for name in ("replicate", "shard", "context", "expert")
-        if layout.size(name) > 1
-    )
 
 
 class _Replacement(nn.BatchNorm1d):
@@ -88,10 +84,6 @@ class GhostBatchNorm(_Replacement):
     """Batch normalisation chunk by chunk: as equal as whole rows allow, of `size` rows at most.
 
     The running statistics follow one chunk after the other.
-
-    Args:
-        norm: Whose parameters and statistics to take over.
-        size: Rows of a chunk.
     """
 
     def __init__(self, norm: BatchNorm, size: int) -> None:
@@ -111,10 +103,6 @@ class SyncedBatchNorm(_Replacement):
     """Batch normalisation over the rows of all processes, on CPUs as well as on GPUs.
 
     Each process counts with as many rows as it has.
-
-    Args:
-        norm: Whose parameters and statistics to take over.
-        groups: Of the processes.
     """
 
     def __init__(self, norm: BatchNorm, groups: Sequence[dist.ProcessGroup]) -> None:

@@ -1,8 +1,12 @@
-"""Parallelize: an initial model → sharded, replicated or alone, exactly as asked for."""
+"""Parallelize: an initial model → sharded, replicated or alone, exactly as asked for.
+
+Under ZeRO stage 1 each process keeps the optimizer state of some weights, updates and sends them.
+"""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Placement
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from perennial.contracts.errors import PerennialError
 from perennial.engine.config.training import TrainingSection
@@ -37,17 +42,12 @@ def parallelize(
 ) -> nn.Module:
     """Lay out the model as the contract specifies; every rank passes the same initial model.
 
+    By `inputs`, any inputs of the model, DDP learns whether some parameters get no gradient;
+    without them, it expects one for each.
+
     What is sharded never lies on a device as a whole: matrices and experts are divided one by one
     and `fully_shard` moves one module after the other. The host holds a whole model per process
     until then.
-
-    Args:
-        model: On the host.
-        task: Whose model it is.
-        training: Strategy, precision, memory.
-        world: All ranks call this together.
-        inputs: Any inputs of the model, by which DDP learns whether some parameters get no
-            gradient; without them, it expects one for each.
 
     Raises:
         PerennialError: the strategy cannot run in this world.
@@ -112,15 +112,10 @@ def shard(
 ) -> None:
     """Shard weights, gradients and optimizer state, module by module, in place.
 
+    Blocks that the model, which may be a stage, does not have are left alone.
+
     Each `fully_shard` brings its own module's parameters and buffers to the device and leaves
     shards behind; the last one, of the model, does so with all that no other was given.
-
-    Args:
-        model: The whole model, or a stage of it, on the host or on the device.
-        blocks: To be gathered one by one; those that the model does not have are left alone.
-        experts: Modules whose experts are divided.
-        training: Strategy, precision, ZeRO stage.
-        world: Where it runs.
     """
     is_replicated, layout = training.strategy == "hsdp", world.layout
     dimensions = ("replicate", "shard") if is_replicated else ("shard",)
@@ -236,12 +231,6 @@ def warm_up_buckets(
     training would be rounded in another way than in one that was never interrupted. The order in
     which gradients come is what they are arranged by, so a few rows suffice, computed in the
     training's own types.
-
-    Args:
-        model: Parallelized.
-        inputs: Any inputs of the model.
-        training: Precision.
-        device: Where the model is.
     """
     if not isinstance(model, DistributedDataParallel):
         return
@@ -324,12 +313,6 @@ def scalar_parameters(model: nn.Module) -> set[nn.Parameter]:
     return {parameter for parameter in model.parameters() if parameter.ndim == 0}
 
 
-def unsharded(parameters: Sequence[nn.Parameter], training: TrainingSection) -> list[nn.Parameter]:
-    """Return the parameters whose gradients nothing else averages."""
-    is_sharded = training.strategy in ("fsdp", "hsdp")
-    return [each for each in parameters if is_sharded and each.ndim == 0]
-
-
 @torch.no_grad()
 def average_gradients(parameters: Sequence[nn.Parameter], layout: Layout) -> None:
     """Average gradients over the processes with different tokens, as FSDP does; all call it.
@@ -351,3 +334,68 @@ def average_gradients(parameters: Sequence[nn.Parameter], layout: Layout) -> Non
         # Reading a count would wait for a GPU: only where this process has no gradient.
         if parameter.grad is not None or count > 0:
             parameter.grad = mean.to(parameter.dtype)
+
+
+def share_optimizer_state(optimizer: Optimizer, training: TrainingSection, world: World) -> None:
+    """Divide the state over all processes, if the contract asks for it, in place.
+
+    Every element is updated as it would be without; checkpoints hold the whole state.
+
+    Raises:
+        PerennialError: there are fewer weights than processes.
+    """
+    if training.strategy != "ddp" or training.parallelism.zero_stage != 1:
+        return
+    parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
+    if len(parameters) < world.size:
+        raise PerennialError(
+            f"training.parallelism.zero_stage = 1 cannot divide {len(parameters)} weights over "
+            f"{world.size} processes",
+            evidence="each process keeps the state of at least one",
+            action="remove it: the state of so small a model fits everywhere",
+        )
+    owned = divide_evenly(parameters, world.size)
+    mine = set(map(id, owned[world.rank]))
+
+    def leave_others(_: Optimizer, args: object, kwargs: object) -> None:
+        for weight in parameters:
+            if id(weight) not in mine:
+                weight.grad = None
+
+    def send(_: Optimizer, args: object, kwargs: object) -> None:
+        for owner, weights in enumerate(owned):
+            _broadcast(weights, owner)
+
+    optimizer.register_step_pre_hook(leave_others)
+    optimizer.register_step_post_hook(send)
+
+
+def divide_evenly(parameters: list[nn.Parameter], parts: int) -> list[list[nn.Parameter]]:
+    """Divide weights by size: the largest first, each to the part with least."""
+    divided: list[list[nn.Parameter]] = [[] for _ in range(parts)]
+    sizes = [0] * parts
+    for weight in sorted(parameters, key=torch.numel, reverse=True):
+        # Of equal ones, the part with fewest weights: none may stay without.
+        least = min(range(parts), key=lambda part: (sizes[part], len(divided[part])))
+        divided[least].append(weight)
+        sizes[least] += weight.numel()
+    return divided
+
+
+def with_absent_states(
+    states: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the states of weights by name; those that another process has are empty."""
+    return {name: {} for group in groups for name in group["params"]} | dict(states)
+
+
+@torch.no_grad()
+def _broadcast(weights: list[nn.Parameter], owner: int) -> None:
+    """Broadcast tensors in one message."""
+    flat = torch.cat([weight.flatten() for weight in weights])
+    dist.broadcast(flat, src=owner)
+    start = 0
+    for weight in weights:
+        stop = start + weight.numel()
+        weight.copy_(flat[start:stop].view_as(weight))
+        start = stop

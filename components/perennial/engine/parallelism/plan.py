@@ -3,26 +3,28 @@
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from torch import nn
+from torch import Tensor, nn
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.parallelism import Parallelism
-from perennial.engine.parallelism.stages import Passthrough
 from perennial.engine.task import ParallelPlan, TensorStyle
 
 # Tasks of users import the first two from here.
 __all__ = ["ParallelPlan", "TensorStyle", "checked_plan", "matching"]
 
 
+class Passthrough(nn.Module):
+    """Placeholder for a part of another stage: returns its input."""
+
+    def forward(self, activation: Tensor, *_: object, **__: object) -> Tensor:
+        """Return the first argument; what else the part is given does not matter."""
+        return activation
+
+
 def checked_plan(
     plan: ParallelPlan | None, owner: str, parallelism: Parallelism
 ) -> ParallelPlan | None:
     """Return the plan, if it covers every dimension that is used.
-
-    Args:
-        plan: The task's.
-        owner: The task's name.
-        parallelism: What the contract asks for.
 
     Raises:
         BadTaskError: a dimension is used that the plan does not cover.
@@ -58,10 +60,7 @@ def checked_plan(
 def matching(model: nn.Module, pattern: str, owner: str) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that a name of a plan means; in a stage of a pipeline, those that it has.
 
-    Args:
-        model: Whole, or a stage.
-        pattern: A name in which `*` stands for one segment.
-        owner: The task's name.
+    In a `pattern`, `*` stands for one segment of a name.
 
     Raises:
         BadTaskError: there is none.

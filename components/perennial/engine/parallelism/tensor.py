@@ -30,13 +30,6 @@ def share_matrices(
 ) -> None:
     """Divide the matrices that a plan names, in place; weights become DTensors.
 
-    Args:
-        model: Whole, the same on every rank.
-        plan: The task's.
-        owner: The task's name.
-        mesh: Of one dimension, `tensor`.
-        sequence_parallel: Whether the stream is divided along the sequence.
-
     Raises:
         BadTaskError: the plan names missing modules or an unknown style.
     """

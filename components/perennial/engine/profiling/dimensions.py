@@ -28,14 +28,7 @@ def alignment(section: TrainingSection, device: torch.device) -> int:
 def find_odd_dimensions(
     model: nn.Module, section: TrainingSection, device: torch.device, plan: BatchPlan
 ) -> tuple[str, ...]:
-    """Return hints on dimensions that are no multiples of what the device computes with.
-
-    Args:
-        model: Parallelized or not; sharded parameters have the shape of the whole.
-        section: Precision.
-        device: Where it runs.
-        plan: How many rows a pass has.
-    """
+    """Return hints on dimensions that are no multiples of what the device computes with."""
     multiple = alignment(section, device)
     if multiple == 1:
         return ()

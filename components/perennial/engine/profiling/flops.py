@@ -9,6 +9,7 @@ from perennial.engine.adapters import add_adapter
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.parameters import freeze
 from perennial.engine.task import Batch, Task, inputs_of, to_device
+from perennial.engine.world.distributed import World
 
 logger = logging.getLogger(__name__)
 
@@ -30,15 +31,12 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 def flops_per_example(
     task: Task, batch: Batch, training: TrainingSection | None = None
 ) -> float | None:
-    """Arithmetic of one forward and backward pass, divided by the batch's examples.
+    """Count the arithmetic of one forward and backward pass per example.
+
+    Gradients of what the training freezes are not counted.
 
     Counted without computing anything, on tensors without content. Element-wise operations are not
     counted, as is usual for a utilisation.
-
-    Args:
-        task: Fitted.
-        batch: Some examples; their shapes count.
-        training: Names what is frozen, whose gradients are not computed; None if nothing is.
 
     Returns: None when the model or the loss needs the tensors' content; the log gives the reason.
     """
@@ -67,3 +65,14 @@ def peak_flops(device_name: str, precision: str, *, allow_tf32: bool) -> float |
         if name in device_name and kind in peaks:
             return peaks[kind] * 1e12
     return None
+
+
+def peak_flops_of(training: TrainingSection, world: World) -> float | None:
+    """Return the peak throughput of all devices; None when it is not known."""
+    if training.peak_tflops is not None:
+        return training.peak_tflops * 1e12 * world.size
+    if world.device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(world.device)
+    peak = peak_flops(name, training.precision, allow_tf32=training.allow_tf32)
+    return peak and peak * world.size

@@ -33,8 +33,7 @@ from perennial.engine.parallelism.normalization import normalized
 from perennial.engine.precision import LossScale, choose_kernels
 from perennial.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
 from perennial.engine.task import Task, to_device
-from perennial.engine.world.distributed import World
-from perennial.engine.world.scalars import Scalar, scalar
+from perennial.engine.world.distributed import Scalar, World, scalar
 
 # The range test of Smith, Cyclical Learning Rates (2017): grow until the loss has left its range.
 DIVERGED = 4.0
@@ -43,14 +42,7 @@ SMOOTHING = 0.9
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of the probe.
-
-    Attributes:
-        task: Fitted.
-        data: The encoded training split, or the first part of it.
-        training: Seed, precision, optimizer.
-        device: Where.
-    """
+    """The subject of the probe."""
 
     task: Task
     data: EncodedSplit
@@ -63,7 +55,6 @@ class RatePoint:
     """The loss after an update with one learning rate.
 
     Attributes:
-        rate: Learning rate.
         loss: Of the batch before the update.
         smoothed: Exponential mean of the losses so far, with its start corrected.
     """
@@ -71,11 +62,6 @@ class RatePoint:
     rate: float
     loss: float
     smoothed: float
-
-
-def best_device() -> torch.device:
-    """Return a GPU where there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def count_devices() -> int:
@@ -131,8 +117,6 @@ class UpdatePoint:
 
     Attributes:
         loss: Of the batch, before the update.
-        gradient_norm: Before clipping.
-        is_clipped: Whether the gradient was over the limit.
         ratio: Length of the update / length of the weights; 0 where it is not measured.
     """
 
@@ -145,15 +129,7 @@ class UpdatePoint:
 class Update:
     """One update of a fresh model, as the loop makes it, without what other ranks are for.
 
-    Args:
-        subject: What is trained.
-        plan: How a batch is divided.
-        measures_ratio: Whether the weights are compared before and after, which costs a copy.
-        loading: How batches are loaded; by default in the calling thread, when they are needed.
-
-    Attributes:
-        model: In training mode.
-        optimizer: The contract's.
+    With `measures_ratio` the weights are compared before and after, which costs a copy.
     """
 
     def __init__(

@@ -1,17 +1,126 @@
-"""Profiler: traces a few updates of each rank; the first rank reports the bottleneck."""
+"""Profiler: traces a few updates of each rank; the first rank reports what limits a step."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from perennial.contracts.training import Bottleneck
+from perennial.contracts.training import Bottleneck, Limit
 from perennial.engine.config.training import Profile
 from perennial.engine.data.loader import Encoding
-from perennial.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
+
+# Waiting for more than this share of a step is worth tuning: below, timer noise of a busy machine
+# is as large (measured on the reference tasks: 0.2 to 4 %).
+INPUT_SHARE = 0.10
+# A device that idles for a fifth of the step has gaps that its timeline shows to the eye.
+OVERHEAD_SHARE = 0.20
+# On a CPU, dispatching runs on the computing core itself; half of the step is the point at which
+# doubling the batch costs less than half as much again.
+DISPATCH_SHARE = 0.50
+COMPUTING_SHARE = 0.50
+
+REMEDIES: dict[Limit, str] = {
+    "input-bound": "raise training.loading.prefetch_batches; make `augment` cheaper or move its "
+    "fixed part into `encode`, which runs once",
+    "overhead-bound": "raise training.micro_batch_size, so that each operation does more; on a GPU "
+    "try training.compile = true, which fuses small operations",
+    "memory-bound": "training.precision = 'bf16' halves the bytes; training.compile = true fuses "
+    "element-wise operations; fewer and wider layers move less per product",
+    "compute-bound": "computing is the limit: training.precision = 'bf16' (or allow_tf32) uses "
+    "faster units, more processes divide the work",
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Statistics of one kind of operation in the trace.
+
+    Attributes:
+        seconds: Time of its own, without operations inside.
+        computes: Whether it is a product of matrices, a convolution or attention.
+    """
+
+    name: str
+    seconds: float
+    calls: int
+    computes: bool
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Sums over the traced steps of one rank.
+
+    Attributes:
+        busy: Seconds in which the device computed; None on a CPU, where computing and dispatching
+            share the core.
+        dispatch: Seconds that dispatching one empty operation takes, on a CPU.
+        encoding: Cost of streamed rows; None where rows are resident or none was encoded.
+    """
+
+    steps: int
+    seconds: float
+    data_wait: float
+    operations: Sequence[Operation]
+    busy: float | None
+    dispatch: float
+    encoding: Encoding | None = None
+
+
+def find_bottleneck(trace: Trace) -> Bottleneck:
+    """Name the bottleneck, with the shares that it follows from and what helps."""
+    waits = trace.data_wait / trace.seconds
+    in_operations = sum(operation.seconds for operation in trace.operations)
+    computing = sum(operation.seconds for operation in trace.operations if operation.computes)
+    computes = computing / in_operations if in_operations else 0.0
+    if trace.busy is not None:
+        overhead = max(0.0, 1.0 - trace.busy / trace.seconds - waits)
+        limit = OVERHEAD_SHARE
+    else:
+        calls = sum(operation.calls for operation in trace.operations)
+        overhead, limit = calls * trace.dispatch / trace.seconds, DISPATCH_SHARE
+    if waits >= INPUT_SHARE and waits >= overhead * INPUT_SHARE / limit:
+        verdict: Limit = "input-bound"
+    elif overhead >= limit:
+        verdict = "overhead-bound"
+    else:
+        verdict = "compute-bound" if computes >= COMPUTING_SHARE else "memory-bound"
+    largest = sorted(trace.operations, key=lambda operation: -operation.seconds)[:10]
+    return Bottleneck(
+        verdict=verdict,
+        remedy=_input_remedy(trace) if verdict == "input-bound" else REMEDIES[verdict],
+        steps=trace.steps,
+        seconds_per_step=trace.seconds / trace.steps,
+        data_wait_share=waits,
+        overhead_share=min(overhead, 1.0),
+        computing_share=computes,
+        operations={
+            operation.name: operation.seconds / max(in_operations, 1e-12) for operation in largest
+        },
+    )
+
+
+def _input_remedy(trace: Trace) -> str:
+    """Return what shortens the wait for batches: processes that encode, where rows are streamed."""
+    encoding, generic = trace.encoding, REMEDIES["input-bound"]
+    if encoding is None:
+        return generic
+    computes = max(trace.seconds - trace.data_wait, 1e-9) / trace.steps
+    encodes = encoding.seconds_per_row * encoding.rows_per_step
+    # So many processes encode the rows of a step while the step before computes.
+    needed = math.ceil(encodes / computes)
+    if needed <= encoding.workers:
+        return generic
+    return (
+        f"set training.loading.encode_workers = {needed} (now {encoding.workers}): one process "
+        f"takes {encodes * 1e3:,.1f} ms to read and encode the rows of a step, which computes for "
+        f"{computes * 1e3:,.1f} ms"
+    )
+
 
 # Parts of the names of operations (CPU) and kernels (GPU) whose work grows faster than their data.
 COMPUTING = (
@@ -31,12 +140,7 @@ class DataClock(Protocol):
 class Profiler:
     """Traces the updates that `training.profile` names; nothing without it.
 
-    Args:
-        settings: Which updates; None traces none.
-        folder: Where the trace is written, for chrome://tracing or Perfetto.
-        rank: Of this process.
-        clock: How long batches were waited for.
-        encoding: Returns what streamed rows have cost so far; None where none was encoded.
+    `encoding` returns what streamed rows have cost so far; None where none was encoded.
     """
 
     def __init__(
@@ -98,7 +202,7 @@ class Profiler:
 
 
 def _operations(traced: profile) -> tuple[list[Operation], float | None]:
-    """Kernels of the GPU, where there is one, and its busy time; else operations of the CPU."""
+    """Return kernels of the GPU, where there is one, and its busy time; else CPU operations."""
     averages = traced.key_averages()
     kernels = [event for event in averages if event.device_type.name == "CUDA"]
     if kernels:
@@ -110,7 +214,7 @@ def _operations(traced: profile) -> tuple[list[Operation], float | None]:
             if event.key.startswith("aten::")
         }
     operations = [
-        Operation(name, microseconds / 1e6, calls, _computes(name))
+        Operation(name, microseconds / 1e6, calls, any(part in name.lower() for part in COMPUTING))
         for name, (microseconds, calls) in spent.items()
         if microseconds > 0
     ]
@@ -118,7 +222,7 @@ def _operations(traced: profile) -> tuple[list[Operation], float | None]:
 
 
 def _busy_seconds(traced: profile) -> float:
-    """Length of the union of the kernels' intervals: streams overlap."""
+    """Return the length of the union of the kernels' intervals: streams overlap."""
     recorder = traced.profiler
     events = recorder.function_events if recorder else []
     intervals = sorted(
@@ -131,10 +235,6 @@ def _busy_seconds(traced: profile) -> float:
         busy += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return busy / 1e6
-
-
-def _computes(name: str) -> bool:
-    return any(part in name.lower() for part in COMPUTING)
 
 
 def _dispatch_seconds() -> float:

@@ -39,12 +39,10 @@ class SettingPoint:
 
     Attributes:
         changes: What differs from the contract; empty for the contract's own settings.
-        rows: Examples per update.
         rounds: Seconds of an update, the median of each round.
         losses: Training loss reached after the same number of updates, one per seed; empty where
             updates of other sizes cannot be compared.
         memory_bytes: Peak on a GPU; 0 on a CPU, where the process's peak is not informative.
-        failure: Why it cannot run here; empty if it can.
     """
 
     changes: Changes
@@ -179,9 +177,7 @@ def in_rounds(
 ) -> list[SettingPoint]:
     """Run all points in turn, in the opposite order of the round before; a failure ends a point's.
 
-    Args:
-        points: What is measured.
-        run: Returns a point with one more round, given the round's number.
+    `run` returns a point with one more round, given the round's number.
     """
     found = list(points)
     for number in range(ROUNDS):

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import nn
 
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.errors import TrainingFailedError
+from perennial.contracts.errors import TrainingFailedError, join_names
 from perennial.contracts.section import Section
 from perennial.engine.data.batching import Indices
+from perennial.engine.optimization.parameters import local
 from perennial.engine.world.distributed import World
 
 SHOWN = 5
@@ -69,21 +69,14 @@ def bad_gradients(model: nn.Module) -> list[str]:
     return [
         name.removeprefix("module.")  # of DDP
         for name, parameter in reversed(list(model.named_parameters()))
-        if parameter.grad is not None and not _is_finite(parameter.grad)
+        if parameter.grad is not None and not torch.isfinite(local(parameter.grad)).all()
     ]
 
 
 def failure(
     step: int, skipped: int, seen: Sequence[NotFinite], *, seen_at: int
 ) -> TrainingFailedError:
-    """Return the error message.
-
-    Args:
-        step: The first bad update.
-        skipped: Updates skipped before.
-        seen: The record of each rank.
-        seen_at: The update at which it was noticed.
-    """
+    """Return the error message."""
     noticed = f" (the first bad loss; noticed at step {seen_at})" if seen_at > step else ""
     spent = f" after {skipped} updates were skipped" if skipped else ""
     losses = [f"rank {each.rank} {each.loss}" for each in seen if not each.is_loss_finite]
@@ -102,12 +95,4 @@ def describe(seen: Iterable[NotFinite]) -> str:
     names = list(dict.fromkeys(name for each in seen for name in each.gradients))
     if not names:
         return "every gradient is finite"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (
-        f"gradients that are not finite, from the last layer on: {', '.join(names[:SHOWN])}{more}"
-    )
-
-
-def _is_finite(gradient: Tensor) -> bool:
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    return bool(torch.isfinite(local).all())
+    return f"gradients that are not finite, from the last layer on: {join_names(names, SHOWN)}"

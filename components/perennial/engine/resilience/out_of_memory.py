@@ -26,10 +26,7 @@ from perennial.engine.world.distributed import World
 class PassOutOfMemoryError(TrainingFailedError):
     """A forward or backward pass ran out of memory.
 
-    Args:
-        plan: How the batch is divided.
-        message: The allocator's.
-        obstacle: Why smaller passes would not give the same training; empty if they would.
+    The obstacle is why smaller passes would not give the same training; empty if they would.
     """
 
     def __init__(self, plan: BatchPlan, message: str, obstacle: str) -> None:
@@ -56,14 +53,7 @@ class PassOutOfMemoryError(TrainingFailedError):
 def naming_out_of_memory(
     task: Task, model: nn.Module, section: TrainingSection, world: World
 ) -> Iterator[None]:
-    """Raise `PassOutOfMemoryError` when the passes in the block run out of memory.
-
-    Args:
-        task: Whose losses are computed.
-        model: Parallelized.
-        section: Batch, and the reaction.
-        world: Divides it.
-    """
+    """Raise `PassOutOfMemoryError` when the passes in the block run out of memory."""
     try:
         yield
     except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:

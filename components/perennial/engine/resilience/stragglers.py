@@ -27,13 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class StragglerProbe:
-    """Traces a few steps at intervals, and compares the ranks.
-
-    Args:
-        settings: How often.
-        world: All ranks call every method at the same step.
-        samples: Samples of earlier attempts.
-    """
+    """Traces a few steps at intervals, and compares the ranks."""
 
     def __init__(
         self, settings: Stragglers, world: World, samples: tuple[CollectiveWaits, ...]
@@ -107,12 +101,7 @@ class StragglerProbe:
 
 
 def slow_rank(waits: list[float], step_seconds: float) -> int | None:
-    """Return the rank that waits least if all others wait clearly longer; else None.
-
-    Args:
-        waits: Seconds per step in collectives, by rank.
-        step_seconds: A step's duration.
-    """
+    """Return the rank that waits least if all others wait clearly longer; else None."""
     least, second = sorted(waits)[:2]
     return waits.index(least) if second - least > NOTABLE_SHARE * step_seconds else None
 

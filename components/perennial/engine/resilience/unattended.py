@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from perennial.clients.outages import single_attempts
 from perennial.contracts.errors import PerennialError
 from perennial.engine.handover import read_heartbeat
 from perennial.engine.job import EXIT_INTERRUPTED, TrainingJob
+from perennial.steps.background import running_beside
 
 POLL_SECONDS = 30.0
 LAST_SECONDS = 60.0  # at least, for the step under way and the last checkpoint
@@ -29,14 +31,8 @@ def ending_unattended(job: TrainingJob, rank: int) -> Iterator[None]:
     if rank > 0 or not job.attempt or not job.unattended_seconds:
         yield
         return
-    ended = threading.Event()
-    thread = threading.Thread(target=_watch, args=(job, ended), daemon=True)
-    thread.start()
-    try:
+    with running_beside(partial(_watch, job), "launcher-watch"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _watch(job: TrainingJob, ended: threading.Event) -> None:

@@ -52,13 +52,7 @@ class _Current(NamedTuple):
 
 
 class Watchdog:
-    """Watches one rank, and writes the marker of the attempt's first finished step.
-
-    Args:
-        settings: The contract's policy.
-        job: Job with `errors/` and the marker of the first step.
-        world: This rank and the process group.
-    """
+    """Watches one rank, and writes the marker of the attempt's first finished step."""
 
     def __init__(self, settings: WatchdogSection, job: TrainingJob, world: World) -> None:
         self._settings = settings

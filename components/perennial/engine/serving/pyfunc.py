@@ -16,7 +16,7 @@ from torch import nn
 from perennial.clients.pyfunc_flavor import EXAMPLE_ROWS_FILE, refusal
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.user_code import user_code
-from perennial.engine.evaluation.scoring import predict_batch, scoring_device
+from perennial.engine.evaluation.scoring import device_of, predict_batch, scoring_device
 from perennial.engine.export import load_model
 from perennial.engine.task import Task, to_device
 
@@ -27,8 +27,6 @@ class ServedModel:
     """A model for raw rows: encoded by its own task, predicted as in the gate's evaluation.
 
     Args:
-        task: With its fitted state.
-        model: In evaluation mode, on one device.
         schema: Columns that the rows must have, as the snapshot had them. Others are ignored.
     """
 
@@ -66,7 +64,7 @@ def _load_pyfunc(path: str) -> ServedModel:
 
 def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np.float64]:
     """Return the evaluation's predictions of rows, shape [N, K], in batches."""
-    device = next((tensor.device for tensor in model.parameters()), scoring_device())
+    device = device_of(model)
     parts = []
     for start in range(0, rows.height, task.scoring_rows):
         batch = task.encode(rows.slice(start, task.scoring_rows))

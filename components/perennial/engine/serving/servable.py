@@ -19,13 +19,11 @@ EXAMPLE_ROWS = 5
 def make_servable(folder: Path, dataset: Dataset) -> None:
     """Add MLflow's `python_function` flavour to an exported model.
 
+    Validation rows give the input example.
+
     The folder then holds its own code: Perennial's part of it, and the task's where no installed
     package has it. A later checkout, or none, serves it as well. What installed packages have is
     required in the version that is installed here.
-
-    Args:
-        folder: A `Challenger`'s.
-        dataset: Gives the input example, out of the validation rows, and the columns' types.
 
     Raises:
         BadTaskError: the task cannot be loaded from what was stored.
@@ -65,7 +63,7 @@ def input_columns(task: Task) -> list[str]:
 
 
 def _nullable(dataset: Dataset, schema: pl.Schema) -> list[str]:
-    """Integer columns in which a value is missing anywhere."""
+    """Return integer columns in which a value is missing anywhere."""
     integers = [name for name, dtype in schema.items() if dtype.is_integer()]
     if not integers:
         return []

@@ -1,4 +1,9 @@
-"""Distributed: this process's rank and device, and reductions over all processes."""
+"""Distributed: this process's rank and device, and reductions over all processes.
+
+Scalars are the few numbers that every update measures. On a CPU they are Python's own, whose
+arithmetic takes a hundredth of a tensor's. On a GPU they stay there, for reading one waits for all
+the work before it.
+"""
 
 import math
 import os
@@ -9,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import reduce
 from types import FrameType
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -21,7 +26,6 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainedPart
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.world.layout import DIMENSIONS, Layout
-from perennial.engine.world.scalars import Scalar, read, unpacked, vector
 
 T = TypeVar("T")
 # Far beyond any step; the longer wait for prepared data has a group of its own.
@@ -29,23 +33,39 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 ASK_SECONDS = 0.05  # twice this is little of the time that a preempted machine has left
 
 
-@dataclass(frozen=True)
-class ComingSum:
-    """A pending sum over all ranks.
+Scalar: TypeAlias = Tensor | float
 
-    Attributes:
-        values: This rank's, then the sum.
-        work: None in a single process.
-    """
 
-    values: Tensor
-    work: dist.Work | None
+def scalar(value: Tensor) -> Scalar:
+    """Convert a tensor of one number to a scalar, in float64, detached."""
+    return value.item() if value.device.type == "cpu" else value.detach().double()
 
-    def wait(self) -> Tensor:
-        """Return the element-wise sum."""
-        if self.work is not None:
-            self.work.wait()
-        return self.values
+
+def vector(values: Sequence[Scalar], device: torch.device) -> Tensor:
+    """Stack scalars into one tensor on a device, in float64."""
+    if device.type == "cpu":
+        return torch.tensor(values, dtype=torch.float64)
+    # Python's own are filled in there: a copy from the host would wait.
+    return torch.stack(
+        [
+            each.double()
+            if isinstance(each, Tensor)
+            else torch.full((), each, dtype=torch.float64, device=device)
+            for each in values
+        ]
+    )
+
+
+def unpacked(values: Tensor) -> list[Scalar]:
+    """Split a tensor of a few numbers into scalars."""
+    return values.tolist() if values.device.type == "cpu" else list(values.double().unbind())
+
+
+def read(values: Sequence[Scalar]) -> list[float]:
+    """Convert scalars to Python's numbers; waits for their device once."""
+    if values and isinstance(values[0], Tensor):
+        return torch.stack([torch.as_tensor(each) for each in values]).tolist()
+    return [float(each) for each in values]
 
 
 @dataclass(frozen=True)
@@ -53,10 +73,6 @@ class World:
     """This process and the process group.
 
     Attributes:
-        rank: Rank among all processes.
-        local_rank: Rank among the processes of this machine.
-        size: Number of processes.
-        device: Device of this process.
         arranged: The mesh of processes; None until `arrange` was called.
     """
 
@@ -169,16 +185,11 @@ class World:
         dist.all_gather(gathered, own)
         return unpacked(reduce(torch.add, gathered))
 
-    def begin_sum(self, values: Tensor) -> "ComingSum":
-        """Start a sum without blocking; `ComingSum.wait` returns it."""
-        work = dist.all_reduce(values, async_op=True) if self.size > 1 else None
-        return ComingSum(values, work)
-
-    def from_first(self, value: T | None) -> T:
+    def from_first(self, value: T | None, group: dist.ProcessGroup | None = None) -> T:
         """Return the first rank's value on every rank."""
         holder = [value]
         if self.size > 1:
-            dist.broadcast_object_list(holder, src=0)
+            dist.broadcast_object_list(holder, src=0, group=group)
         return cast("T", holder[0])
 
     def to_first(self, value: T) -> list[T] | None:
@@ -214,9 +225,10 @@ def synchronize_buffers(model: nn.Module, world: World) -> None:
     separately.
     """
     dimensions = [name for name in DIMENSIONS if name != "pipeline" and world.layout.size(name) > 1]
-    buffers = [_as_numbers(buffer) for buffer in stored_buffers(model)] if dimensions else []
-    if not buffers:
+    stored = list(stored_buffers(model)) if dimensions else []
+    if not stored:
         return
+    buffers = [torch.view_as_real(each) if each.is_complex() else each for each in stored]
     sums = torch.cat([buffer.double().flatten() for buffer in buffers])
     for name in dimensions:
         dist.all_reduce(sums, group=world.layout.mesh.get_group(name))
@@ -236,10 +248,6 @@ def stored_buffers(model: nn.Module) -> Iterator[Tensor]:
                 yield buffer
 
 
-def _as_numbers(buffer: Tensor) -> Tensor:
-    return torch.view_as_real(buffer) if buffer.is_complex() else buffer
-
-
 class StopSignal:
     """SIGTERM (or SIGINT) on any rank, agreed on by all ranks between two updates.
 
@@ -253,7 +261,7 @@ class StopSignal:
         self._interval = 1  # updates from one question to the next; the same on all ranks
         self._updates = 0
         self._asked_at = time.monotonic()
-        self._answers: ComingSum | None = None
+        self._answers: tuple[Tensor, dist.Work | None] | None = None
 
     def listen(self) -> None:
         """Install the signal handlers."""
@@ -267,13 +275,18 @@ class StopSignal:
             return
         now = time.monotonic()
         own = [float(self._requested_here), (now - self._asked_at) / self._updates / world.size]
-        self._answers = world.begin_sum(torch.tensor(own, dtype=torch.float64))
+        values = torch.tensor(own, dtype=torch.float64)
+        work = dist.all_reduce(values, async_op=True) if world.size > 1 else None
+        self._answers = values, work
         self._asked_at, self._updates = now, 0
 
     def is_requested(self) -> bool:
         """Whether a rank was told to stop; called by all ranks after each update."""
         if self._answers is not None:
-            requests, seconds_per_update = self._answers.wait().tolist()
+            values, work = self._answers
+            if work is not None:
+                work.wait()
+            requests, seconds_per_update = values.tolist()
             self._interval = max(1, int(ASK_SECONDS / seconds_per_update))
             self._requested = self._requested or requests > 0
             self._answers = None

@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def data_size(self) -> int:
-        """Into how many parts a global batch is divided."""
+        """Return into how many parts a global batch is divided."""
         return self.size("replicate") * self.size("shard") * self.size("expert")
 
     @property
@@ -89,7 +89,7 @@ class Layout:
 
     @property
     def random_rank(self) -> int:
-        """Equal on processes that must draw the same dropout masks: those of a tensor group."""
+        """Return a rank that is equal for processes of a tensor group: they draw the same masks."""
         stage = self.place["pipeline"] * self.data_size + self.data_rank
         return stage * self.size("context") + self.place["context"]
 

@@ -28,12 +28,12 @@ class ClassLabels(Section):
 
     @property
     def entropy(self) -> float:
-        """The loss of a model that knows the shares and nothing else, in nats."""
+        """Return the loss of a model that knows the shares and nothing else, in nats."""
         return -sum(share * math.log(share) for share in self.class_shares)
 
 
 def fit_classes(train: pl.LazyFrame, label: str) -> ClassLabels:
-    """The classes in their own order.
+    """Return the classes of a label in their own order.
 
     Raises:
         BadDataError: there are fewer than two.
@@ -56,7 +56,7 @@ def fit_classes(train: pl.LazyFrame, label: str) -> ClassLabels:
 
 
 def encode_classes(labels: pl.Series, classes: Sequence[str]) -> NDArray[np.int64]:
-    """The code of each label, shape [B].
+    """Return the code of each label, shape [B].
 
     Raises:
         BadDataError: a label is none of the classes.

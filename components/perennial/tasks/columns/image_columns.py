@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -17,21 +16,6 @@ from perennial.data.pictures import decode_picture
 FIT_ROWS = 2_048  # values read at once, as they are stored
 FIT_BYTES = 64 * 1024 * 1024  # of decoded pictures at once; their sums need a few times as much
 _IMAGE_TYPES = ("Binary", "List", "Array")
-
-
-@dataclass(frozen=True)
-class ImageForm:
-    """Form of the pictures in the contract.
-
-    Attributes:
-        shape: Height, width and maybe channels, of pictures that come as flat lists.
-        size: Height and width that encoded pictures are scaled to.
-        channels: What encoded pictures are converted to.
-    """
-
-    shape: tuple[int, ...] = ()
-    size: tuple[int, int] | None = None
-    channels: int | None = None
 
 
 class ImageState(Section):
@@ -68,7 +52,7 @@ class ImageState(Section):
 
 
 def image_column(columns: TaskColumns, name: str | None) -> str:
-    """The feature column that holds the pictures.
+    """Return the feature column that holds the pictures.
 
     Raises:
         BadDataError: it is not the only feature, or holds something else.
@@ -92,8 +76,17 @@ def image_column(columns: TaskColumns, name: str | None) -> str:
     return name
 
 
-def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
-    """Form and statistics of the training pictures, a part of them in memory at a time.
+def fit_images(
+    train: pl.LazyFrame,
+    column: str,
+    shape: tuple[int, ...] = (),
+    size: tuple[int, int] | None = None,
+    channels: int | None = None,
+) -> ImageState:
+    """Learn form and statistics of the training pictures, with a part in memory at a time.
+
+    Pictures that come as flat lists have a `shape`: height, width and maybe channels. Encoded
+    pictures are scaled to a `size`, height and width, and converted to so many `channels`.
 
     Raises:
         BadDataError: the split has no picture, or pictures differ in form.
@@ -103,7 +96,7 @@ def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
     squares: list[NDArray[np.float64]] = []
     for part in _parts(train.select(column)):
         if state is None:
-            state = _first_form(part, form)
+            state = _first_form(part, shape, size, channels)
         rows = max(FIT_BYTES // (4 * state.height * state.width * state.channels), 1)
         for start in range(0, len(part), rows):
             pixels = read_images(part.slice(start, rows), state).astype(np.float64)
@@ -127,7 +120,7 @@ def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
 
 
 def read_images(column: pl.Series, state: ImageState) -> NDArray[np.float32]:
-    """Pixels [B, H, W, C]; NaN where the value is missing."""
+    """Return pixels [B, H, W, C]; NaN where the value is missing."""
     form = (len(column), state.height, state.width, state.channels)
     if not state.is_encoded:
         return _arrays(column, state.height * state.width * state.channels).reshape(form)
@@ -139,7 +132,7 @@ def read_images(column: pl.Series, state: ImageState) -> NDArray[np.float32]:
 
 
 def _parts(pictures: pl.LazyFrame) -> Iterator[pl.Series]:
-    """The values that are there, in order."""
+    """Yield the values that are not missing, in order."""
     for batch in pictures.collect_batches(chunk_size=FIT_ROWS, maintain_order=True):
         for start in range(0, batch.height, FIT_ROWS):
             part = batch.slice(start, FIT_ROWS).to_series().drop_nulls()
@@ -147,29 +140,32 @@ def _parts(pictures: pl.LazyFrame) -> Iterator[pl.Series]:
                 yield part
 
 
-def _first_form(part: pl.Series, form: ImageForm) -> ImageState:
-    """The form that all pictures must have: the contract's, else the size of the first picture.
+def _first_form(
+    part: pl.Series,
+    shape: tuple[int, ...],
+    size: tuple[int, int] | None,
+    channels: int | None,
+) -> ImageState:
+    """Return the form of all pictures: the contract's, else the size of the first picture.
 
     They are in colour if one of this part is: grey ones lose nothing by it.
     """
     if part.dtype == pl.Binary:
-        if form.shape:
+        if shape:
             raise _useless(
                 "shape", f"{part.name!r} contains encoded pictures, which have their own"
             )
-        height, width = form.size or decode_picture(part[0]).shape[:2]
-        is_coloured = form.channels is None and any(decode_picture(each).ndim == 3 for each in part)
-        channels = form.channels or (3 if is_coloured else 1)
-        return ImageState(
-            height=height, width=width, channels=channels, is_scaled=form.size is not None
-        )
-    if form.size or form.channels:
+        height, width = size or decode_picture(part[0]).shape[:2]
+        is_coloured = channels is None and any(decode_picture(each).ndim == 3 for each in part)
+        channels = channels or (3 if is_coloured else 1)
+        return ImageState(height=height, width=width, channels=channels, is_scaled=size is not None)
+    if size or channels:
         raise _useless(
-            "size" if form.size else "channels",
+            "size" if size else "channels",
             f"{part.name!r} contains numbers, not encoded pictures",
         )
     own = part.dtype.shape if isinstance(part.dtype, pl.Array) else ()
-    shape = form.shape or own
+    shape = shape or own
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3)):
         raise BadDataError(
             f"the pictures in {part.name!r} have the shape {list(shape)}",
@@ -185,7 +181,7 @@ def _useless(option: str, why: str) -> BadDataError:
 
 
 def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
-    """Lists or arrays of numbers as one array [B, size]."""
+    """Return lists or arrays of numbers as one array [B, size]."""
     try:
         if isinstance(column.dtype, pl.List):
             column = column.list.to_array(size)
@@ -207,7 +203,7 @@ def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
 
 
 def _decoded(content: bytes, column: str, row: int, state: ImageState) -> NDArray[np.uint8]:
-    """One picture as [H, W, C]."""
+    """Decode one picture to pixels [H, W, C]."""
     pixels = decode_picture(content)
     picture = Image.fromarray(pixels).convert("L" if state.channels == 1 else "RGB")
     size = (state.width, state.height)

@@ -1,4 +1,7 @@
-"""Numbers of a table as model inputs: standardised, or spread over piecewise-linear bins."""
+"""Numbers of a table as model inputs: standardised, or spread over piecewise-linear bins.
+
+Windows are columns whose values are equally long lists of numbers, as of a series.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import Section
 
 
@@ -21,7 +25,7 @@ class NumericState(Section):
 
     @property
     def width(self) -> int:
-        """Inputs that the column takes, without its mark."""
+        """Return how many inputs the column takes, without its mark."""
         return max(len(self.edges) - 1, 1)
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -51,7 +55,7 @@ def fit_numbers(train: pl.LazyFrame, names: Sequence[str], bins: int) -> dict[st
 
 
 def column_values(table: pl.LazyFrame, name: str) -> NDArray[np.float64]:
-    """A column in row order, nulls as NaN.
+    """Return a column in row order, nulls as NaN.
 
     Statistics are taken of this array, not by polars: its threads add up in an order that changes
     from call to call, and the last bits with it.
@@ -62,7 +66,7 @@ def column_values(table: pl.LazyFrame, name: str) -> NDArray[np.float64]:
 
 
 def encode_numbers(states: Mapping[str, NumericState], rows: pl.DataFrame) -> NDArray[np.float32]:
-    """Inputs float32 [B, N]: the columns in order, then the marks of those that can be missing."""
+    """Return float32 [B, N]: the columns in order, then marks of those that can be missing."""
     encoded: list[NDArray[np.float64]] = []
     marks: list[NDArray[np.float64]] = []
     for name, state in states.items():
@@ -76,7 +80,7 @@ def encode_numbers(states: Mapping[str, NumericState], rows: pl.DataFrame) -> ND
 
 
 def num_inputs(states: Mapping[str, NumericState]) -> int:
-    """How wide `encode_numbers` is."""
+    """Return the width of `encode_numbers`."""
     return sum(state.width + state.has_nulls for state in states.values())
 
 
@@ -89,7 +93,7 @@ def number_keys(states: Mapping[str, NumericState]) -> list[tuple[str, int]]:
 def describe_numbers(
     states: Mapping[str, NumericState], inputs: Sequence[float]
 ) -> Iterator[tuple[str, str]]:
-    """Each column's value, read back from its inputs."""
+    """Yield each column's name and value, read back from its inputs."""
     start, mark = 0, sum(state.width for state in states.values())
     for name, state in states.items():
         value = state.decode(inputs[start : start + state.width])
@@ -114,3 +118,71 @@ def _fit_column(values: NDArray[np.float64], bins: int) -> NumericState:
         has_nulls=len(known) < len(values),
         edges=tuple(edges.tolist()) if len(edges) > 1 else (),
     )
+
+
+class WindowState(Section):
+    """What is needed to encode one column; all its places share mean and scale."""
+
+    length: int
+    mean: float
+    scale: float
+
+    def encode(self, column: pl.Series) -> NDArray[np.float64]:
+        """Values → inputs [B, length]; missing ones become the mean, 0."""
+        values = read_windows(column, self.length)
+        return np.nan_to_num((values - self.mean) / self.scale)
+
+
+def is_window(dtype: pl.DataType) -> bool:
+    """Whether a column holds lists of numbers."""
+    return (
+        isinstance(dtype, pl.List | pl.Array)
+        and pl.Series([], dtype=dtype.inner).dtype.is_numeric()
+    )
+
+
+def fit_windows(train: pl.LazyFrame, names: Sequence[str]) -> dict[str, WindowState]:
+    """Learn length, mean and scale of each column, one column in memory at a time.
+
+    Raises:
+        BadDataError: a column has lists of several lengths, or none.
+    """
+    states = {}
+    for name in names:
+        values = read_windows(train.select(name).collect()[name])
+        known = values[~np.isnan(values)]
+        if not len(known):
+            raise BadDataError(f"the lists of {name!r} are empty in the training split")
+        scale = float(known.std()) if known.min() < known.max() else 1.0
+        states[name] = WindowState(length=values.shape[1], mean=float(known.mean()), scale=scale)
+    return states
+
+
+def read_windows(column: pl.Series, length: int | None = None) -> NDArray[np.float64]:
+    """Return the lists as an array [B, length]; NaN where a list or a number is missing.
+
+    Raises:
+        BadDataError: a list has another length than the first, or than `length`.
+    """
+    lists = column.cast(pl.List(pl.Float64))
+    lengths = lists.list.len().drop_nulls()
+    length = length if length is not None or not len(lengths) else int(lengths[0])
+    if strange := lengths.filter(lengths != length).unique().to_list():
+        raise BadDataError(
+            f"the lists of {column.name!r} differ in length",
+            evidence=f"{length} and {', '.join(map(str, strange[:3]))}",
+            action="write windows of one length; pad the beginning of a series with nulls",
+        )
+    values = np.full((len(column), length or 0), np.nan)
+    if not length:
+        return values
+    known = lists.is_not_null().to_numpy()
+    values[known] = lists.drop_nulls().explode().to_numpy().reshape(-1, length)
+    return values
+
+
+def encode_windows(states: Mapping[str, WindowState], rows: pl.DataFrame) -> NDArray[np.float32]:
+    """Return inputs float32 [B, N] of all columns, one after the other."""
+    parts = [state.encode(rows[name]) for name, state in states.items()]
+    empty = np.zeros((rows.height, 0))
+    return np.concatenate([empty, *parts], axis=1, dtype=np.float32)

@@ -36,7 +36,7 @@ class Tokenizer:
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> Self:
-        """Byte pairs of training texts, the most frequent first; fewer ids when pairs run out.
+        """Learn byte pairs of texts, the most frequent first; fewer ids when pairs run out.
 
         `size` counts bytes and boundary, too.
 
@@ -71,12 +71,12 @@ class Tokenizer:
         return cls(tuple((first, second) for first, second in pairs))
 
     def to_json(self) -> JsonValue:
-        """The merges as lists."""
+        """Return the merges as lists."""
         return [[first, second] for first, second in self.merges]
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
-        """The bytes behind each id; none behind the boundary."""
+        """Return the bytes of each id; none for the boundary."""
         pieces = [*(bytes([value]) for value in range(BYTES)), b""]
         known = set(pieces)
         for first, second in self.merges:
@@ -88,11 +88,11 @@ class Tokenizer:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """How many bytes are behind each id."""
+        """Return the number of bytes of each id."""
         return np.array([len(piece) for piece in self.pieces])
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """The ids of each text, without boundaries, which together spell its UTF-8 bytes.
+        """Return the ids of each text, without boundaries, which together spell its UTF-8 bytes.
 
         Raises:
             BadTaskError: the package `tokenizers` is needed and not installed, or its ids spell
@@ -115,7 +115,7 @@ class Tokenizer:
         return every
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text behind ids; bytes that are no whole character become U+FFFD."""
+        """Return the text of ids; bytes that are not a whole character become U+FFFD."""
         pieces = self.pieces
         known = (pieces[index] for index in ids if 0 <= index < len(pieces))
         return b"".join(known).decode(errors="replace")
@@ -135,7 +135,7 @@ class Tokenizer:
 
 
 def texts_of(rows: pl.LazyFrame, column: str) -> Iterator[str]:
-    """The texts of a column in order, without missing ones, a part of them in memory at a time."""
+    """Yield the texts of a column that are not missing, with a part in memory at a time."""
     texts = rows.select(pl.col(column).drop_nulls())
     for part in texts.collect_batches(chunk_size=LEARN_ROWS, maintain_order=True):
         yield from part.to_series()
@@ -159,7 +159,7 @@ def _words(package: ModuleType) -> object:
 
 
 def _alphabet() -> list[str]:
-    """The printable letter that stands for each byte: itself, or one from 256 on (GPT-2's)."""
+    """Return the printable letter for each byte: itself, or one from 256 on (GPT-2's)."""
     kept = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)}
     kept |= set(range(ord("®"), ord("ÿ") + 1))
     others = [byte for byte in range(BYTES) if byte not in kept]

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
-from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore
+from perennial.engine.checkpoints.checkpoint_store import CheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress, committed, verify
 from perennial.engine.checkpoints.writing import CheckpointNotWrittenError, CheckpointWriter
@@ -215,13 +215,13 @@ def test_the_new_one_is_on_disk_before_an_old_one_is_deleted(
     model, optimizer = trained
     checkpointer = open_checkpointer(keep_best=1)
     seen = []
-    delete = LocalCheckpointStore.delete
+    delete = CheckpointStore.delete
 
     def watched(self, step):
         seen.append((step, self.steps()))
         delete(self, step)
 
-    monkeypatch.setattr(LocalCheckpointStore, "delete", watched)
+    monkeypatch.setattr(CheckpointStore, "delete", watched)
     for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0)):
         checkpointer.save(model, optimizer, Progress(step=step), {"loss": loss})
     checkpointer.wait()
@@ -236,7 +236,7 @@ def test_a_checkpoint_that_cannot_be_deleted_is_a_warning(
     def refuse(self, step):
         raise PermissionError("not yours")
 
-    monkeypatch.setattr(LocalCheckpointStore, "delete", refuse)
+    monkeypatch.setattr(CheckpointStore, "delete", refuse)
     checkpointer = open_checkpointer(keep_best=1)
     with caplog.at_level(logging.WARNING):
         for step in (1, 2, 3):

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from checkpoint_files import FILES, flip_a_bit, manifest, put, upload
-from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore
+from perennial.engine.checkpoints.checkpoint_store import CheckpointStore
 from perennial.engine.checkpoints.folder import (
     MARKER,
     DamagedCheckpointError,
@@ -25,7 +25,7 @@ ALL_FILES = [*FILES, "checkpoint.json", MARKER]
 @pytest.fixture
 def write(tmp_path):
     def made(step):
-        put(LocalCheckpointStore(tmp_path), step)
+        put(CheckpointStore(tmp_path), step)
         return checkpoint_path(tmp_path, step)
 
     return made
@@ -76,7 +76,7 @@ def test_a_listing_forged_together_with_its_tensors_is_found(write):
 
 
 def test_a_digest_known_from_writing_is_not_computed_again(tmp_path):
-    store = LocalCheckpointStore(tmp_path)
+    store = CheckpointStore(tmp_path)
     upload(store, 10)
     known = manifest(10).model_copy(update={"files": {"__0_0.distcp": "digest while writing"}})
     sealed = seal(tmp_path, known)
@@ -108,7 +108,7 @@ def test_what_was_never_committed_does_not_count_and_is_deleted(tmp_path, write)
 
 
 def test_a_sealed_checkpoint_without_its_final_name_does_not_count(tmp_path):
-    upload(LocalCheckpointStore(tmp_path), 10)
+    upload(CheckpointStore(tmp_path), 10)
     seal(tmp_path, manifest(10))
     assert committed(tmp_path) == []
     discard_uncommitted(tmp_path)

@@ -11,7 +11,6 @@ from torch.distributed.checkpoint.metadata import Metadata
 
 from perennial.check_skeleton.trials.plan import RankRecord, read_record, write_record
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
-from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     DamagedCheckpointError,
@@ -22,6 +21,7 @@ from perennial.engine.checkpoints.folder import (
 from perennial.engine.checkpoints.reading import (
     METADATA_FILE,
     CheckpointReader,
+    export_weights,
     leave_out_absent,
     load_state,
 )

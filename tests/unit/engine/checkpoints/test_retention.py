@@ -1,6 +1,6 @@
 import pytest
 
-from perennial.engine.checkpoints.retention import Retention
+from perennial.engine.checkpoints.checkpointer import Retention
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from botocore.awsrequest import AWSResponse
 from checkpoint_files import FILES, flip_a_bit, manifest, put, upload
 from perennial.contracts.errors import PerennialError
 from perennial.engine.checkpoints.checkpoint_store import (
-    LocalCheckpointStore,
+    CheckpointStore,
     RemoteCheckpointStore,
     fetch_checkpoint,
     measured,
@@ -94,7 +94,7 @@ def test_another_trainings_checkpoint_is_an_error_that_names_the_settings(store)
 
 
 def test_falls_back_over_several_damaged_checkpoints(tmp_path, caplog):
-    store = LocalCheckpointStore(tmp_path)
+    store = CheckpointStore(tmp_path)
     for step in (10, 20, 30):
         put(store, step)
     for step, name in ((20, "__0_0.distcp"), (30, "__1_0.distcp")):
@@ -124,7 +124,7 @@ def test_falls_back_over_an_object_that_was_changed(remote, bucket, cache, name,
 
 
 def test_an_older_checkpoint_that_cannot_be_read_is_no_candidate(tmp_path, caplog):
-    store = LocalCheckpointStore(tmp_path)
+    store = CheckpointStore(tmp_path)
     for step in (10, 20):
         put(store, step, loss=float(step))
     flip_a_bit(checkpoint_path(tmp_path, 10) / "checkpoint.json")
@@ -217,7 +217,7 @@ def test_a_missing_object_is_damage(remote, bucket, cache):
 
 
 def test_a_file_that_only_another_machine_sees_is_an_error(tmp_path):
-    store = LocalCheckpointStore(tmp_path)
+    store = CheckpointStore(tmp_path)
     upload(store, 10)
     listed = dict.fromkeys(["__0_0.distcp", "__2_0.distcp"], "digest of its rank")
     with pytest.raises(PerennialError, match=r"other ranks wrote __2_0\.distcp, which are not in"):
@@ -259,7 +259,7 @@ def test_addresses_have_folders_of_their_own(cache):
 
 
 def test_a_checkpoint_that_cannot_be_deleted_from_a_folder_reports_it(tmp_path):
-    put(LocalCheckpointStore(tmp_path), 10)
+    put(CheckpointStore(tmp_path), 10)
     shutil.rmtree(checkpoint_path(tmp_path, 10))
     with pytest.raises(OSError, match="No such file"):
-        LocalCheckpointStore(tmp_path).delete(10)
+        CheckpointStore(tmp_path).delete(10)

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perennial.contracts.errors import BadDataError
-from perennial.engine.data.batching import BatchPlan, GlobalOrder
-from perennial.engine.data.stream_order import MIN_LANES, StreamOrder
+from perennial.engine.data.batching import MIN_LANES, BatchPlan, GlobalOrder, StreamOrder
 
 shapes = st.fixed_dictionaries(
     {

@@ -27,10 +27,10 @@ from perennial.data.row_groups import index_partitions, select_groups
 from perennial.engine.config.training import Loading
 from perennial.engine.data import block_workers, blocks, streamed
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.data.block_workers import BlockWorkers, EncoderRecipe
-from perennial.engine.data.blocks import join_groups
+from perennial.engine.data.block_workers import BlockWorkers
+from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, join_groups
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.data.encoding_ahead import encode_ahead, encode_shard
+from perennial.engine.data.preparation import encode_ahead, encode_shard
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import WEIGHT
@@ -69,7 +69,7 @@ class Streaming:
             identity="identity",
             shards=shards,
         )
-        self.encoder = recipe.build(self.task)
+        self.encoder = BlockEncoder(recipe, self.task)
         self.recipe = recipe
         self.workers = BlockWorkers(recipe, workers) if workers else None
         if self.workers:

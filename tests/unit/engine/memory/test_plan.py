@@ -9,7 +9,13 @@ from perennial.contracts.errors import PerennialError
 from perennial.engine.config.optimization import AdamW8bit, Optimizer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.memory import plan as memory_plan
-from perennial.engine.memory.footprint import Candidate, Circumstances, candidates, estimate
+from perennial.engine.memory.footprint import (
+    Candidate,
+    Circumstances,
+    UpdateMemory,
+    candidates,
+    estimate,
+)
 from perennial.engine.memory.live import LiveMemory, Part, PassMemory, measure_pass
 from perennial.engine.memory.plan import (
     MARGIN,
@@ -20,7 +26,6 @@ from perennial.engine.memory.plan import (
     plan_strategy,
     stored_plan,
 )
-from perennial.engine.memory.update import UpdateMemory
 from perennial.engine.optimization.optimizer import build_optimizer, parameter_groups
 from perennial.engine.task import LABEL
 from perennial.engine.world.distributed import World

@@ -21,17 +21,12 @@ def trained(build, steps=50, start=1.0):
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("rate", [1e-2, 0.5], ids=["small rate", "limited by the step"])
 @pytest.mark.parametrize("start", [1.0, 0.0], ids=["started", "from zero"])
-@pytest.mark.parametrize("threshold", [1.0, 1.5], ids=["limited", "less limited"])
-def test_it_equals_pytorchs(weight_decay, rate, start, threshold):
-    ours, _ = trained(
-        lambda p: Adafactor(p, rate, weight_decay=weight_decay, update_threshold=threshold),
-        start=start,
-    )
+def test_it_equals_pytorchs(weight_decay, start):
+    # PyTorch's own limits the rate to 1 / sqrt(step), which is larger in these few steps.
+    ours, _ = trained(lambda p: Adafactor(p, 1e-2, weight_decay=weight_decay), start=start)
     theirs, _ = trained(
-        lambda p: torch.optim.Adafactor(p, rate, weight_decay=weight_decay, d=threshold),
-        start=start,
+        lambda p: torch.optim.Adafactor(p, 1e-2, weight_decay=weight_decay), start=start
     )
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -40,10 +35,7 @@ def test_it_equals_pytorchs(weight_decay, rate, start, threshold):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"relative_step": False},
         {"scale_by_parameter": False},
-        {"second_moment_decay": -0.3},
-        {"update_threshold": 0.1},
         {"weight_decay": 0.3},
     ],
 )
@@ -56,7 +48,7 @@ def test_every_option_changes_the_result(changes):
 def test_without_scale_and_limit_the_first_step_is_the_rate_in_the_gradients_direction():
     weight = nn.Parameter(torch.zeros(3))
     weight.grad = torch.tensor([2.0, -0.5, 0.1])
-    Adafactor([weight], 0.25, relative_step=False, scale_by_parameter=False).step()
+    Adafactor([weight], 0.25, scale_by_parameter=False).step()
     torch.testing.assert_close(weight.detach(), torch.tensor([-0.25, 0.25, -0.25]))
 
 

@@ -7,8 +7,11 @@ from torch import nn
 from perennial.contracts.errors import PerennialError
 from perennial.engine.config.optimization import AdamW8bit
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.optimization.eight_bit import adamw_8bit_type
-from perennial.engine.optimization.optimizer import build_optimizer, set_learning_rate
+from perennial.engine.optimization.optimizer import (
+    adamw_8bit_type,
+    build_optimizer,
+    set_learning_rate,
+)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from perennial.engine.parallelism.optimizer_state import divide_evenly, with_absent_states
+from perennial.engine.parallelism.parallelize import divide_evenly, with_absent_states
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.engine.parallelism.stages import (
+from perennial.engine.parallelism.pipeline import (
     Passthrough,
     assign_parts,
     cut,

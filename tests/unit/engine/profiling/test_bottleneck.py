@@ -6,8 +6,7 @@ import torch
 
 from perennial.engine.config.training import Profile
 from perennial.engine.data.loader import Encoding
-from perennial.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
-from perennial.engine.profiling.profiler import Profiler
+from perennial.engine.profiling.profiler import Operation, Profiler, Trace, find_bottleneck
 
 PRODUCT = Operation("aten::mm", 0.8, 100, computes=True)
 ADDITION = Operation("aten::add", 0.8, 100, computes=False)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from perennial.engine.resilience.spikes import SUSPECTS, SpikeDetector, SpikeState
+from perennial.engine.resilience.guard import SUSPECTS, SpikeDetector, SpikeState
 
 WINDOW = 100
 

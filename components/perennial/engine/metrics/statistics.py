@@ -1,24 +1,24 @@
-"""Language: figures of a model that names `loss` and `bytes`, each per token of an example."""
+"""Metrics of statistics: `loss` and `bytes` per token, and counts of each row's labels."""
 
 import numpy as np
 
 from perennial.engine.metrics.metric import (
+    STATISTIC,
     Floats,
     Groups,
-    Kind,
     Metric,
     Sums,
     added,
     first_by_second,
+    mean_of,
     ratio,
 )
 
-STATISTIC: frozenset[Kind] = frozenset({"statistic"})
 LARGEST_EXPONENT = 700.0  # beyond it a float64 overflows
 
 
-def language_metrics() -> tuple[Metric, ...]:
-    """Those of a loss per token, averaged over tokens: examples count by their weight."""
+def statistic_metrics() -> tuple[Metric, ...]:
+    """Return the metrics of losses per token, and of rows that have any number of labels."""
     return (
         Metric(
             "mean_loss", "minimize", STATISTIC,
@@ -36,6 +36,18 @@ def language_metrics() -> tuple[Metric, ...]:
             "encode; comparable under any vocabulary.",
             "a byte of text", _weighted("loss", "bytes"), _bits_per_byte,
             statistics=("loss", "bytes"),
+        ),
+        Metric(
+            "micro_f1", "maximize", STATISTIC,
+            "Harmonic mean of precision and recall over the labels of all rows together.",
+            "a label, true or predicted", _counts, _f1,
+            statistics=("hits", "labelled", "predicted"),
+        ),
+        Metric(
+            "exact_match", "maximize", STATISTIC,
+            "Share of rows whose predicted labels are exactly the true ones.", "a row",
+            *mean_of(lambda statistics, _weights: statistics[:, :, 0].mean(axis=1)),
+            statistics=("exact",),
         ),
     )  # fmt: skip
 
@@ -57,3 +69,12 @@ def _perplexity(sums: Floats) -> Floats:
 
 def _bits_per_byte(sums: Floats) -> Floats:
     return ratio(sums[..., 0] / np.log(2), sums[..., 1])
+
+
+def _counts(statistics: Floats, _weights: Floats, groups: Groups) -> Floats:
+    totals = statistics.sum(axis=1)
+    return np.stack([added(column, groups) for column in totals.T], axis=-1)
+
+
+def _f1(sums: Floats) -> Floats:
+    return ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2])
