@@ -135,6 +135,14 @@ def load_beside_its_task(path: Path, *, with_study: bool = False) -> Contract:
     return load_contract(path, with_study=with_study)
 
 
+def load_checked(path: Path) -> Contract:
+    """`load_beside_its_task`, with the task and the suite checked."""
+    contract = load_beside_its_task(path)
+    check_task(contract)
+    check_suite(path, contract)
+    return contract
+
+
 def check_task(contract: Contract) -> None:
     """Load the task and hold it against the contract; imports PyTorch.
 

@@ -6,7 +6,6 @@ One policy for object store, MLflow and API server. A run waits out an outage of
 
 import inspect
 import logging
-import os
 import random
 import re
 import time
@@ -19,6 +18,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from perennial.contracts.environment import seconds_of
 from perennial.contracts.errors import OutageError, PerennialError
 
 P = ParamSpec("P")
@@ -27,7 +27,6 @@ T = TypeVar("T")
 Kind = TypeVar("Kind", bound=type)
 
 OUTAGE_SECONDS = "PERENNIAL_OUTAGE_SECONDS"
-DEFAULT_SECONDS = 600.0
 LOG_EVERY_SECONDS = 30.0
 TOO_MANY, SERVER_ERROR = 429, 500
 THROTTLED = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout"})
@@ -54,22 +53,8 @@ _is_single: ContextVar[bool] = ContextVar("single attempt", default=False)
 
 
 def outage_seconds() -> float:
-    """Return the seconds that a run waits for a service that does not answer.
-
-    Raises:
-        PerennialError: the environment names no number of seconds.
-    """
-    text = os.environ.get(OUTAGE_SECONDS) or str(DEFAULT_SECONDS)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0.0 <= seconds < float("inf"):
-        raise PerennialError(
-            f"{OUTAGE_SECONDS} is not a number of seconds (got {text!r})",
-            action=f"unset it for the default of {DEFAULT_SECONDS:g} s",
-        )
-    return seconds
+    """Return the seconds that a run waits for a service that does not answer."""
+    return seconds_of(OUTAGE_SECONDS, default=600.0, is_zero_allowed=True)
 
 
 @dataclass(frozen=True)
@@ -107,6 +92,16 @@ def waiting_out_outages() -> Iterator[None]:
         yield
     finally:
         _is_run = before
+
+
+@contextmanager
+def errors_logged(problem: str, kind: type[Exception] = Exception) -> Iterator[None]:
+    """Try each call of the block once; log an error with what it means instead of raising it."""
+    try:
+        with single_attempts():
+            yield
+    except kind as error:
+        logger.warning("%s: %s", problem, error)
 
 
 @contextmanager

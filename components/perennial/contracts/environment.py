@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import math
 import os
 import re
 import shutil
@@ -37,6 +38,26 @@ SERVICE_ACCOUNT = "PERENNIAL_SERVICE_ACCOUNT"
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_RUN_ID = "MLFLOW_RUN_ID"
+
+
+def seconds_of(variable: str, default: float, *, is_zero_allowed: bool = False) -> float:
+    """Return a time limit from the environment, in seconds.
+
+    Raises:
+        PerennialError: the variable holds no number of seconds, or 0 and that is not allowed.
+    """
+    text = os.environ.get(variable) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < math.inf or not (seconds or is_zero_allowed):
+        kind = "number" if is_zero_allowed else "positive number"
+        raise PerennialError(
+            f"{variable} is not a {kind} of seconds (got {text!r})",
+            action=f"unset it for the default of {default:g} s",
+        )
+    return seconds
 
 
 def data_cache() -> Path:

@@ -160,6 +160,20 @@ def canonical_json(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def flattened(document: Mapping[str, JsonValue], above: str = "") -> dict[str, JsonValue]:
+    """Return the values of nested tables by their dotted names; lists and empty tables are values.
+
+    `above` is the name of the table that the document is, and a dot.
+    """
+    found: dict[str, JsonValue] = {}
+    for name, value in document.items():
+        if isinstance(value, dict) and value:
+            found |= flattened(value, f"{above}{name}.")
+        else:
+            found[f"{above}{name}"] = value
+    return found
+
+
 def with_values(
     document: Mapping[str, JsonValue], values: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:

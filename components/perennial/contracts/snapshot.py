@@ -56,6 +56,11 @@ class Snapshot(Artifact):
         return tuple(file.uri.removeprefix(root) for file in self.files)
 
     @property
+    def split_rule(self) -> tuple[object, ...]:
+        """Everything that determines the split of a row."""
+        return self.split, self.data.time, self.data.group, self.data.ids
+
+    @property
     def task_columns(self) -> TaskColumns:
         """The label and the columns that the model may see, in order of the names."""
         data = self.data

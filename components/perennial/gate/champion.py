@@ -134,15 +134,9 @@ def _notes(
             f"version {version} is scored with the task's current code, and {', '.join(changed)} "
             "changed since it was registered: its predictions in production may differ"
         )
-    if _rule(then) != _rule(now):
+    if then.split_rule != now.split_rule:
         notes.append(_overlap_note(version, then, dataset))
     return tuple(notes)
-
-
-def _rule(snapshot: Snapshot) -> tuple[object, ...]:
-    """Return everything that determines the split of a row."""
-    data = snapshot.data
-    return snapshot.split, data.time, data.group, data.ids
 
 
 def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:

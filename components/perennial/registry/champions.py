@@ -55,15 +55,9 @@ def resolve_champions(
             continue
         action = "remove [model.ensemble], for one training"
         pinned = pin_version(registry, version, store, source="champion", action=action)
-        if any(_rule(each) != _rule(own) for each in pinned.origin.seen):
+        if any(each.split_rule != own.split_rule for each in pinned.origin.seen):
             left_out.append(f"version {number} was trained under another split rule")
             continue
         logger.info("member=%s", pinned.origin.describe())
         members.append(pinned)
     return Champions(members=tuple(members), left_out=tuple(left_out))
-
-
-def _rule(snapshot: Snapshot) -> tuple[object, ...]:
-    """Return everything that determines the split of a row."""
-    data = snapshot.data
-    return snapshot.split, data.time, data.group, data.ids

@@ -7,15 +7,14 @@ only repeat. Of a local run they are read from its journal (`runs.step_records`)
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from perennial.clients.object_store import ConflictError, open_store
-from perennial.clients.outages import is_outage, single_attempts
+from perennial.clients.outages import errors_logged, is_outage
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json
@@ -223,11 +222,5 @@ class StoredRun:
         return sorted(found, key=lambda record: record.began)
 
 
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Try each call of the block once; log its error instead of raising it."""
-    try:
-        with single_attempts():
-            yield
-    except Exception as error:
-        logger.warning("%s is not in the object store: %s", what, error)
+def _logged(what: str) -> AbstractContextManager[None]:
+    return errors_logged(f"{what} is not in the object store")

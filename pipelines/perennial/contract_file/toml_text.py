@@ -1,11 +1,15 @@
-"""TOML text: lines of a file, where an option is in it, and what an unreadable line may mean."""
+"""TOML text and documents: where an option is, how to change it, what a bad line may mean."""
 
 import json
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
 
 Location = tuple[str | int, ...]
 LONGEST_LINE = 500  # that is worth guessing at
@@ -54,6 +58,43 @@ def header_of(headers: Sequence[Location], path: Location) -> Location:
     """Return the innermost table with a header of its own that a path lies in."""
     own = [each for each in headers if len(each) < len(path) and path[: len(each)] == each]
     return max(own, key=len, default=path[:1] if len(path) > 1 else ())
+
+
+def value_at(document: object, path: Sequence[str | int]) -> Any:  # noqa: ANN401
+    """Return what a document has at a place; None where it has nothing."""
+    for part in path:
+        if isinstance(document, dict):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int) and part < len(document):
+            document = document[part]
+        else:
+            return None
+    return document
+
+
+def with_value(
+    document: Mapping[str, Any], path: Sequence[str | int], value: JsonValue
+) -> dict[str, Any] | None:
+    """Return a document in which an option has another value; None if there is no such place."""
+    changed: Any = deepcopy(document)
+    table = changed
+    for part in path[:-1]:
+        if not isinstance(table, dict):
+            return None
+        table = table.setdefault(part, {})
+    if not isinstance(table, dict):
+        return None
+    table[path[-1]] = value
+    return dict(changed)
+
+
+def without_value(document: Mapping[str, Any], path: Sequence[str | int]) -> dict[str, Any]:
+    """Return a document without an option."""
+    changed = {**deepcopy(document)}
+    table = value_at(changed, path[:-1])
+    if isinstance(table, dict):
+        table.pop(path[-1], None)
+    return changed
 
 
 def fix_line(text: str, number: int) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from perennial.contract import Contract
-from perennial.contract_file.likely_values import sections_in
+from perennial.contract_file.likely_values import sections_in, tag_of_kind
 from perennial.contract_file.sections import first_sentence
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import ADVANCED
@@ -122,7 +122,7 @@ def options_in(
             continue
         here = f"{path}.{name}" if path else name
         sections = list(sections_in(field.annotation))
-        tag = _tag(sections)
+        tag = tag_of_kind(sections[0]) if len(sections) > 1 else ""
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         hides = is_advanced or ADVANCED in field.metadata
         documentation = [document_of(section, name)]
@@ -159,18 +159,6 @@ def document_of(section: type[BaseModel], name: str) -> str:
     """A field's documentation: its own, or that of the section which it is inherited from."""
     fields = (getattr(each, "model_fields", {}).get(name) for each in section.__mro__)
     return next((str(field.description) for field in fields if field and field.description), "")
-
-
-def _tag(sections: Sequence[type[BaseModel]]) -> str:
-    """The key that chooses among several sections; empty for a single one."""
-    if len(sections) < 2:
-        return ""
-    return next(
-        name
-        for name, field in sections[0].model_fields.items()
-        if typing.get_origin(field.annotation) is typing.Literal
-        and len(typing.get_args(field.annotation)) == 1
-    )
 
 
 def _written(default: object, tag: str) -> str:

@@ -19,7 +19,7 @@ from perennial.clients.object_store import ObjectStore, open_store
 from perennial.clients.pipeline_api import PipelineRun, Schedule
 from perennial.contracts.environment import TRACKING_URI, Environment
 from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
-from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
+from perennial.deployment.desired import KINDS, PIPELINE_OF, parse_schedule_metadata
 from perennial.deployment.operations import TargetCluster
 from perennial.registry.champion_records import CHAMPION
 from perennial.registry.model_registry import ModelRegistry, open_registry
@@ -73,13 +73,13 @@ class ModelCollector(Collector):
 
     def _values(self) -> Iterator[tuple[str, str, list[str], float]]:
         deployed = deployed_models(self._target)
-        kinds = {self._target.api.find_pipeline(name): kind for kind, name in PIPELINE_OF.items()}
+        kinds = {self._target.api.find_pipeline(PIPELINE_OF[kind]): kind for kind in KINDS}
         for model, schedules in deployed.items():
             experiment_id = next(iter(schedules.values())).experiment_id
             runs = self._target.api.runs(experiment_id, limit=SEEN_RUNS)
             for kind, schedule in schedules.items():
                 yield model, "schedule_enabled", [kind], float(schedule.enabled)
-            for kind in PIPELINE_OF:
+            for kind in KINDS:
                 own = [run for run in runs if kinds.get(run.pipeline_id) == kind]
                 for name, labels, value in _of_runs(own):
                     yield model, name, [kind, *labels], value

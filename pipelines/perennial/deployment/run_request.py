@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.deployment.desired import Kind
+from perennial.deployment.desired import RunKind
 from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 
 
@@ -19,7 +19,7 @@ from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 class RunRequest:
     """Request of a person or another system to start a run."""
 
-    kind: Kind
+    kind: RunKind
     reason: str
     """Free text; stored on the run and on the model version."""
     evidence: str = ""

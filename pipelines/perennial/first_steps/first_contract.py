@@ -122,16 +122,6 @@ class Draft:
         self.notes.append(f"meta: {name!r}, {why}")
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What the user named; the rest is guessed."""
-
-    label: str = ""
-    time: str = ""
-    ids: tuple[str, ...] = ()
-    name: str = ""
-
-
 def columns_of_data(kind: Kind, data: Path) -> list[str]:
     """Return the names of the columns of a file or folder, to choose a label from."""
     return scan_rows(kind, data).collect_schema().names()
@@ -142,16 +132,26 @@ def has_usual_label(columns: Sequence[str]) -> bool:
     return any(name.lower() in LABELS for name in columns)
 
 
-def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -> Iterator[str]:
+def write_first_contract(
+    kind: Kind,
+    data: Path,
+    folder: Path,
+    *,
+    label: str = "",
+    time: str = "",
+    ids: Sequence[str] = (),
+    name: str = "",
+) -> Iterator[str]:
     """Write contract, schema, and where needed the data as Parquet, and a task, into a folder.
 
-    Yields what was taken for what, and what to run next.
+    Columns and the model's name are guessed unless they are named. Yields what was taken for what,
+    and what to run next.
 
     Raises:
-        PerennialError: a file is there already, or the wishes do not fit the data.
+        PerennialError: a file is there already, or a named column does not fit the data.
         BadDataError: the data cannot be read or learned from.
     """
-    name = wishes.name or _model_name(data)
+    name = name or _model_name(data)
     if not MODEL_NAME.fullmatch(name):
         near = _model_name(Path(name))
         raise PerennialError(
@@ -168,7 +168,7 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
             table, notes = parse_written_numbers(table)
         draft = _examine(kind, table)
         draft.notes += notes
-        _assign_roles(draft, wishes)
+        _assign_roles(draft, label, time, ids)
         if kind == "image":
             _set_picture_form(draft, table)
         uri = str(data.resolve())
@@ -310,13 +310,13 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
     return Draft(kind, columns, rows)
 
 
-def _assign_roles(draft: Draft, wishes: Wishes) -> None:
-    named = [wishes.label, *([wishes.time] if wishes.time != "none" else []), *wishes.ids]
+def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> None:
+    named = [label, *([time] if time != "none" else []), *ids]
     for name in filter(None, named):
         _require_column(name, draft)
-    draft.label = _choose_label(draft, wishes.label)
-    _choose_time(draft, wishes.time)
-    draft.ids = list(wishes.ids) or _choose_ids(draft)
+    draft.label = _choose_label(draft, label)
+    _choose_time(draft, time)
+    draft.ids = list(ids) or _choose_ids(draft)
     taken = {draft.label, draft.time, *draft.ids, *draft.meta}
     others = [column for name, column in draft.columns.items() if name not in taken]
     if draft.kind == "image":

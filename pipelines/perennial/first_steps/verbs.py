@@ -35,7 +35,6 @@ def init(  # noqa: PLR0917 - typer orders options by it
     """Write a first contract for your own data, and say what to run next; overwrites nothing."""
     from perennial.first_steps.first_contract import (
         CONTRACT_FILE,
-        Wishes,
         columns_of_data,
         has_usual_label,
         write_first_contract,
@@ -46,8 +45,9 @@ def init(  # noqa: PLR0917 - typer orders options by it
         if not has_usual_label(columns):
             print(f"columns: {', '.join(columns)}")
             label = typer.prompt("which column is to be predicted?", default=columns[-1])
-    wishes = Wishes(label, time, tuple(ids or ()), name)
-    print_lines(write_first_contract(kind, data, out, wishes))
+    print_lines(
+        write_first_contract(kind, data, out, label=label, time=time, ids=ids or (), name=name)
+    )
     contract = out / CONTRACT_FILE
     return print_lines(
         [

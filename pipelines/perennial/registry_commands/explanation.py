@@ -8,11 +8,12 @@ from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import Lineage
+from perennial.contracts.section import flattened
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, describe_parts
 from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
-from perennial.registry_commands.comparison import LACKING, flattened, in_words
+from perennial.registry_commands.comparison import LACKING, in_words
 from perennial.registry_commands.listing import (
     decision_lines,
     decision_records,
