@@ -69,10 +69,8 @@ def steps_forked_from_a_warm_process(flow: Sequence[str]) -> Iterator[None]:
 
     Importing PyTorch, Great Expectations, MLflow and KFP takes 8 s of CPU; without this, each step
     pays its part of that again. On macOS, whose own frameworks do not survive a fork, it does.
-
-    Args:
-        flow: The steps in the order in which they run; the next ones' modules are imported while
-            a step runs, on a core that it leaves idle.
+    The modules of the next steps of the flow are imported while a step runs, on a core that it
+    leaves idle.
     """
     if sys.platform != "linux":
         yield

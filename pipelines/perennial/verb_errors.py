@@ -52,10 +52,7 @@ EXTRAS = {
 def report_errors(verb: Verb, name: str, after_stop: str = "") -> Verb:
     """Wrap a verb: an error that people can fix becomes a message and an exit code.
 
-    Args:
-        verb: What is called.
-        name: Of the verb, for messages.
-        after_stop: What Ctrl-C leaves behind, for people.
+    `after_stop` tells people what Ctrl-C leaves behind.
     """
 
     @wraps(verb)

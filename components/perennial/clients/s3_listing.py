@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from perennial.clients.object_store import StoredObject
@@ -56,12 +56,7 @@ def list_objects(
                 return found
         except _UnorderedError:
             pass  # such as directory buckets of S3 Express: one page after the other
-    return _collect(prefix, _and(first, pages))
-
-
-def _and(first: Page, pages: Iterator[Page]) -> Iterator[Page]:
-    yield first
-    yield from pages
+    return _collect(prefix, chain([first], pages))
 
 
 def _folders(fetch_page: Callable[..., Page], prefix: str) -> Sequence[str]:

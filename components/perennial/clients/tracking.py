@@ -223,7 +223,7 @@ def _claimed(
 ) -> str:
     """The one tracking run of a pipeline run; MLflow itself cannot create a run only once."""
     store = open_store(environment.store_uri)
-    key = _claim_key(environment, experiment)
+    key = f"tracking/{experiment}/{environment.run_id}"
     claimed = store.read(key)
     if claimed is not None:
         return claimed.decode()
@@ -240,10 +240,6 @@ def _claimed(
             client.delete_run(run_id)
         return winner
     return run_id
-
-
-def _claim_key(environment: Environment, experiment: str) -> str:
-    return f"tracking/{experiment}/{environment.run_id}"
 
 
 def _joined(client: MlflowClient, run_id: str) -> Run:

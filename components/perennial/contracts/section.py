@@ -140,12 +140,7 @@ def _without_removed_options(text: str | bytes, error: ValidationError) -> str |
 
 
 def tag_of(key: str, default: str) -> Callable[[object], str]:
-    """Return a discriminator for a union of sections: the tag that a value has.
-
-    Args:
-        key: The field.
-        default: What a table without it means.
-    """
+    """Return a discriminator for a union of sections: a value's tag is its field `key`."""
 
     def tag(value: object) -> str:
         if isinstance(value, dict):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.contracts.gate import AnchorComparison, Comparison
+from perennial.contracts.gate import Comparison
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset, period_start
@@ -322,31 +322,6 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
         confidence = match.decisive if name == metrics[0] else None
         comparisons.append(_compared(match, name, (ours[name], theirs[name]), confidence))
     return tuple(comparisons)
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """The last champion that was shown to be better than the one before it."""
-
-    version: str
-    contender: Contender | None = None
-    failure: str = ""
-
-
-def compare_with_anchor(
-    match: Match, anchor: Anchor | None, metric: str
-) -> AnchorComparison | None:
-    """Compare the challenger with the anchor on the same rows; None if the champion is it."""
-    if anchor is None:
-        return None
-    failure, comparison = anchor.failure, None
-    if anchor.contender is not None:
-        rivals = replace(match, champion=anchor.contender, decisive=None)
-        failure = find_undefined(rivals, [metric]).get(metric, "")
-        if not failure:
-            comparison = compare(rivals, (metric,))[0]
-            failure = comparison.incomparable
-    return AnchorComparison(version=anchor.version, comparison=comparison, failure=failure)
 
 
 def _compared(

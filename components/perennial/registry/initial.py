@@ -119,12 +119,8 @@ def pin_version(
 
     As `champion`, of an ensemble only the first member: what was trained when it was registered.
 
-    Args:
-        registry: Where it is registered.
-        version: Its files are verified.
-        store: Where the weights are kept.
-        source: What the contract asked for.
-        action: What to do where the version cannot be used.
+    The version's files are verified. `source` is what the contract asked for, `action` what people
+    can do where the version cannot be used.
 
     Raises:
         DamagedModelError: the version's files are not what they were.

@@ -100,12 +100,8 @@ def take_indexed_snapshot(
 ) -> TakenSnapshot:
     """Pin what the dataset holds now, and read only partitions that are new.
 
-    Args:
-        data: The dataset.
-        split: Its split rule.
-        cache: Folder of fetched files.
-        listing: The dataset's files, if they have been listed.
-        index_store: Store that keeps the index of known partitions; None reads every partition.
+    `listing` are the dataset's files, if they have been listed. `index_store` keeps the index of
+    known partitions; without one, every partition is read.
 
     Raises:
         BadDataError: the dataset cannot be trained on; the message names partition and column.

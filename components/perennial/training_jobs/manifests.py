@@ -217,11 +217,8 @@ def training_pod(
 ) -> Object:
     """Return the spec of a pod that trains.
 
-    Args:
-        program: Name, image, command and variables of its container.
-        resources: What it gets.
-        run: The pipeline run that it belongs to.
-        labels: Of the pods that are spread over machines.
+    `program` has name, image, command and variables of its container; pods with these labels are
+    spread over machines.
     """
     cluster = resources.cluster
     spec: Object = {
@@ -340,11 +337,7 @@ class JobKind(ABC):
 
     @abstractmethod
     def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
-        """Return the manifest's spec.
-
-        Args:
-            request: The job to run.
-            fields: Fields of the served version, for those that only some versions have.
+        """Return the manifest's spec; some fields exist only in some served versions.
 
         Raises:
             PerennialError: this kind does not support what the contract requests.

@@ -234,13 +234,8 @@ def job_status(
     """Return a job's status, from its pods first: its conditions are unreliable.
 
     The operator reports Succeeded as soon as the first pod has ended, and Failed late or never if a
-    pod failed that it did not watch.
-
-    Args:
-        job: The job.
-        pods: Its existing pods.
-        machines: Required number of pods.
-        admission: `read_admission` of a suspended job.
+    pod failed that it did not watch. `machines` is the required number of pods, `admission` that of
+    a suspended job.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
     if failed:

@@ -192,7 +192,7 @@ def obstacles_in_blocks(
     least = contract.gate.min_test_blocks
     if blocks.count < least:
         yield Obstacle(
-            f"{blocks.count} independent test {blocks.unit}{'s' if blocks.count != 1 else ''}, "
+            f"{counted(blocks.count, f'independent test {blocks.unit}')}, "
             f"gate.min_test_blocks = {least}",
             (*_larger_share(snapshot, Split.TEST, least, blocks.count), WAIT),
         )
@@ -200,9 +200,12 @@ def obstacles_in_blocks(
 
 def obstacles_in_profile(home: Home, contract: Contract, snapshot: Snapshot) -> Iterator[Obstacle]:
     """Yield limits on leakage that the data did not meet when this machine last validated it."""
-    report = latest_validation(home, contract.model.name)
-    if report is None:
+    found = _newest(
+        home, contract.model.name, "validate_data-*/validation", ValidationReport.file_name
+    )
+    if found is None:
         return
+    report = ValidationReport.read(found)
     expectations, features = contract.expectations, snapshot.task_columns.features
     aucs = {
         name.removeprefix(LEAKAGE): float(value)
@@ -228,12 +231,6 @@ def obstacles_in_profile(home: Home, contract: Contract, snapshot: Snapshot) -> 
                 f"leakage_allow = {allowed}  # in [expectations], if you know why they may",
             ),
         )
-
-
-def latest_validation(home: Home, model: str) -> ValidationReport | None:
-    """Return the newest validation of a model's data in a home, whatever it found."""
-    found = _newest(home, model, "validate_data-*/validation", ValidationReport.file_name)
-    return ValidationReport.read(found) if found else None
 
 
 def stored_snapshot(home: Home, contract: Contract) -> Snapshot | None:

@@ -64,7 +64,15 @@ class RunRequest:
                 evidence=str(error),
                 action="leave out NaN and infinite numbers",
             ) from error
-        refused = next((each for each in _characters([value, self.reason]) if _is_unkept(each)), "")
+        # Control characters, and halves of characters, as in text that is not UTF-8.
+        refused = next(
+            (
+                each
+                for each in _characters([value, self.reason])
+                if category(each) in ("Cc", "Cs") and each not in "\n\r\t"
+            ),
+            "",
+        )
         if refused:
             raise PerennialError(
                 "reason and evidence hold a character that no database keeps",
@@ -91,8 +99,3 @@ def _characters(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _characters(item)
-
-
-def _is_unkept(character: str) -> bool:
-    """Whether it is a control character or half of a character, as in text that is not UTF-8."""
-    return category(character) in ("Cc", "Cs") and character not in "\n\r\t"

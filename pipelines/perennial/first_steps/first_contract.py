@@ -193,7 +193,8 @@ def write_first_contract(
     if data.is_dir() and data.resolve().is_relative_to(folder.resolve()):
         uri = data.resolve().relative_to(folder.resolve()).as_posix() if uri != "data" else uri
     if kind == "custom":
-        write_atomically(files[1], _first_task(draft).encode())
+        parts = CLASSIFICATION if draft.columns[draft.label].is_class else REGRESSION
+        write_atomically(files[1], Template(FIRST_TASK).substitute(parts).encode())
         yield f"wrote {files[1]}: the task, yours to change"
     text = _contract_text(draft, name, module, uri)
     if not (folder / SCHEMA_FILE).exists():
@@ -218,7 +219,8 @@ def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
         raise PerennialError(
             f"{data} does not exist", action="name a Parquet, CSV or JSON Lines file"
         )
-    if data.is_dir() and kind == "image" and (found := _labelled_pictures(data)):
+    beneath = sorted(data.glob("*/*")) if kind == "image" and data.is_dir() else []
+    if found := [path for path in beneath if path.name.lower().endswith(PICTURES)]:
         names = [str(path) for path in found]
         pictures = pl.DataFrame({"picture": names, "label": [path.parent.name for path in found]})
         return _with_pictures(pictures.lazy(), Path(), found[0].parent.parent)
@@ -245,11 +247,6 @@ def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
         action="name a Parquet, CSV or JSON Lines file, or a folder of them; for `image` also a "
         "folder with a folder of PNG or JPEG files for each class",
     )
-
-
-def _labelled_pictures(data: Path) -> list[Path]:
-    found = (path for path in data.glob("*/*") if path.name.lower().endswith(PICTURES))
-    return sorted(found)
 
 
 def _with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFrame:
@@ -313,7 +310,12 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
 def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> None:
     named = [label, *([time] if time != "none" else []), *ids]
     for name in filter(None, named):
-        _require_column(name, draft)
+        if name not in draft.columns:
+            raise PerennialError(
+                f"there is no column {name!r}",
+                evidence=f"the columns are: {', '.join(draft.columns)}",
+                action="name one of them",
+            )
     draft.label = _choose_label(draft, label)
     _choose_time(draft, time)
     draft.ids = list(ids) or _choose_ids(draft)
@@ -335,14 +337,6 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
                 evidence="; ".join(draft.notes),
                 action="add columns that are known before the label",
             )
-
-
-def _require_column(name: str, draft: Draft) -> None:
-    if name not in draft.columns:
-        raise PerennialError(
-            f"there is no column {name!r}", evidence=f"the columns are: {', '.join(draft.columns)}",
-            action="name one of them",
-        )  # fmt: skip
 
 
 def _choose_label(draft: Draft, wish: str) -> str:
@@ -525,11 +519,6 @@ def _model_name(data: Path) -> str:
     stem = data.resolve().stem
     name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].strip("-")
     return name if name[:1].isalpha() else f"model-{name}".strip("-")
-
-
-def _first_task(draft: Draft) -> str:
-    parts = CLASSIFICATION if draft.columns[draft.label].is_class else REGRESSION
-    return Template(FIRST_TASK).substitute(parts)
 
 
 def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:

@@ -124,9 +124,8 @@ def _trigger(lineage: Lineage) -> list[tuple[str, str]]:
 def _code(lineage: Lineage, diff: bytes) -> Iterator[tuple[str, str]]:
     yield "commit", lineage.commit or LACKING
     if lineage.diff_digest:
-        lines = len(diff.splitlines())
-        patch = f"{lines} line{'s' if lines != 1 else ''} of patch"
-        yield "uncommitted", f"{patch}, SHA-256 {lineage.diff_digest}"
+        lines = counted(len(diff.splitlines()), "line")
+        yield "uncommitted", f"{lines} of patch, SHA-256 {lineage.diff_digest}"
     else:
         dirty = lineage.commit.endswith("-dirty")
         yield "uncommitted", LACKING if dirty or not lineage.commit else "nothing"

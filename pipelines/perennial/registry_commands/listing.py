@@ -9,6 +9,7 @@ from perennial.contracts.gate import Comparison, Interval, Verdict
 from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue, name_version, plain
+from perennial.reports.text import counted
 from perennial.runs import Home, RunRecord, step_records
 
 UNREADABLE = "no verdict is recorded that this code can read"
@@ -24,7 +25,7 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
         versions = catalogue.versions(name)
         records = catalogue.registry.champion_records(name)
         champion = f"unclear: {records.problem()}" if records.problem() else records.alias
-        count = f"{len(versions)} version{'s' if len(versions) != 1 else ''}"
+        count = counted(len(versions), "version")
         yield f"{name:<24} {count:<13} champion: {champion or 'none yet'}"
 
 

@@ -171,10 +171,8 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
             store_uri=str(home.path / "store"),
             tracking_uri="",
             run_id="reproduction",
-            run_folder=None,
             code_digest=code_digest(record.contract, [code_folder]),
             commit=commit_of(code_folder),
-            tracking_run_id="",
             code_place=place_in_repository(code_folder),
         )
         causes = _causes(record, environment)

@@ -62,12 +62,7 @@ def adopt_study(
 ) -> Patch:
     """Return the patch that writes a study's values, and where they come from, into a contract.
 
-    Args:
-        path: The contract.
-        plan: The study.
-        judgement: Its verdict.
-        snapshot: Its data.
-        anyway: Adopt the best finalist although the study did not decide `adopt`.
+    `anyway` adopts the best finalist although the study did not decide `adopt`.
 
     Raises:
         PerennialError: the study did not decide `adopt`, is of another model or other data, or the

@@ -133,11 +133,8 @@ def find_study(
 ) -> tuple[Contract, StoredStudy]:
     """Return the contract and its one stored study that fits what was named.
 
-    Args:
-        store: Where its records are.
-        path: The contract.
-        study: The file with the study's section; None for the contract's own, or any.
-        digest: The beginning of the study's digest; empty for any.
+    `study` is the file with the study's section; None for the contract's own, or any. `digest` is
+    the beginning of the study's digest; empty for any.
 
     Raises:
         PerennialError: there is none, or several.
