@@ -172,7 +172,7 @@ def record_silent_ends(folder: Path, code: int) -> int:
 
 
 def refuse_rewritten_text(path: str) -> None:
-    """KFP's subprocess runner replaces `python3` in every path by the interpreter's own path.
+    """Refuse a path with `python3` in it, which KFP's runner replaces by the interpreter's path.
 
     Raises:
         PerennialError: the path holds that text.

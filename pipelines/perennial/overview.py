@@ -82,7 +82,7 @@ def _require_known(what: str, name: str, known: Collection[str], home: Home) -> 
 
 
 def run_lines(listed: Sequence[ListedRun]) -> Iterator[str]:
-    """A table of runs, oldest first."""
+    """Yield a table of runs, oldest first."""
     header = ("RUN", "MODEL", "PIPELINE", "STARTED (UTC)", "TOOK", "VERDICT")
     rows = [
         (

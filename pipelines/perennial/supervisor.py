@@ -202,7 +202,7 @@ class _Tail:
 
 
 def failed_step(folder: Path) -> str:
-    """The failed step, its real exception and its log, for people; empty when none failed."""
+    """Return the failed step, its real exception and its log, for people; empty without one."""
     for record in step_records(folder):
         if record.status == "failed":
             log = record.log or str(folder / "driver.log")

@@ -66,7 +66,7 @@ class Persistence:
     longest_pause_seconds: float = 15.0
 
     def pauses(self) -> Iterator[float]:
-        """Twice as long each time, and never in step with other clients."""
+        """Yield seconds: twice as long each time, and never in step with other clients."""
         pause = self.first_pause_seconds
         while True:
             yield pause * random.uniform(0.5, 1.0)
@@ -77,7 +77,7 @@ class Clock(Protocol):
     """Time, as `time` has it."""
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Return a time in seconds."""
 
     def sleep(self, seconds: float, /) -> None:
         """Wait."""
@@ -122,7 +122,7 @@ def waits() -> bool:
 def outlast(
     call: Callable[[], T], persistence: Persistence | None = None, clock: Clock = time
 ) -> T:
-    """The result of a call that may be repeated; an outage is waited for.
+    """Return the result of a call that may be repeated; wait for the end of an outage.
 
     By default as long as the environment names, and not at all at a prompt.
 
@@ -157,7 +157,7 @@ def outlast(
 def outlasting(
     method: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], T]:
-    """A method that may be repeated, which waits for the service behind it."""
+    """Return a method that may be repeated, which waits for the service behind it."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -167,7 +167,7 @@ def outlasting(
 
 
 def each_outlasting(kind: Kind) -> Kind:
-    """A class whose public methods may be repeated, and wait for the service behind it."""
+    """Return a class whose public methods may be repeated, and wait for the service behind it."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, outlasting(method))
@@ -217,7 +217,7 @@ def _passes(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from."""
+    """Yield an error and what it came from."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

@@ -128,7 +128,7 @@ def _collect(prefix: str, pages: Iterator[Page]) -> Objects:
 
 
 def unlike_s3(evidence: str) -> PerennialError:
-    """The error for an answer that breaks the protocol."""
+    """Return the error for an answer that breaks the protocol."""
     return PerennialError(
         "the object store does not answer as S3 does",
         evidence=evidence,

@@ -79,7 +79,7 @@ class Patience:
     log_every_s: float = 15.0
 
     def transfer_s(self, size_bytes: int) -> float:
-        """Limit for moving so many bytes."""
+        """Return the time limit for moving so many bytes."""
         return self.call_s + size_bytes / self.bytes_per_s
 
 
@@ -269,7 +269,7 @@ class S3ObjectStore(ObjectStore):
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     def _listed(self, prefix: str) -> Sequence[StoredObject]:
-        """Every object under a prefix, in order of the keys.
+        """Return every object under a prefix, in order of the keys.
 
         Raises:
             PerennialError: the answer is not a listing, or an incomplete one.
@@ -383,7 +383,7 @@ class S3ObjectStore(ObjectStore):
     def _damage(
         self, key: str, file: Path, head: Answer, digests: Mapping[str, bytes], seen: set[str]
     ) -> str:
-        """Why a download is rejected; `seen` are the digests of earlier ones."""
+        """Return why a download is rejected; `seen` are the digests of earlier ones."""
         verdict = self._verdict(key, file, head, digests)
         if verdict is False:
             return (
@@ -450,7 +450,7 @@ class S3ObjectStore(ObjectStore):
     def _call(
         self, doing: str, *works: Callable[[], T], limit: float | None = None, key: str = ""
     ) -> T:
-        """The first result of calls that run at once, in the time that they may take."""
+        """Return the first result of calls that run at once, in the time that they may take."""
         with _explained(doing, self.uri, key):
             return self._run_all(doing, works, limit)[0]
 
@@ -468,7 +468,7 @@ class S3ObjectStore(ObjectStore):
 def _run_all_within(
     seconds: float, works: Sequence[Callable[[], T]], *, what: str, log_every_s: float
 ) -> list[T]:
-    """The results of calls that run at once, each in a thread; the first error ends the wait.
+    """Return the results of calls, each in a thread; the first error ends the wait.
 
     Libraries limit the time between two bytes; a peer that sends one byte a second keeps to that
     limit permanently. A call that is late is abandoned: its thread ends with the process. The log

@@ -198,7 +198,7 @@ class RunFiles:
 
 
 def open_tracking(environment: Environment, experiment: str) -> Tracking:
-    """The run of this pipeline run: the one the platform opened, else one of our own.
+    """Return the run of this pipeline run: the one the platform opened, else one of our own.
 
     A retry, and every later step of the pipeline run, get the same run. The experiment, which has
     the model's name, is created when it does not exist yet.
@@ -221,7 +221,7 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
 def _claimed(
     client: MlflowClient, environment: Environment, experiment: str, experiment_id: str
 ) -> str:
-    """The one tracking run of a pipeline run; MLflow itself cannot create a run only once."""
+    """Return the one tracking run of a pipeline run; MLflow cannot create a run only once."""
     store = open_store(environment.store_uri)
     key = f"tracking/{experiment}/{environment.run_id}"
     claimed = store.read(key)
@@ -273,7 +273,7 @@ def _experiment(client: MlflowClient, environment: Environment, name: str) -> st
 
 
 def _artifact_location(environment: Environment, experiment: str) -> str | None:
-    """A server knows where artifacts go; a database alone would choose the working folder."""
+    """Return where artifacts go; None for a server, which knows it."""
     if environment.tracking_uri.startswith(("http://", "https://", "databricks")):
         return None
     return f"{_address(open_store(environment.store_uri))}/{ARTIFACT_PREFIX}/{experiment}"

@@ -143,7 +143,7 @@ class SplitSection(Section):
         return self
 
     def resolved_method(self, data: DataSection) -> Literal["time", "group", "hash"]:
-        """The method that `auto` stands for under this data section."""
+        """Return the method that `auto` stands for under this data section."""
         if self.method != "auto":
             return self.method
         return "time" if data.time else "group" if data.group else "hash"

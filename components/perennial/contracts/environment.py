@@ -104,7 +104,7 @@ def _made_private(folder: Path) -> Path:
 
 
 def secret_places(written: str) -> dict[str, tuple[str, str]]:
-    """Variable → name and key of a Kubernetes secret, from PERENNIAL_SECRET_FILES."""
+    """Return variable → name and key of a Kubernetes secret, from PERENNIAL_SECRET_FILES."""
     pairs = (each.split("=", 1) for each in written.split())
     return {name: (place.partition("/")[0], place.partition("/")[2]) for name, place in pairs}
 
@@ -160,7 +160,7 @@ class ClusterAddress:
 
     @classmethod
     def read(cls) -> "ClusterAddress | None":
-        """The address; None outside a cluster, or in a pod without a service account's token."""
+        """Return the address; None outside a cluster, or without a service account's token."""
         host = os.environ.get(KUBERNETES_HOST, "")
         folder = Path(os.environ.get(SERVICE_ACCOUNT) or SERVICE_ACCOUNT_FOLDER)
         if not host or not (folder / "token").is_file():

@@ -59,7 +59,7 @@ class Section(BaseModel):
     )
 
     def to_json(self) -> str:
-        """The canonical text: sorted keys, no white space; equal values give equal bytes."""
+        """Return the canonical text: sorted keys, no white space; equal values give equal bytes."""
         return canonical_json(self.model_dump(mode="json"))
 
     @classmethod
@@ -114,7 +114,7 @@ class Section(BaseModel):
         return found
 
     def digest(self) -> str:
-        """SHA-256 of the canonical text, in hexadecimal."""
+        """Return the SHA-256 of the canonical text, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
@@ -151,7 +151,7 @@ def tag_of(key: str, default: str) -> Callable[[object], str]:
 
 
 def canonical_json(value: JsonValue) -> str:
-    """JSON with sorted keys and no white space; refuses NaN and infinity, which it cannot hold."""
+    """Return JSON with sorted keys and no white space; refuse NaN and infinity, which it lacks."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

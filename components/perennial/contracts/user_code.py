@@ -80,7 +80,7 @@ def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
 
 
 def guarded(function: Callable[P, T]) -> Callable[P, T]:
-    """The function of a user's class, called inside `user_code`."""
+    """Return the function of a user's class, called inside `user_code`."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -81,7 +81,7 @@ def stitch(
     facts: Mapping[str, str],
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """One self-contained HTML file for the whole run.
+    """Return one self-contained HTML file for the whole run.
 
     Each step's page is in a sandboxed frame, which runs nothing, and which inherits the report's
     policy to fetch nothing, whatever the file contains. A failed step is unfolded, no other is.
@@ -103,7 +103,7 @@ def stitch(
 
 
 def index_of_runs(rows: Sequence[Mapping[str, Any]], *, total: int, place: str) -> str:
-    """One HTML file that lists the newest runs of a home with verdicts and links to their reports.
+    """Return an HTML file that lists the newest runs of a home, with links to their reports.
 
     A row has run, model, pipeline, card, start, duration, and report: its address relative to the
     index, empty without one. The newest comes first.

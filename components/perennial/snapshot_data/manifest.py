@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
-    """The columns that every partition has, in the order of the first; their order may differ.
+    """Return the columns that every partition has, in the order of the first.
 
     Raises:
         BadDataError: a partition differs from most; each difference is listed.
@@ -163,7 +163,7 @@ def _refuse_copies(data: DataSection, partitions: Sequence[Partition]) -> None:
 
 
 def list_partitions(store: ObjectStore) -> Listing:
-    """The dataset's files in order of their keys, and what else lies there, which is logged.
+    """Return the dataset's files in order of their keys, and what else lies there, which is logged.
 
     Raises:
         BadDataError: there is none, or something else may hold rows that would be lost.

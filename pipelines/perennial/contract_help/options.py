@@ -72,7 +72,7 @@ class Option:
 
 
 def overview() -> list[str]:
-    """The sections, with what each is about."""
+    """Return the sections, with what each is about."""
     fields = Contract.model_fields
     width = max(map(len, fields))
     sections = [
@@ -145,7 +145,7 @@ def options_in(
 
 
 def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:
-    """One of several sections that may stand in the same place, headed by what chooses it."""
+    """Yield the options of one kind of a section that has several, headed by what chooses it."""
     field = section.model_fields[tag]
     value = toml_value(typing.get_args(field.annotation)[0])
     default = "" if field.is_required() else value
@@ -156,7 +156,7 @@ def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:
 
 
 def document_of(section: type[BaseModel], name: str) -> str:
-    """A field's documentation: its own, or that of the section which it is inherited from."""
+    """Return a field's documentation: its own, or that of the section that it comes from."""
     fields = (getattr(each, "model_fields", {}).get(name) for each in section.__mro__)
     return next((str(field.description) for field in fields if field and field.description), "")
 

@@ -85,7 +85,7 @@ def _rarer_class(labels: pl.Series, blocks: Blocks, gate: GateSection) -> Iterat
 
 
 def _latest_comparison(home: Home, contract: Contract) -> Verdict | None:
-    """The newest verdict of this model that compared two models on the contract's metric."""
+    """Return the newest verdict of this model that compared two models on the contract's metric."""
     metric = contract.gate.metric
     for _, verdict in reversed(list(find_judged_runs(home, contract.model.name))):
         if verdict is None or not verdict.comparisons:

@@ -58,7 +58,7 @@ class ModelCollector(Collector):
 
     @override
     def collect(self) -> Iterator[Metric]:
-        """Every series of every model.
+        """Yield every series of every model.
 
         Raises:
             PerennialError: a server refuses or something stored is damaged.

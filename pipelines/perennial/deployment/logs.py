@@ -92,5 +92,5 @@ def _place(pod: Object) -> str:
 
 
 def _is_driver(pod: Object) -> bool:
-    """KFP's own pods, which decide what a step is given."""
+    """Whether a pod is one of KFP's own, which decide what a step is given."""
     return "-driver" in pod["metadata"]["name"] or "driver" in place_of_pod(pod).partition("(")[0]

@@ -59,7 +59,7 @@ class TargetCluster:
         return f"{base}/#/runs/details/{run_id}" if base else ""
 
     def experiment(self, model: str) -> str:
-        """A model's experiment.
+        """Return a model's experiment.
 
         Raises:
             PerennialError: nothing of this name was deployed.
@@ -83,7 +83,7 @@ class TargetCluster:
         return [newest[kind] for kind in KINDS if kind in newest]
 
     def deployed(self, model: str) -> Schedule:
-        """The newest schedule: what it carries is what is deployed.
+        """Return the newest schedule: what it carries is what is deployed.
 
         Raises:
             PerennialError: the model has none.

@@ -204,7 +204,7 @@ def _mounts(pods: PodsSection, *, runs_task: bool) -> list[JsonValue]:
 
 
 def _tasks(spec: Document) -> Iterator[Document]:
-    """The tasks that may be repeated."""
+    """Yield the tasks that may be repeated."""
     dags = [spec["root"]["dag"]]
     dags += [component["dag"] for component in spec["components"].values() if "dag" in component]
     for dag in dags:

@@ -70,7 +70,7 @@ CRON_NAMES = {
 
 
 def check_address(uri: str, schemes: tuple[str, ...]) -> str:
-    """An address that pods can reach and that holds no password.
+    """Return an address, if pods can reach it and it holds no password.
 
     Raises:
         ValueError: another scheme, no host, or a user or password in it.
@@ -107,7 +107,7 @@ def check_cron(text: str) -> str:
 
 
 def with_seconds(text: str) -> str:
-    """Six fields, as the server's scheduler reads them: it takes five for something else."""
+    """Return six fields, as the server's scheduler reads them: it takes five for something else."""
     return f"0 {check_cron(text)}"
 
 

@@ -51,7 +51,7 @@ def explanation_parts(version_record: VersionRecord) -> dict[str, Values]:
 
 
 def explanation_lines(version_record: VersionRecord) -> Iterator[str]:
-    """The explanation for a terminal."""
+    """Yield the explanation for a terminal."""
     yield version_record.title
     for heading, values in explanation_parts(version_record).items():
         yield from ("", heading)
@@ -61,7 +61,7 @@ def explanation_lines(version_record: VersionRecord) -> Iterator[str]:
 
 
 def write_explanation(version_record: VersionRecord, target: Path) -> None:
-    """The explanation as one self-contained page, with the contract and the uncommitted changes."""
+    """Write the explanation as one self-contained page, with contract and uncommitted changes."""
     parts, verdict = explanation_parts(version_record), version_record.verdict
     summary = verdict.summary if verdict else decision_lines(version_record.version)[0]
     page = Page(version_record.title, outcome="neutral", summary=summary)

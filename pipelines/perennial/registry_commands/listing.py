@@ -17,7 +17,7 @@ EVENTS = {"promoted": "promoted", "rolled_back": "rolled back", "restored": "res
 
 
 def model_lines(catalogue: Catalogue) -> Iterator[str]:
-    """One line for each registered model."""
+    """Yield one line for each registered model."""
     names = catalogue.names()
     if not names:
         yield f"no model is registered in {catalogue.home.tracking_uri}"
@@ -30,7 +30,7 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
 
 
 def version_lines(catalogue: Catalogue, name: str, version: str = "") -> Iterator[str]:
-    """The versions of a model, oldest first, then the challengers that the gate rejected; or one.
+    """Yield the versions of a model, oldest first, then the rejected challengers; or one version.
 
     Raises:
         PerennialError: the model or version is unknown.
@@ -54,7 +54,7 @@ def version_lines(catalogue: Catalogue, name: str, version: str = "") -> Iterato
 
 
 def models_record(catalogue: Catalogue) -> JsonValue:
-    """Every model with the numbers of its versions; `champion` is null before the first one.
+    """Return every model with the numbers of its versions; `champion` is null before the first one.
 
     It is null, too, where the records of it contradict each other; `problem` describes how.
     """
@@ -71,7 +71,7 @@ def models_record(catalogue: Catalogue) -> JsonValue:
 
 
 def versions_record(catalogue: Catalogue, name: str, version: str = "") -> JsonValue:
-    """The versions of a model, oldest first, and challengers that the gate rejected here; or one.
+    """Return the versions of a model, oldest first, and rejected challengers; or one version.
 
     Raises:
         PerennialError: the model or version is unknown.
@@ -130,7 +130,7 @@ def decision_records(version: ModelVersion) -> list[JsonValue]:
 
 
 def shown_comparison(comparison: Comparison, against: str) -> str:
-    """One metric, with the improvement and its interval where there was a champion."""
+    """Return one metric, with the improvement and its interval where there was a champion."""
     line = f"{comparison.metric} {comparison.challenger:.5g}"
     if comparison.improvement is None:
         return line
@@ -138,7 +138,7 @@ def shown_comparison(comparison: Comparison, against: str) -> str:
 
 
 def shown_interval(interval: Interval) -> str:
-    """An estimate and its bounds."""
+    """Return an estimate and its bounds."""
     return f"{interval.estimate:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
 
 
@@ -175,7 +175,7 @@ def find_rejected_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdi
 
 
 def find_judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
-    """The runs of a model on this machine that came to a verdict; None where it is unreadable."""
+    """Yield the runs of a model that came to a verdict; None where it cannot be read."""
     for run in home.runs():
         for record in step_records(home.folder(run.run_id)) if run.model == name else ():
             if Verdict.document_name() in record.results:
