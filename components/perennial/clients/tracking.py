@@ -274,6 +274,7 @@ def _experiment(client: MlflowClient, environment: Environment, name: str) -> st
 
 def _artifact_location(environment: Environment, experiment: str) -> str | None:
     """Return where artifacts go; None for a server, which knows it."""
+    # A database alone would choose the working folder.
     if environment.tracking_uri.startswith(("http://", "https://", "databricks")):
         return None
     return f"{_address(open_store(environment.store_uri))}/{ARTIFACT_PREFIX}/{experiment}"

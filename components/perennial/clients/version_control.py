@@ -23,7 +23,7 @@ PATCH = (
 
 
 def commit_of(folder: Path) -> str:
-    """Return the commit of a folder, with `-dirty` when files differ; empty outside a repository."""
+    """Return the commit of a folder, `-dirty` when files differ; empty outside a repository."""
     commit = _text(folder, "rev-parse", "HEAD")
     return f"{commit}{DIRTY}" if commit and _text(folder, "status", "--porcelain") else commit
 

@@ -39,7 +39,7 @@ class Snapshot(Artifact):
     time_max: datetime | None = None
 
     def digest(self) -> str:
-        """Return the SHA-256 of all but the place: partitions count by their path in the dataset."""
+        """Return the SHA-256 of all but the place: partitions count by path in the dataset."""
         here = {
             "data": self.data.model_copy(update={"uri": ""}),
             "files": tuple(

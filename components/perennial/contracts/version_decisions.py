@@ -37,7 +37,7 @@ class VersionDecision:
 
     @classmethod
     def of(cls, tags: Mapping[str, str], event: str) -> "VersionDecision | None":
-        """Return the latest decision of a kind from a version's tags; None if it was never taken."""
+        """Return the latest decision of a kind from a version's tags; None if there is none."""
         at = tags.get(f"perennial.{event}_at", "")
         by, reason = (tags.get(f"perennial.{event}_{what}", "") for what in ("by", "reason"))
         return cls(by, reason, at) if at else None
