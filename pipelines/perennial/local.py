@@ -109,6 +109,7 @@ def _fork_steps(requests: Connection, answers: Connection, flow: Sequence[str]) 
             if TRIALS in (name, *steps_after(name, flow)):
                 start_fork_server()  # imports the engine for the trials and the training's ranks
             _import_step(name)
+            # The step's collector would visit, and so copy, all pages that it shares with us.
             gc.freeze()
             step = multiprocessing.get_context("fork").Process(
                 target=_run_step, args=(name, source, arguments, variables)

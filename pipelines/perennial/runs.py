@@ -179,7 +179,7 @@ def step_records(folder: Path) -> list[StoredStep]:
         )
         moment, kind = float(str(event["time"])), str(event["kind"]).removeprefix("step_")
         match kind:
-            case "run":
+            case "run":  # a new attempt journals again what it reuses
                 records = {}
             case "started":
                 records[key] = StoredStep(

@@ -341,6 +341,7 @@ class Cluster:
                 ("labelSelector", selector),
                 ("watch", "true"),
                 ("resourceVersion", version),
+                # Versions without a change, so that ours does not expire while nothing changes.
                 ("allowWatchBookmarks", "true"),
                 ("timeoutSeconds", str(WATCH_SECONDS)),
             ]

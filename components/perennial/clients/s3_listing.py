@@ -45,6 +45,7 @@ def list_objects(
     if first["IsTruncated"]:
         cuts = _folders(fetch_page, prefix)
         step = -(-len(cuts) // _RANGES)
+        # The outer ranges are open: keys may lie before the first folder and behind the last one.
         bounds = [None, *cuts[step::step], None] if len(cuts) > 1 else []
         try:
             found: Objects = {}

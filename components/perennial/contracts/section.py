@@ -174,6 +174,7 @@ def with_values(
 ) -> dict[str, JsonValue]:
     """Return a new document with other values of some options, by their dotted names."""
     changed: dict[str, JsonValue] = json.loads(json.dumps(document))
+    # Tables before their own options, which a new table would otherwise replace.
     for option in sorted(values, key=lambda name: name.count(".")):
         *tables, name = option.split(".")
         table = changed

@@ -137,6 +137,7 @@ def estimate_of(
         luck=slope * away,
     )
     of_labels = standard_error(labels, blocks)
+    # The mean of all days has an error, too: the test days are a share of them.
     of_expected = slope**2 * of_labels**2 * conditions.share
     return replace(left, error=math.sqrt(left.error**2 + of_expected))
 

@@ -268,6 +268,7 @@ def _curve(
     dots: list[str] = []
     for run in runs:
         columns = _columns(run, 1.0)
+        # Of more than two points a pixel, a line would be a filled area.
         is_dense = len(run) > 2 * len(columns) and len(columns) > 2 * _MEAN_WINDOW
         (ranges if is_dense else lines).append(_path(_extremes(columns)))
         if is_dense:

@@ -73,7 +73,7 @@ class WatchedPods:
         for uid, (machine, view) in list(self._last.items()):
             if uid in present:
                 continue
-            if not view.has_started:
+            if not view.has_started:  # it has left no evidence
                 del self._last[uid]
             elif not view.has_ended:
                 why = view.disruption or DELETED

@@ -201,17 +201,6 @@ def variables(
     return [*passed_on, *({"name": name, "value": own[name]} for name in sorted(own))]
 
 
-def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
-    """Return the spec of one machine's pod of a PyTorchJob, whose operator names the container."""
-    program = {
-        "name": container,
-        "image": request.image,
-        "command": request.command,
-        "env": request.environment(is_first=is_first),
-    }
-    return training_pod(program, request.resources, request.run, request.labels)
-
-
 def training_pod(
     program: Object, resources: ResourcesSection, run: RunIdentity, labels: Mapping[str, str]
 ) -> Object:
@@ -435,12 +424,18 @@ class PyTorchJob(JobKind):
         return machines, int(spec["nprocPerNode"])
 
     def _replica(self, request: JobRequest, count: int, *, is_first: bool) -> Object:
+        program = {
+            "name": self.container,
+            "image": request.image,
+            "command": request.command,
+            "env": request.environment(is_first=is_first),
+        }
         return {
             "replicas": count,
             "restartPolicy": "Never",
             "template": {
                 "metadata": {"labels": request.labels, "annotations": ANNOTATIONS},
-                "spec": pod_spec(request, self.container, is_first=is_first),
+                "spec": training_pod(program, request.resources, request.run, request.labels),
             },
         }
 

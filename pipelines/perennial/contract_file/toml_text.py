@@ -130,14 +130,18 @@ def _readable_like(line: str) -> Iterator[str]:
     if not sign:
         key, sign, value = (part.strip() for part in line.partition(":"))
     value = value.rstrip(";,") if not value.startswith(("[", "{")) else value
+    # Quotes of a word processor, or of other languages.
     straight = re.sub("[“”„]", '"', value)
     values = [value, straight, value.replace("'", '"')]
+    # A comment of JavaScript or C; a comparison in the place of the assignment.
     values += [value.partition("//")[0].strip(), value.lstrip("= ")]
+    # Python's True, and numbers as Python and people write them: .5, 5. and 1,000.
     values += [value.lower()] if value.lower() in ("true", "false") else []
     values += [f"0{value}"] if value.startswith(".") else []
     values += [f"{value}0"] if value.endswith(".") else []
     values += [value.replace(",", "")] if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else []
     table = re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)  # of JSON, Python or YAML
+    # Words without quotes in such a table; then whatever was not closed.
     values += [table, re.sub(r"= *([A-Za-z_][\w.-]*)(?=\s*[,}])", r'= "\1"', table)]
     values += [f"{value}{end}" for end in ('"', "'", "]", '"]', "}")]
     bare = value.strip("\"'“”[](){}")

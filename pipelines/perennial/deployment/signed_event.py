@@ -142,6 +142,7 @@ def checked_key(content: bytes) -> bytes:
 
 
 def _signed_text(timestamp: int, event: str) -> bytes:
+    # JSON may hold half a surrogate pair, which UTF-8 does not encode by itself.
     return f"{timestamp}.{event}".encode("utf-8", "surrogatepass")
 
 

@@ -572,6 +572,7 @@ def _lines_for_few_rows(rows: int) -> list[str]:
 def _training_lines(draft: Draft) -> list[str]:
     train = draft.rows * TRAIN_SHARE
     largest = LARGEST_BATCH[draft.kind]
+    # A power of two of which an epoch has eight or more, and 200 to 2,000 updates of it.
     batch = min(max(2 ** int(math.log2(train / 8)), 16), largest)
     steps = round(min(max(EPOCHS[draft.kind] * train / batch, 200), 2000), -1)
     options: dict[str, JsonValue] = {
