@@ -17,6 +17,7 @@ import polars as pl
 from PIL import Image
 from pydantic import JsonValue
 
+from perennial.clients.object_store import complete_file
 from perennial.contract import Contract
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
@@ -180,7 +181,9 @@ def write_first_contract(
                 table = table.with_row_index(ROW_ID)
                 draft.ids = [ROW_ID]
                 draft.notes.append(f"ids: {ROW_ID!r}, added: no column identifies a row")
-            _write_parquet(table, target)
+            # A run that begins meanwhile finds no half file.
+            with complete_file(target) as partial:
+                table.sink_parquet(partial)
             uri = "data"
             columns = counted(len(draft.columns), "column")
             yield f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
@@ -492,17 +495,6 @@ def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
 def _is_folder_of_parquet(data: Path) -> bool:
     """Whether the data can be used where they are."""
     return data.is_dir() and any(data.rglob("*.p*q*"))
-
-
-def _write_parquet(table: pl.LazyFrame, target: Path) -> None:
-    # Renamed when whole: a run that begins meanwhile finds no half file.
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".tmp")
-    try:
-        table.sink_parquet(partial)
-        partial.rename(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _refuse_existing(files: Sequence[Path]) -> None:
