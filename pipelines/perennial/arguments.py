@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from perennial.runs import Home
 
+FAILED = 1
+"""The exit code of a run, or of what was asked about, that failed."""
 OPTION = re.compile(r"-h|--([a-z][a-z-]*(=.*)?)?", re.DOTALL)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from perennial.arguments import (
+    FAILED,
     AsJson,
     AskedProfile,
     ContractFile,
@@ -38,7 +39,7 @@ from perennial.deployment import verbs as cluster
 from perennial.first_steps.verbs import doctor, import_, init, schema
 from perennial.registry_commands import verbs as registry
 from perennial.study_commands import verbs as studies
-from perennial.verb_errors import FAILED, Verb, refuse, report_errors
+from perennial.verb_errors import Verb, refuse, report_errors
 
 if TYPE_CHECKING:
     from perennial.runs import Home, RunRecord

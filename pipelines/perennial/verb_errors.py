@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TypeAlias
 
-from perennial.arguments import HOME_NAME
+from perennial.arguments import FAILED, HOME_NAME
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.user_code import (
     ctrl_c_is_known,
@@ -22,7 +22,6 @@ from perennial.contracts.user_code import (
 )
 
 Verb: TypeAlias = Callable[..., int]
-FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -116,10 +116,10 @@ class Tracking:
             (Path(scratch) / name).write_text(text)
             self.log_artifacts(Path(scratch), folder)
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record scalars; after a retry the latest values count."""
         now = int(time.time() * 1000)
-        points = [Metric(name, value, now, step) for name, value in metrics.items()]
+        points = [Metric(name, value, now, 0) for name, value in metrics.items()]
         for part in _parts(points, BATCH_METRICS):
             self._client.log_batch(self.run_id, metrics=part)
 

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from perennial.arguments import ContractFile, HomeFolder, file, open_home, print_lines
+from perennial.arguments import FAILED, ContractFile, HomeFolder, file, open_home, print_lines
 
-FAILED = 1
 DataFolder = Annotated[
     Path,
     typer.Argument(metavar="DATA", help="Parquet, CSV or JSON Lines file, or a folder of them"),
