@@ -163,15 +163,10 @@ class AuthSection(Section):
 
     kind: Literal["none", "in-cluster", "token", "dex"] = "none"
     """`none`: a port-forward to a standalone server. `in-cluster`: the pod's own projected
-    token. `token`: a bearer token in a variable. `dex`: a session of Kubeflow's login page."""
+    token. `token`: a bearer token in $KFP_TOKEN. `dex`: a session of Kubeflow's login page, for the
+    name and password in $DEX_USERNAME and $DEX_PASSWORD."""
     token_file: str = "/var/run/secrets/kubeflow/pipelines/token"
     """in-cluster: the projected token, audience pipelines.kubeflow.org; read for every request."""
-    token_variable: VariableName = "KFP_TOKEN"
-    """token: the environment variable that holds it."""
-    username_variable: VariableName = "DEX_USERNAME"
-    """dex: the variable that holds the login name, usually an e-mail address."""
-    password_variable: VariableName = "DEX_PASSWORD"
-    """dex: the variable that holds the password."""
 
 
 class ImagesSection(Section):
