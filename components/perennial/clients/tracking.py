@@ -135,7 +135,7 @@ class Tracking:
     def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
         """Upload a folder's content below `path` of the run, over what an earlier attempt left.
 
-        Of `settled` files, `path` determines the content: one that is there in full is not sent
+        The content of `settled` files follows from `path`: one that is there in full is not sent
         again.
         """
         if self._files is None:

@@ -44,8 +44,8 @@ def top_of(folder: Path) -> Path | None:
 def uncommitted_diff(folder: Path) -> bytes:
     """Return the uncommitted changes as a patch; empty outside a repository.
 
-    Of files that were never added, only sources and contracts: data and runs may lie beside them.
-    Of a difference that is larger than code can be, only sources and contracts, too.
+    Files that were never added count if they are sources or contracts: data and runs may lie beside
+    them. A difference that is larger than code can be is cut to sources and contracts, too.
     """
     top = top_of(folder)
     if top is None or not commit_of(top).endswith(DIRTY):

@@ -37,7 +37,7 @@ MARK = re.compile(
 )
 
 
-# Of Kubeflow's own pods and pauses, measured on a live server: see k8s/scaling.md.
+# What Kubeflow's own pods and pauses take, measured on a live server: see k8s/scaling.md.
 DRIVER_SECONDS, TASK_SECONDS = 10, 20
 
 

@@ -81,7 +81,7 @@ class ModelCollector(Collector):
                 yield model, "schedule_enabled", [kind], float(schedule.enabled)
             for kind in KINDS:
                 own = [run for run in runs if kinds.get(run.pipeline_id) == kind]
-                for name, labels, value in _of_runs(own):
+                for name, labels, value in _run_values(own):
                     yield model, name, [kind, *labels], value
         for model in sorted({*deployed, *self._registry.names()}):
             champion = self._registry.version_by_alias(model, CHAMPION)
@@ -89,7 +89,7 @@ class ModelCollector(Collector):
                 registered = champion.created_at.timestamp()
                 yield model, "champion_registered_timestamp_seconds", [champion.version], registered
             look = monitoring_record(self._store, model).read()
-            for name, value in _of_look(look) if look else ():
+            for name, value in _monitoring_values(look) if look else ():
                 yield model, name, [], value
 
 
@@ -134,7 +134,7 @@ def serve(registry: CollectorRegistry, port: int) -> None:
     thread.join()
 
 
-def _of_runs(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
+def _run_values(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
     """Yield values of one kind's runs, newest first."""
     for run in runs[:1]:
         yield "run_created_timestamp_seconds", [], run.created_at.timestamp()
@@ -144,7 +144,7 @@ def _of_runs(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
         yield "run_succeeded_timestamp_seconds", [], max(ends).timestamp()
 
 
-def _of_look(look: MonitoringRecord) -> Iterator[tuple[str, float]]:
+def _monitoring_values(look: MonitoringRecord) -> Iterator[tuple[str, float]]:
     yield "look_timestamp_seconds", look.at.timestamp()
     if look.data_time is not None:
         is_utc = look.data_time.tzinfo is None  # times of data without a zone are taken for UTC

@@ -366,7 +366,10 @@ def _start(
 
 
 def _terminate(target: TargetCluster, run: PipelineRun) -> bool:
-    """Whether it took this call: a server refuses runs that are being cancelled, or are over."""
+    """Terminate a run; return whether this call did it.
+
+    A server refuses runs that are being cancelled, or are over.
+    """
     if run.was_canceled:
         return False
     try:
