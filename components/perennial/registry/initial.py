@@ -227,14 +227,13 @@ def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot,
         }
     )
     newest: list[Snapshot] = []
-    for each in sorted((*seen, own), key=_newest_time):
+    by_time = sorted(
+        (*seen, own), key=lambda one: one.time_max.timestamp() if one.time_max else 0.0
+    )
+    for each in by_time:
         newest = [one for one in newest if (one.data, one.split) != (each.data, each.split)]
         newest.append(each)
     return tuple(newest)
-
-
-def _newest_time(snapshot: Snapshot) -> float:
-    return snapshot.time_max.timestamp() if snapshot.time_max else 0.0
 
 
 @dataclass(frozen=True)
