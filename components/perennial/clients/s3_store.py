@@ -457,58 +457,48 @@ class S3ObjectStore(ObjectStore):
     def _run_all(
         self, doing: str, works: Sequence[Callable[[], T]], limit: float | None = None
     ) -> Sequence[T]:
-        return _run_all_within(
-            limit or self._patience.call_s,
-            works,
-            what=f"waiting to {doing} {self.uri}",
-            log_every_s=self._patience.log_every_s,
-        )
+        """Return the results of calls, each in a thread; the first error ends the wait.
 
+        Libraries limit the time between two bytes; a peer that sends one byte a second keeps to
+        that limit permanently. A call that is late is abandoned: its thread ends with the process.
 
-def _run_all_within(
-    seconds: float, works: Sequence[Callable[[], T]], *, what: str, log_every_s: float
-) -> list[T]:
-    """Return the results of calls, each in a thread; the first error ends the wait.
+        Raises:
+            TimeoutError: the calls did not end in time.
+        """
+        seconds, log_every_s = limit or self._patience.call_s, self._patience.log_every_s
+        what = f"waiting to {doing} {self.uri}"
+        started = time.monotonic()
+        results: dict[int, T] = {}
+        errors: list[BaseException] = []
+        changed = threading.Condition()
 
-    Libraries limit the time between two bytes; a peer that sends one byte a second keeps to that
-    limit permanently. A call that is late is abandoned: its thread ends with the process. The log
-    shows `what`, such as `waiting to read from s3://bucket`, while it waits.
+        def run(index: int) -> None:
+            try:
+                result = works[index]()
+            except BaseException as error:
+                with changed:
+                    errors.append(error)
+                    changed.notify()
+            else:
+                with changed:
+                    results[index] = result
+                    changed.notify()
 
-    Raises:
-        TimeoutError: the calls did not end in time.
-    """
-    started = time.monotonic()
-    results: dict[int, T] = {}
-    errors: list[BaseException] = []
-    changed = threading.Condition()
-
-    def run(index: int) -> None:
-        try:
-            result = works[index]()
-        except BaseException as error:
-            with changed:
-                errors.append(error)
-                changed.notify()
-        else:
-            with changed:
-                results[index] = result
-                changed.notify()
-
-    for index in range(len(works)):
-        threading.Thread(target=run, args=(index,), name="within-deadline", daemon=True).start()
-    with changed:
-        next_line = log_every_s
-        while not errors and len(results) < len(works):
-            passed = time.monotonic() - started
-            if passed >= seconds:
-                raise TimeoutError(f"timed out after {passed:.0f} s {what}")
-            if passed >= next_line:
-                logger.warning("still %s after %.0f s of at most %.0f s", what, passed, seconds)
-                next_line += log_every_s
-            changed.wait(min(next_line, seconds) - passed)
-        if errors:
-            raise errors[0]
-    return [results[index] for index in range(len(works))]
+        for index in range(len(works)):
+            threading.Thread(target=run, args=(index,), name="within-deadline", daemon=True).start()
+        with changed:
+            next_line = log_every_s
+            while not errors and len(results) < len(works):
+                passed = time.monotonic() - started
+                if passed >= seconds:
+                    raise TimeoutError(f"timed out after {passed:.0f} s {what}")
+                if passed >= next_line:
+                    logger.warning("still %s after %.0f s of at most %.0f s", what, passed, seconds)
+                    next_line += log_every_s
+                changed.wait(min(next_line, seconds) - passed)
+            if errors:
+                raise errors[0]
+        return [results[index] for index in range(len(works))]
 
 
 def _is_hidden(key: str) -> bool:

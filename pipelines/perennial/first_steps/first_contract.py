@@ -123,14 +123,10 @@ class Draft:
         self.notes.append(f"meta: {name!r}, {why}")
 
 
-def columns_of_data(kind: Kind, data: Path) -> list[str]:
-    """Return the names of the columns of a file or folder, to choose a label from."""
-    return scan_rows(kind, data).collect_schema().names()
-
-
-def has_usual_label(columns: Sequence[str]) -> bool:
-    """Whether a column is named as labels usually are."""
-    return any(name.lower() in LABELS for name in columns)
+def candidate_labels(kind: Kind, data: Path) -> list[str]:
+    """Return the columns to choose a label from; none if one is named as labels usually are."""
+    columns = scan_rows(kind, data).collect_schema().names()
+    return [] if any(name.lower() in LABELS for name in columns) else columns
 
 
 def write_first_contract(

@@ -34,16 +34,14 @@ def init(  # noqa: PLR0917 - typer orders options by it
     """Write a first contract for your own data, and say what to run next; overwrites nothing."""
     from perennial.first_steps.first_contract import (
         CONTRACT_FILE,
-        columns_of_data,
-        has_usual_label,
+        candidate_labels,
         write_first_contract,
     )
 
-    if not label and kind != "text" and sys.stdin.isatty():
-        columns = columns_of_data(kind, data)
-        if not has_usual_label(columns):
-            print(f"columns: {', '.join(columns)}")
-            label = typer.prompt("which column is to be predicted?", default=columns[-1])
+    is_asked = not label and kind != "text" and sys.stdin.isatty()
+    if is_asked and (columns := candidate_labels(kind, data)):
+        print(f"columns: {', '.join(columns)}")
+        label = typer.prompt("which column is to be predicted?", default=columns[-1])
     print_lines(
         write_first_contract(kind, data, out, label=label, time=time, ids=ids or (), name=name)
     )
