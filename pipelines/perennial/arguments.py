@@ -44,6 +44,11 @@ def text_of(text: str) -> str:
     return text
 
 
+def existing_part(path: Path) -> Path:
+    """Return a path, or the nearest folder above it that exists."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 def flag(name: str, purpose: str) -> Any:  # noqa: ANN401 - as typer.Option
     """Return an option without a value."""
     return typer.Option(name, help=purpose)

@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TypeAlias
 
-from perennial.arguments import FAILED, HOME_NAME
+from perennial.arguments import FAILED, HOME_NAME, existing_part
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.user_code import (
     ctrl_c_is_known,
@@ -133,11 +133,11 @@ def _explain_os_error(error: OSError, home: Path) -> PerennialError:
     action = "check the path"
     evidence = f"the operating system answered {type(error).__name__} ({error.errno})"
     if error.errno in NO_SPACE:
-        there = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
-        evidence += f"; {shutil.disk_usage(there).free / 1e6:,.0f} MB are free there"
+        free = shutil.disk_usage(existing_part(path)).free
+        evidence += f"; {free / 1e6:,.0f} MB are free there"
         action = "free space on its disk, or choose a folder on another one with --home FOLDER"
     elif error.errno in NO_RIGHTS:
-        owner = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+        owner = existing_part(path)
         evidence += f"; {owner} belongs to user {owner.stat().st_uid}, this is {os.geteuid()}"
         action = "choose a folder that you may write to with --home FOLDER, or change its rights"
     elif isinstance(error, NotADirectoryError | FileExistsError):

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from perennial.contracts.data import Split
-from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.errors import BadTaskError
 from perennial.contracts.gate import Comparison
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
@@ -224,13 +224,7 @@ def columns_to_keep(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
     Raises:
         PerennialError: a slice column does not exist.
     """
-    unknown = sorted(set(gate.slices) - set(snapshot.columns))
-    if unknown:
-        raise PerennialError(
-            f"gate.slices names {', '.join(unknown)}, which the data does not have",
-            evidence=f"its columns are {', '.join(snapshot.columns)}",
-            action="correct the names in the contract",
-        )
+    gate.require_slices(snapshot.columns)
     return (*block_columns(snapshot.data), *gate.slices, *searched_columns(snapshot, gate))
 
 

@@ -5,9 +5,8 @@ They are known before a training: rows are counted, and stored results read.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from perennial.contract import Contract
@@ -75,7 +74,7 @@ def look_ahead(home: Home, contract: Contract) -> tuple[list[str], bool]:
         known = "rows are those of the last run here" if snapshot else "no snapshot is stored here"
         lines.append(f"not looked at: the data, {known}: {error.problem}")
     if snapshot is not None:
-        _require_slices(contract.gate.slices, snapshot.columns)
+        contract.gate.require_slices(snapshot.columns)
         splits = ", ".join(f"{rows:,} {split}" for split, rows in snapshot.split_rows.items())
         features = snapshot.task_columns.features
         partitions = counted(len(snapshot.files), "partition")
@@ -99,22 +98,6 @@ def _suite_lines(contract: Contract, snapshot: Snapshot) -> Iterator[str]:
 
     schema = Dataset(snapshot).scan().collect_schema()
     yield from TeamSuite.prepare(contract.expectations, schema, snapshot.rows).lines()
-
-
-def _require_slices(slices: Sequence[str], columns: Mapping[str, str]) -> None:
-    unknown = sorted(set(slices) - set(columns))
-    if not unknown:
-        return
-    near = [
-        name if name in columns else "".join(get_close_matches(name, columns, n=1))
-        for name in slices
-    ]
-    shown = ", ".join(f'"{name}"' for name in near if name)
-    raise PerennialError(
-        f"gate.slices names {unknown}, which are not columns of the dataset",
-        evidence=f"its columns are: {', '.join(columns)}",
-        action=f"write slices = [{shown}]  # in [gate]",
-    )
 
 
 def obstacles_in_contract(contract: Contract) -> Iterator[Obstacle]:
