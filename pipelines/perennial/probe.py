@@ -222,6 +222,7 @@ def train_settings(
         The contract as it is, then one point per change.
     """
     schedule = contract.training.schedule.steps or contract.training.steps
+    # The schedule stays that of the whole training; nothing is kept or profiled on the way.
     short: dict[str, JsonValue] = {
         "training.steps": updates,
         "training.schedule.steps": schedule,

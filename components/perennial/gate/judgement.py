@@ -112,6 +112,7 @@ def reach_verdict(
     directions, left_out = _directions(gate, match)
     names = tuple(directions)
     comparisons = compare(match, names)
+    # A champion had to beat the baselines by their bounds; without one, the challenger has to.
     beside = {}
     if comparisons[0].champion is None:
         beside = compare_with_baselines(match, baselines, gate.must_beat, names[0])

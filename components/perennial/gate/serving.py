@@ -224,6 +224,7 @@ class _CleanProcess:
             self._input = self._streams.enter_context(os.fdopen(asking, "w"))
             self._answers = self._streams.enter_context(os.fdopen(answers))
             self._states = self._streams.enter_context(os.fdopen(states))
+            # Closed here, so that our ends of the pipes show when the process has ended.
             for descriptor in (stdin, stdout, state):
                 theirs.callback(os.close, descriptor)
             log = theirs.enter_context(self._errors.open("w"))

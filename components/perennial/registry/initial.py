@@ -141,6 +141,7 @@ def pin_version(
     former = [*lineage.teachers, *lineage.members, *([before] if before else [])]
     seen = tuple(chain.from_iterable(each.seen for each in former))
     digest = challenger.weights_sha256
+    # An adapter is stored merged with its base, under the digest of the sum.
     if challenger.base is not None or not _is_stored(store, digest):
         digest = _store_weights(registry, version, store, challenger, action=action)
     pinned = InitialModel(

@@ -77,6 +77,7 @@ def line_chart(
     points = [point for line in series.values() for point in line if math.isfinite(point[0])]
     limits = padded_range([*(x for x, _ in points), *known.values()])
     y_limits = padded_range([y for _, y in points], 0.04)
+    # On axes of unit length first: the names at the lines' ends decide how wide the plot can be.
     flat = Axis(*y_limits, 0, 1)
     unplaced = Axis(*limits, 0, 1)
     ends = {name: _end_of(line, unplaced, flat) for name, line in series.items()}

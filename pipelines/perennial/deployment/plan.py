@@ -113,6 +113,7 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
             )
             actions.append(Action(f"create the pipeline {name}", create))
         if name not in observed.versions:
+            # A new pipeline's id is known after the first call, when the plan is made again.
             upload = partial(
                 PipelineApi.upload_version,
                 pipeline_id=str(pipeline_id),

@@ -273,6 +273,7 @@ def _with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFr
 
 def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
     schema = table.collect_schema()
+    # One pass over the data for all columns, with a value for each fact of each column.
     counts = []
     for name, dtype in schema.items():
         column = pl.col(name)

@@ -79,6 +79,7 @@ def training_record(catalogue: Catalogue, version_record: VersionRecord) -> Trai
             action="it was registered by other means, or by another version of Perennial: install "
             "that one (`perennial explain` names its commit)",
         )
+    # As recorded at the registration, and of what was read just now.
     digests = {
         "contract.json": (
             lineage.contract_digest,
