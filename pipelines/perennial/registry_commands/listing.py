@@ -143,27 +143,27 @@ def shown_interval(interval: Interval) -> str:
 
 
 def _version_record(catalogue: Catalogue, version: ModelVersion) -> JsonValue:
-    record: dict[str, JsonValue] = name_version(version, catalogue.aliases_of(version))
-    record["decisions"] = decision_records(version)
+    verdict, problem = _read_verdict(catalogue, version)
+    return {
+        **name_version(version, catalogue.aliases_of(version)),
+        "decisions": decision_records(version),
+        "verdict": plain(verdict),
+        "problem": problem or None,
+    }
+
+
+def _read_verdict(catalogue: Catalogue, version: ModelVersion) -> tuple[Verdict | None, str]:
+    """Return a version's verdict, and why it cannot be read, which must not hide the others."""
     try:
-        return {
-            **record,
-            "verdict": plain(catalogue.version_record(version).verdict),
-            "problem": None,
-        }
+        return catalogue.version_record(version).verdict, ""
     except PerennialError as error:
-        # One damaged version must not hide the others.
-        return {**record, "verdict": None, "problem": error.problem}
+        return None, error.problem
 
 
 def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:
-    try:
-        verdict = catalogue.version_record(version).verdict
-    except PerennialError as error:
-        # One damaged version must not hide the others.
-        return [error.problem]
+    verdict, problem = _read_verdict(catalogue, version)
     if verdict is None:
-        return [UNREADABLE]
+        return [problem or UNREADABLE]
     return [shown_comparison(one, verdict.champion_version) for one in verdict.comparisons]
 
 
