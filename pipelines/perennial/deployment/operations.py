@@ -392,8 +392,8 @@ def _texts(document: Mapping[str, JsonValue]) -> dict[str, str]:
     found = {}
     for name, value in flattened(document).items():
         # A server's JSON knows one kind of number.
-        is_whole = isinstance(value, float) and value.is_integer()
-        found[name] = json.dumps(int(value) if is_whole else value, ensure_ascii=False)
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        found[name] = json.dumps(number, ensure_ascii=False)
     return found
 
 
