@@ -141,8 +141,7 @@ def write_first_contract(
 ) -> Iterator[str]:
     """Write contract, schema, and where needed the data as Parquet, and a task, into a folder.
 
-    Columns and the model's name are guessed unless they are named. Yields what was taken for what,
-    and what to run next.
+    Columns and the model's name are guessed unless they are named. Yields what was taken for what.
 
     Raises:
         PerennialError: a file is there already, or a named column does not fit the data.
@@ -159,8 +158,7 @@ def write_first_contract(
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table = scan_rows(kind, data)
-        notes: list[str] = []
+        table, notes = scan_rows(kind, data), list[str]()
         if kind in ("table", "custom") and not _is_folder_of_parquet(data):
             table, notes = parse_written_numbers(table)
         draft = _examine(kind, table)
@@ -171,18 +169,8 @@ def write_first_contract(
         uri = str(data.resolve())
         # Rows are split by a hash of their ids, or by time.
         if not (_is_folder_of_parquet(data) and (draft.ids or draft.time)):
-            target = folder / "data" / f"{data.stem}.parquet"
-            _refuse_existing([target])
-            if not (draft.ids or draft.time):
-                table = table.with_row_index(ROW_ID)
-                draft.ids = [ROW_ID]
-                draft.notes.append(f"ids: {ROW_ID!r}, added: no column identifies a row")
-            # A run that begins meanwhile finds no half file.
-            with complete_file(target) as partial:
-                table.sink_parquet(partial)
+            yield _write_rows(draft, table, folder / "data" / f"{data.stem}.parquet")
             uri = "data"
-            columns = counted(len(draft.columns), "column")
-            yield f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
     except (*LIBRARY_ERRORS, UnicodeError) as error:
         raise BadDataError(
             f"cannot read {data}",
@@ -201,6 +189,20 @@ def write_first_contract(
     write_atomically(files[0], text.encode())
     yield f"wrote {files[0]}"
     yield from (f"  {note}" for note in draft.notes)
+
+
+def _write_rows(draft: Draft, table: pl.LazyFrame, target: Path) -> str:
+    """Write the rows as Parquet, with an id if nothing identifies them; return what was written."""
+    _refuse_existing([target])
+    if not (draft.ids or draft.time):
+        table = table.with_row_index(ROW_ID)
+        draft.ids = [ROW_ID]
+        draft.notes.append(f"ids: {ROW_ID!r}, added: no column identifies a row")
+    # A run that begins meanwhile finds no half file.
+    with complete_file(target) as partial:
+        table.sink_parquet(partial)
+    columns = counted(len(draft.columns), "column")
+    return f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
 
 
 def schema_text() -> str:
