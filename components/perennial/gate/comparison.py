@@ -294,28 +294,25 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
     Raises:
         UndefinedMetricError: the test rows do not define one of them.
     """
+    champion, why = match.champion, ""
     ours = measure_metrics(match.challenger, metrics)
-    if match.champion is None:
-        return tuple(
-            Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
-            for name in metrics
-        )
-    theirs = measure_metrics(match.champion, metrics)
+    theirs = measure_metrics(champion, metrics) if champion is not None else {}
     comparisons = []
     for name in metrics:
-        if why := explain_incomparable(match.challenger, match.champion, name):
-            comparisons.append(
-                Comparison(
-                    metric=name,
-                    challenger=ours[name],
-                    champion=None,
-                    improvement=None,
-                    incomparable=why,
-                )
+        if champion is not None:
+            why = explain_incomparable(match.challenger, champion, name)
+        if champion is None or why:
+            comparison = Comparison(
+                metric=name,
+                challenger=ours[name],
+                champion=None,
+                improvement=None,
+                incomparable=why,
             )
-            continue
-        confidence = match.decisive if name == metrics[0] else None
-        comparisons.append(_compared(match, name, (ours[name], theirs[name]), confidence))
+        else:
+            confidence = match.decisive if name == metrics[0] else None
+            comparison = _compared(match, name, (ours[name], theirs[name]), confidence)
+        comparisons.append(comparison)
     return tuple(comparisons)
 
 
@@ -347,8 +344,15 @@ def _compared(
 def improvement_of(match: Match, metric: str, ours: float, theirs: float) -> Estimate:
     """Return the improvement with its error, given both figures on all rows."""
     sign = sign_of(direction_of(match.challenger.task, metric, "gate.metric"))
-    drawn = _differences(match, metric, sign)
-    return estimate_of(sign * (ours - theirs), drawn, match.blocks, match.draws, match.conditions)
+    both = [each for each in (match.challenger, match.champion) if each is not None]
+    values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
+    pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
+    draws = min(map(len, values))  # a metric without a fast form for one model has fewer draws
+    # Challenger minus champion, on each draw and block by block.
+    differences = sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1])
+    return estimate_of(
+        sign * (ours - theirs), differences, match.blocks, match.draws, match.conditions
+    )
 
 
 def figure_of(match: Match, metric: str, value: float) -> Estimate:
@@ -357,15 +361,6 @@ def figure_of(match: Match, metric: str, value: float) -> Estimate:
     values = resample(task, metric, scored, match.blocks, match.draws)
     spread = Spread.of(influences(task, metric, scored, match.blocks), match.blocks)
     return Estimate.of(value, independent_error(values, match.blocks), spread)
-
-
-def _differences(match: Match, metric: str, sign: float) -> tuple[Floats, Floats]:
-    """Return challenger minus champion on every draw, and block by block."""
-    both = [each for each in (match.challenger, match.champion) if each is not None]
-    values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
-    pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
-    draws = min(map(len, values))  # a metric without a fast form for one model has fewer draws
-    return sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1])
 
 
 @dataclass(frozen=True)
