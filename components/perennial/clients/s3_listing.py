@@ -26,7 +26,7 @@ def list_objects(
 ) -> Objects:
     """List every object under a prefix: key → object.
 
-    A store gives 1,000 keys a page, and each page says where the next begins. Where there is more
+    A store gives 1,000 keys a page, and each page names where the next begins. Where there is more
     than one, the keys are cut at folders into ranges, which are listed at once.
 
     Args:

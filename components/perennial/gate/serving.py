@@ -117,7 +117,7 @@ def _measure(
 ) -> tuple[Floats, float, list[Floats]]:
     """Return the predictions, the seconds of loading, and each model's seconds of a prediction.
 
-    A process that was killed is started a second time: that says nothing of the model, unless it is
+    A process that was killed is started a second time: that proves nothing about the model, unless it is
     too little memory, which recurs.
     """
     try:

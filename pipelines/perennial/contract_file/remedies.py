@@ -171,7 +171,7 @@ def _move_into_table(draft: Draft, loc: Location) -> str:
         target = (*loc[:-1], name, key)
         if typing.get_origin(field.annotation) is not dict:
             continue
-        # One that takes any key says nothing about this one.
+        # A table that takes any key proves nothing about this one.
         anything = with_value(without, (*target[:-1], f"not-{key}"), value)
         if anything is None or draft.is_cured(anything, loc, target[:-1]):
             continue

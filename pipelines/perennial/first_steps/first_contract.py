@@ -1,6 +1,6 @@
 """First contract: `perennial init` writes one, and where needed a task, for the user's own data.
 
-It looks at the columns, says what it took each of them for, and never overwrites a file.
+It looks at the columns, names what it took each of them for, and never overwrites a file.
 """
 
 import json
@@ -547,7 +547,7 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
 
 
 def _lines_for_few_rows(rows: int) -> list[str]:
-    """Return lower limits for data that the defaults would refuse; each says what it costs."""
+    """Return lower limits for data that the defaults would refuse; each states what it costs."""
     lines = []
     gate, expectations = GateSection(), ExpectationsSection()
     if rows < expectations.min_rows:
