@@ -117,8 +117,8 @@ def _measure(
 ) -> tuple[Floats, float, list[Floats]]:
     """Return the predictions, the seconds of loading, and each model's seconds of a prediction.
 
-    A process that was killed is started a second time: that proves nothing about the model, unless it is
-    too little memory, which recurs.
+    A process that was killed is started a second time: that proves nothing about the model, unless
+    memory is too small, which recurs.
     """
     try:
         return _measure_once(artifact, rows, together, rival)
