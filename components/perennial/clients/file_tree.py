@@ -63,6 +63,7 @@ def walk_tree(root: Path) -> Iterator[TreeEntry]:
         folder = heappop(pending)
         key = folder.key
         try:
+            # Device and inode are the same for a folder, links to it and a second mount of it.
             info = (root / key).stat()
             first = entered.setdefault((info.st_dev, info.st_ino), key)
             if first != key:

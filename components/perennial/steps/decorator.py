@@ -247,6 +247,7 @@ class _Attempt:
         """Store outputs, then the result as the commit marker, then record the end."""
         if "metrics" in self.outputs:
             write_atomically(self.outputs["metrics"], canonical_json(dict(result.metrics)).encode())
+        # An output that is missing would fail in a later step, far from its cause.
         for path in self.outputs.values():
             if not path.exists():
                 raise RuntimeError(f"step {self.name} ended without writing {path.name}")

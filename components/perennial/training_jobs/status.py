@@ -98,6 +98,7 @@ class PodView:
             (each.get("state", {}) for each in containers if each["name"] == container), {}
         )
         ended = ours.get("terminated", {})
+        # The first with a reason counts: an eviction is stated by the pod, and by no container.
         states = [status, ended, _waiting(status), {} if is_scheduled else scheduled]
         target = conditions.get("DisruptionTarget", {})
         return cls(

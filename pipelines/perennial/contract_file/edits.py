@@ -38,7 +38,8 @@ def change_options(text: str, values: Mapping[str, JsonValue]) -> str:
 
 def _change(text: str, keys: Keys, value: JsonValue) -> str:
     wanted = _edited(tomllib.loads(text), keys, value)
-    # None: the file has another value where a table is expected.
+    # None: the file has another value where a table is expected. A candidate counts only if it
+    # reads as the wanted document: a line alone does not show whether it lies in a longer text.
     for changed in _candidates(text, keys, value) if wanted is not None else ():
         with suppress(tomllib.TOMLDecodeError):
             if _written(tomllib.loads(changed)) == _written(wanted):
@@ -85,6 +86,7 @@ def _end_of_value(lines: Sequence[str], first: int, start: int) -> tuple[int, st
     for last in range(first, len(lines)):
         before = "".join([lines[first][start:], *lines[first + 1 : last]]) if last > first else ""
         line = lines[last] if last > first else lines[first][start:]
+        # A `#` may begin a comment or lie in a text: the value ends where what is before it parses.
         ends = [*(found.start() for found in re.finditer(r"\s*#", line)), len(line.rstrip())]
         for end in ends:
             try:
@@ -105,6 +107,7 @@ def _insertions(lines: Sequence[str], keys: Keys, value: JsonValue) -> Iterator[
     for number, line in enumerate(lines):
         if found := find_headers(line):
             place = tuple(str(part) for part in found[0])
+        # Behind the last option: a comment at the table's end may belong to the next table.
         if place == header and line.strip() and (found or not line.lstrip().startswith("#")):
             last = number + 1
     if last is not None:

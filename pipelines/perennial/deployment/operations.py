@@ -169,6 +169,7 @@ def follow(
             run = target.api.run(run_id)
         except UnreachableError as error:
             outage_polls += 1
+            # The run itself goes on meanwhile: wait for as long as a restart of the server takes.
             if outage_polls > LONGEST_OUTAGE_POLLS:
                 raise
             if outage_polls == 1:

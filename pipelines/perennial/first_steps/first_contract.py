@@ -415,6 +415,7 @@ def _choose_ids(draft: Draft) -> list[str]:
     for column in draft.columns.values():
         if column.name in (draft.label, draft.time, *draft.meta) or column.nulls:
             continue
+        # Integers without a gap count rows; others with distinct values may be measurements.
         counts = column.dtype.is_integer() and column.span == draft.rows - 1
         is_kind = column.is_identifier or column.name == ROW_ID or column.dtype == pl.String
         if column.distinct == draft.rows and (counts or is_kind):

@@ -143,6 +143,7 @@ def find_study(
     model = contract.model.name
     plans = [each.plan for each in stored_studies(store, model)]
     fitting = [plan for plan in plans if plan.study_digest.startswith(digest)]
+    # A digest is an answer to "several studies", which may be of the same question on other data.
     if contract.study is not None and not digest:
         asked = _question(contract.study)
         fitting = [plan for plan in fitting if _question(plan.study) == asked]
