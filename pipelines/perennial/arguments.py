@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from perennial.runs import Home
 
+FAILED = 1
+"""The exit code of a run, or of what was asked about, that failed."""
 OPTION = re.compile(r"-h|--([a-z][a-z-]*(=.*)?)?", re.DOTALL)
 
 
@@ -40,6 +42,11 @@ def text_of(text: str) -> str:
     if OPTION.fullmatch(text):
         raise typer.BadParameter(f"expected a text (got the option {text!r})")
     return text
+
+
+def existing_part(path: Path) -> Path:
+    """Return a path, or the nearest folder above it that exists."""
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def flag(name: str, purpose: str) -> Any:  # noqa: ANN401 - as typer.Option

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from perennial.arguments import (
+    FAILED,
     AsJson,
     AskedProfile,
     ContractFile,
@@ -38,10 +39,9 @@ from perennial.deployment import verbs as cluster
 from perennial.first_steps.verbs import doctor, import_, init, schema
 from perennial.registry_commands import verbs as registry
 from perennial.study_commands import verbs as studies
-from perennial.verb_errors import FAILED, Verb, refuse, report_errors
+from perennial.verb_errors import Verb, refuse, report_errors
 
 if TYPE_CHECKING:
-    from perennial.contract import Contract
     from perennial.runs import Home, RunRecord
     from perennial.supervisor import Launch
 
@@ -95,13 +95,17 @@ def check(contract: ContractFile, home: HomeFolder = None) -> int:
 
     The exit code is 1 if it is valid, but no training can be promoted.
     """
-    from perennial.contract import load_beside_its_task, to_toml, with_suite_path
+    from perennial.contract import (
+        load_beside_its_task,
+        load_checked,
+        to_toml,
+        with_suite_path,
+    )
     from perennial.contract_help.obstacles import look_ahead
     from perennial.study_commands.definition import load_study
 
-    checked = _checked(contract)
-    if load_beside_its_task(contract, with_study=True).study is not None:
-        checked = load_study(contract)
+    has_study = load_beside_its_task(contract, with_study=True).study is not None
+    checked = load_study(contract) if has_study else load_checked(contract)
     lines, is_possible = look_ahead(open_home(home, contract), checked)
     print(f"{to_toml(with_suite_path(contract, checked))}\n")
     print_lines(f"# {line}" for line in lines)
@@ -140,6 +144,7 @@ def probe(
     out: Annotated[Path | None, file("picture of the learning rate range test")] = None,
 ) -> int:
     """Measure what is fastest at equal quality on this machine, and print the options to take."""
+    from perennial.contract import load_checked
     from perennial.probe import PARTS, probe_contract
 
     parts = only or PARTS
@@ -150,7 +155,7 @@ def probe(
         )
     if out is not None and "learning-rate" not in parts:
         raise PerennialError("--out needs the part learning-rate", action="remove it")
-    return print_lines(probe_contract(_checked(contract), parts, largest, out))
+    return print_lines(probe_contract(load_checked(contract), parts, largest, out))
 
 
 def profile(
@@ -372,19 +377,11 @@ def reap(
     return 0
 
 
-def _checked(file: Path) -> "Contract":
-    from perennial.contract import check_suite, check_task, load_beside_its_task
-
-    contract = load_beside_its_task(file)
-    check_task(contract)
-    check_suite(file, contract)
-    return contract
-
-
 def _launch(contract: Path, home: Path | None) -> "Launch":
-    checked = _checked(contract)
+    from perennial.contract import load_checked
     from perennial.supervisor import Launch
 
+    checked = load_checked(contract)
     return Launch(open_home(home, contract), checked, contract.resolve().parent)
 
 

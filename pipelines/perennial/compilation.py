@@ -22,10 +22,7 @@ def compile_pipeline(name: str, target: Path, *, workers: int = 1) -> Path:
     What runs on a laptop is this file; what is uploaded to a cluster is this file with its logical
     image names replaced by digests.
 
-    Args:
-        name: A key of `PIPELINES`.
-        target: The YAML file to write.
-        workers: For a study, the tasks that share its trials.
+    `name` is a key of `PIPELINES`; `workers` are the tasks that share a study's trials.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     pipeline = PIPELINES[name] if workers == 1 else study_pipeline(workers)

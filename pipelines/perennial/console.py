@@ -61,6 +61,7 @@ class Console:
                 case "step_started":
                     self._started[step] = moment
                     self._show_progress(f"  … {step}")
+                # A nested training reuses steps that ran in this attempt, which is no news.
                 case "step_reused" if step not in self._started:
                     self.note(f"  = {step:<18} {'':>7}  {event['summary']} (finished before)")
                 case "step_finished":

@@ -18,7 +18,7 @@ from perennial.validate_data.component import validate_data
 
 
 def train_challenger(contract: str, trigger: str, validation: PipelineChannel) -> None:
-    """The tasks of a training; pipelines add them inside their own exit handler.
+    """Add the tasks of a training; pipelines call this inside their own exit handler.
 
     Each takes what its predecessor hands on, which holds what the steps before it found: one line
     of steps in the dashboard. A nested pipeline would cost a level, which a live backend takes 10 s
@@ -55,7 +55,7 @@ def train_challenger(contract: str, trigger: str, validation: PipelineChannel) -
 
 
 def validate_snapshot(contract: str) -> PipelineChannel:
-    """The first two tasks of every pipeline; return what the second one hands on."""
+    """Add the first two tasks of every pipeline; return what the second one hands on."""
     # Steps whose result depends on more than their inputs (the live dataset, the current champion)
     # must never be taken from KFP's cache.
     taken = snapshot_data(contract=contract)

@@ -128,11 +128,19 @@ def with_suite_path(path: Path, contract: Contract) -> Contract:
 
 
 def load_beside_its_task(path: Path, *, with_study: bool = False) -> Contract:
-    """`load_contract`, with the user's task module found beside it, as the steps will find it."""
+    """Load a contract with the task's module found beside it, as the steps will find it."""
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     return load_contract(path, with_study=with_study)
+
+
+def load_checked(path: Path) -> Contract:
+    """Load a contract beside its task, and check the task and the suite."""
+    contract = load_beside_its_task(path)
+    check_task(contract)
+    check_suite(path, contract)
+    return contract
 
 
 def check_task(contract: Contract) -> None:
@@ -178,7 +186,7 @@ def check_suite(path: Path, contract: Contract) -> None:
 
 
 def _require_recordable(task: str, metrics: Iterable[str]) -> None:
-    """MLflow refuses other names, and would do so when the training is over."""
+    """Refuse names of metrics that MLflow would refuse when the training is over."""
     unfit = [name for name in metrics if not re.fullmatch(r"\w[\w. -]*(/\w[\w. -]*)*", name)]
     if unfit:
         raise BadTaskError(
@@ -189,7 +197,7 @@ def _require_recordable(task: str, metrics: Iterable[str]) -> None:
 
 
 def to_toml(contract: Contract) -> str:
-    """The resolved contract as TOML, every default written out."""
+    """Return the resolved contract as TOML, every default written out."""
     sections = []
     for name, section in contract.model_dump(mode="json").items():
         lines = [f"[{name}]", *(toml_line(key, value) for key, value in section.items())]

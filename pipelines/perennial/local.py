@@ -69,10 +69,8 @@ def steps_forked_from_a_warm_process(flow: Sequence[str]) -> Iterator[None]:
 
     Importing PyTorch, Great Expectations, MLflow and KFP takes 8 s of CPU; without this, each step
     pays its part of that again. On macOS, whose own frameworks do not survive a fork, it does.
-
-    Args:
-        flow: The steps in the order in which they run; the next ones' modules are imported while
-            a step runs, on a core that it leaves idle.
+    The modules of the next steps of the flow are imported while a step runs, on a core that it
+    leaves idle.
     """
     if sys.platform != "linux":
         yield
@@ -111,6 +109,7 @@ def _fork_steps(requests: Connection, answers: Connection, flow: Sequence[str]) 
             if TRIALS in (name, *steps_after(name, flow)):
                 start_fork_server()  # imports the engine for the trials and the training's ranks
             _import_step(name)
+            # The step's collector would visit, and so copy, all pages that it shares with us.
             gc.freeze()
             step = multiprocessing.get_context("fork").Process(
                 target=_run_step, args=(name, source, arguments, variables)
@@ -174,7 +173,7 @@ def record_silent_ends(folder: Path, code: int) -> int:
 
 
 def refuse_rewritten_text(path: str) -> None:
-    """KFP's subprocess runner replaces `python3` in every path by the interpreter's own path.
+    """Refuse a path with `python3` in it, which KFP's runner replaces by the interpreter's path.
 
     Raises:
         PerennialError: the path holds that text.

@@ -20,7 +20,7 @@ from perennial import supervisor
 from perennial.arguments import open_home
 from perennial.check_skeleton.verdict import format_verdict
 from perennial.console import Console
-from perennial.contract import Contract, check_suite, check_task, load_beside_its_task
+from perennial.contract import Contract, load_checked
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import SkeletonReport
@@ -163,10 +163,7 @@ def load(contract: str | Path) -> Project:
         PerennialError: the contract has mistakes, or the task cannot be loaded.
     """
     path = Path(contract)
-    loaded = load_beside_its_task(path)
-    check_task(loaded)
-    check_suite(path, loaded)
-    return Project(loaded, path.resolve().parent)
+    return Project(load_checked(path), path.resolve().parent)
 
 
 def sanity(

@@ -82,7 +82,7 @@ def _require_known(what: str, name: str, known: Collection[str], home: Home) -> 
 
 
 def run_lines(listed: Sequence[ListedRun]) -> Iterator[str]:
-    """A table of runs, oldest first."""
+    """Yield a table of runs, oldest first."""
     header = ("RUN", "MODEL", "PIPELINE", "STARTED (UTC)", "TOOK", "VERDICT")
     rows = [
         (
@@ -156,7 +156,8 @@ class ModelStatus:
         undone = self._rollback()
         if undone is not None:
             number, decision = undone
-            yield "rolled back", f"version {number}, {_described(decision)}"
+            why = f"{decision.at} UTC by {decision.by}: {decision.reason}"
+            yield "rolled back", f"version {number}, {why}"
         if self.last is not None:
             run = self.last.run
             word, took = verdict_text(self.last.findings), duration(self.last.seconds)
@@ -249,10 +250,6 @@ def _state(
         gate=_last_summary(home, own, "evaluate_model"),
         version=version,
     )
-
-
-def _described(decision: VersionDecision) -> str:
-    return f"{decision.at} UTC by {decision.by}: {decision.reason}"
 
 
 def _last_summary(home: Home, runs: Sequence[RunRecord], step: str) -> str:

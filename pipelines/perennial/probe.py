@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from statistics import median
 
@@ -67,11 +68,7 @@ def probe_contract(
 ) -> Iterator[str]:
     """Measure the parts; yield the lines to print, the last of them the options to take.
 
-    Args:
-        contract: What is trained.
-        parts: Which options are measured.
-        largest: Largest micro-batch, in rows.
-        picture: Where to draw the learning rate range test; None draws none.
+    `largest` is a micro-batch, in rows; `picture` is where the learning rate range test is drawn.
     """
     snapshot = take_snapshot(contract.data, contract.split)
     if contract.training.distillation is not None:
@@ -225,6 +222,7 @@ def train_settings(
         The contract as it is, then one point per change.
     """
     schedule = contract.training.schedule.steps or contract.training.steps
+    # The schedule stays that of the whole training; nothing is kept or profiled on the way.
     short: dict[str, JsonValue] = {
         "training.steps": updates,
         "training.schedule.steps": schedule,
@@ -300,8 +298,9 @@ def table(title: str, points: Sequence[SettingPoint]) -> Iterator[str]:
     columns = "examples/s", "spread over the rounds", "speed", "memory", "loss reached"
     yield "\n{:<48}  {:>10}  {:>22}  {:>5}  {:>9}  {}".format(title, *columns).rstrip()
     for point in points:
-        name = ", ".join(_short_line(*each) for each in point.changes.items())
-        name = name or "(the contract's)"
+        # Without the tables' names, which tell a reader nothing.
+        named = ((name.rpartition(".")[2], value) for name, value in point.changes.items())
+        name = ", ".join(starmap(toml_line, named)) or "(the contract's)"
         if point.failure:
             yield f"{name:<48}  impossible here: {point.failure}"
             continue
@@ -321,11 +320,6 @@ def _loss(point: SettingPoint, own: SettingPoint) -> str:
     if not point.is_as_good(own):
         verdict = "worse loss"
     return f"{point.loss:.4g} ({low:.4g} to {high:.4g})  {verdict}"
-
-
-def _short_line(option: str, value: JsonValue) -> str:
-    """Return an option without the tables' names that tell a reader nothing."""
-    return toml_line(option.rpartition(".")[2], value)
 
 
 def recommendation(taken: Changes) -> Iterator[str]:

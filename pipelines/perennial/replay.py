@@ -74,4 +74,5 @@ class Replay:
                     self._source.download(key, target)
             pipeline = "continuous_training" if number == first else "drift_monitoring"
             yield Arrival(number, tuple(new), pipeline)
+            # After the caller has run it: a killed replay repeats the arrival.
             ReplayState(handled=number).write(self._folder)

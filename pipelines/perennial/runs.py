@@ -82,11 +82,11 @@ class Home:
         return Environment(self.store_uri, self.tracking_uri)
 
     def folder(self, run_id: str) -> Path:
-        """A run's folder."""
+        """Return a run's folder."""
         return self.path / "runs" / run_id
 
     def lock_folder(self, model: str) -> Path:
-        """The folder of the lock that one run of a model at a time holds."""
+        """Return the folder of the lock that one run of a model at a time holds."""
         return self.path / "locks" / model
 
     def is_active(self, model: str) -> bool:
@@ -94,7 +94,7 @@ class Home:
         return is_held(self.lock_folder(model))
 
     def runs(self) -> list[RunRecord]:
-        """Every run, oldest first."""
+        """Return every run, oldest first."""
         records = (self.path / "runs").glob(f"*/{RunRecord.file_name}")
         return sorted(
             (RunRecord.read(path.parent) for path in records), key=lambda run: run.created
@@ -122,12 +122,12 @@ class Home:
         return run
 
     def unfinished_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord | None:
-        """The newest run of this contract and code, if it did not end well: it is continued."""
+        """Return the newest run of this contract and code, to continue, if it did not end well."""
         matching = self._runs_of(contract, pipeline, code)
         return matching[-1] if matching and matching[-1].status != "succeeded" else None
 
     def latest_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
-        """The newest run of this contract and code, whatever became of it.
+        """Return the newest run of this contract and code, whatever became of it.
 
         Raises:
             PerennialError: there is none.
@@ -171,7 +171,7 @@ class Home:
 
 
 def step_records(folder: Path) -> list[StoredStep]:
-    """The steps of the latest attempt, in the order they started."""
+    """Return the steps of the latest attempt, in the order they started."""
     records: dict[str, StoredStep] = {}
     for event, _ in Journal(folder).events():
         step, key, log, summary, error = (
@@ -179,7 +179,7 @@ def step_records(folder: Path) -> list[StoredStep]:
         )
         moment, kind = float(str(event["time"])), str(event["kind"]).removeprefix("step_")
         match kind:
-            case "run":
+            case "run":  # a new attempt journals again what it reuses
                 records = {}
             case "started":
                 records[key] = StoredStep(
@@ -211,7 +211,7 @@ def _results(step: Path) -> dict[str, str]:
 
 
 def run_seconds(folder: Path) -> float:
-    """Seconds from the start of the latest attempt to its last event."""
+    """Return seconds from the start of the latest attempt to its last event."""
     started = ended = 0.0
     for event, _ in Journal(folder).events():
         ended = float(str(event["time"]))
@@ -220,7 +220,7 @@ def run_seconds(folder: Path) -> float:
 
 
 def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
-    """Digest of every source that can change a result: ours, the task's, and package versions.
+    """Return a digest of all that can change a result: our sources, the task's, and packages.
 
     Files count by their path below ours and below the task's folder, so that the same sources have
     the same digest wherever they lie.
@@ -239,7 +239,7 @@ def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
 
 
 def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """The folder that a task's module is imported from, and the sources that belong to it."""
+    """Return the folder of a task's module, and the sources that belong to it."""
     top = module.partition(".")[0]
     for folder in search_path:
         if (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file():

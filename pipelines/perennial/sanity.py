@@ -69,7 +69,7 @@ class Sanity:
 
             initial = resolve_initial(contract.model, home.environment)
         if contract.training.distillation is not None:
-            from perennial.registry.teachers import resolve_teachers
+            from perennial.registry.earlier_versions import resolve_teachers
 
             asked = contract.training.distillation
             teachers = resolve_teachers(contract.model, asked, home.environment)

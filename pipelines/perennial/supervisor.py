@@ -46,13 +46,7 @@ GRACE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Launch:
-    """Arguments of a run besides its contract.
-
-    Attributes:
-        home: Store, tracking database and runs.
-        contract: The checked contract.
-        code_folder: Where the user's task module is looked for first.
-    """
+    """A checked contract, with the home to run it in and the folder of the task's module."""
 
     home: Home
     contract: Contract
@@ -68,12 +62,8 @@ def execute(launch: Launch, choose: Callable[[], RunRecord], console: Console) -
     """Run or continue a pipeline to its end, showing progress.
 
     Whatever happens, no process of the run is left when this returns, the record contains the
-    outcome, and the report is written.
-
-    Args:
-        launch: What to run with.
-        choose: Makes or finds the run; called when no other run of the model is active.
-        console: Where progress is shown.
+    outcome, and the report is written. `choose` makes or finds the run; it is called when no other
+    run of the model is active.
 
     Raises:
         PerennialError: another run of the model is active in this home.
@@ -212,7 +202,7 @@ class _Tail:
 
 
 def failed_step(folder: Path) -> str:
-    """The failed step, its real exception and its log, for people; empty when none failed."""
+    """Return the failed step, its real exception and its log, for people; empty without one."""
     for record in step_records(folder):
         if record.status == "failed":
             log = record.log or str(folder / "driver.log")

@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TypeAlias
 
-from perennial.arguments import HOME_NAME
+from perennial.arguments import FAILED, HOME_NAME, existing_part
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.user_code import (
     ctrl_c_is_known,
@@ -22,7 +22,6 @@ from perennial.contracts.user_code import (
 )
 
 Verb: TypeAlias = Callable[..., int]
-FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -52,10 +51,7 @@ EXTRAS = {
 def report_errors(verb: Verb, name: str, after_stop: str = "") -> Verb:
     """Wrap a verb: an error that people can fix becomes a message and an exit code.
 
-    Args:
-        verb: What is called.
-        name: Of the verb, for messages.
-        after_stop: What Ctrl-C leaves behind, for people.
+    `after_stop` tells people what Ctrl-C leaves behind.
     """
 
     @wraps(verb)
@@ -137,11 +133,11 @@ def _explain_os_error(error: OSError, home: Path) -> PerennialError:
     action = "check the path"
     evidence = f"the operating system answered {type(error).__name__} ({error.errno})"
     if error.errno in NO_SPACE:
-        there = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
-        evidence += f"; {shutil.disk_usage(there).free / 1e6:,.0f} MB are free there"
+        free = shutil.disk_usage(existing_part(path)).free
+        evidence += f"; {free / 1e6:,.0f} MB are free there"
         action = "free space on its disk, or choose a folder on another one with --home FOLDER"
     elif error.errno in NO_RIGHTS:
-        owner = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+        owner = existing_part(path)
         evidence += f"; {owner} belongs to user {owner.stat().st_uid}, this is {os.geteuid()}"
         action = "choose a folder that you may write to with --home FOLDER, or change its rights"
     elif isinstance(error, NotADirectoryError | FileExistsError):

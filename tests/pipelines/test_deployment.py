@@ -26,7 +26,6 @@ from perennial.deployment.operations import (
     follow,
     start_deployed,
     submit,
-    submit_study,
     switch,
     undeploy,
 )
@@ -216,7 +215,7 @@ def test_a_study_starts_with_as_many_tasks_as_trials_run_at_a_time(served):
     target = target_of(url)
     rates = {"training.optimizer.learning_rate": {"log": (1e-4, 1.0)}}
     study = StudySection.model_validate({"goal": "which?", "nuisance": rates, "parallel": 3})
-    run = submit_study(target, contract(study=study), RunRequest("training", "a question"))
+    run = submit(target, contract(study=study), RunRequest("study", "a question"))
     started = server.runs[run]
     assert started["display_name"].startswith("flights-late study 20")
     assert '"goal":"which?"' in resolve(started["runtime_config"]["parameters"]["contract"])

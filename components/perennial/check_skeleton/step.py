@@ -16,9 +16,8 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.adapters import require_base
 from perennial.engine.evaluation.baseline_rows import DOCUMENT
-from perennial.registry.champions import resolve_champions
+from perennial.registry.earlier_versions import resolve_champions, resolve_teachers
 from perennial.registry.initial import resolve_initial
-from perennial.registry.teachers import resolve_teachers
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 

@@ -34,8 +34,8 @@ def clean_up_step(
     Args:
         model: The model's name, for the page.
         reason: Why the run was started, in words.
-        pipeline: Which one this is; the page lists those of its steps that did not run.
-        trigger: The same as JSON; a cloned run is known by it.
+        pipeline: The pipeline's name; the page lists its steps that did not run.
+        trigger: Why the run was started, as JSON; a clone has the trigger of another run.
         report: Where to write the run's page; empty for none.
 
     Raises:

@@ -175,7 +175,7 @@ class Cluster:
         namespace: str = "",
         persistence: Persistence | None = None,
     ) -> "Cluster":
-        """The cluster that this process runs in, else the one that kubeconfig names.
+        """Return the cluster that this process runs in, else the one that kubeconfig names.
 
         A given namespace is used instead of the pod's own, or of the one in kubeconfig.
 
@@ -216,7 +216,7 @@ class Cluster:
         )
 
     def spec_fields(self, resource: Resource, kind: str) -> frozenset[str]:
-        """The fields that the served version of a kind has in its spec.
+        """Return the fields that the served version of a kind has in its spec.
 
         None are known on servers before Kubernetes 1.27, which may describe nothing there.
         """
@@ -242,11 +242,11 @@ class Cluster:
             raise
 
     def get(self, resource: Resource, name: str) -> Object | None:
-        """An object, or None."""
+        """Return an object, or None."""
         return self._find(self._path(resource, name))
 
     def list(self, resource: Resource, selector: str) -> list[Object]:
-        """The objects whose labels match."""
+        """Return the objects whose labels match."""
         return self._listed(resource, selector)["items"]  # type: ignore[no-any-return]  # JSON
 
     def delete(
@@ -269,7 +269,7 @@ class Cluster:
         return True
 
     def own_pod(self) -> Object:
-        """The pod that this process runs in.
+        """Return the pod that this process runs in.
 
         Raises:
             PerennialError: it does not run in one.
@@ -285,7 +285,7 @@ class Cluster:
     def watch(
         self, resource: Resource, selector: str, ended: threading.Event
     ) -> Iterator[dict[str, Object]]:
-        """The objects whose labels match, by name: now, and after each change.
+        """Yield the objects whose labels match, by name: now, and after each change.
 
         Starts again when the version expired on the server, or the connection was lost; ends
         within a minute of the event.
@@ -312,7 +312,7 @@ class Cluster:
                 ended.wait(next(pauses))
 
     def log_lines(self, pod: str, container: str, since: str = "") -> Iterator[str]:
-        """A container's log as it grows: each line with its time in front.
+        """Yield a container's log as it grows: each line with its time in front.
 
         It starts at the beginning, or at a time, to the second.
 
@@ -341,6 +341,7 @@ class Cluster:
                 ("labelSelector", selector),
                 ("watch", "true"),
                 ("resourceVersion", version),
+                # Versions without a change, so that ours does not expire while nothing changes.
                 ("allowWatchBookmarks", "true"),
                 ("timeoutSeconds", str(WATCH_SECONDS)),
             ]
@@ -387,7 +388,7 @@ class Cluster:
         body: Object | None = None,
         is_patient: bool = True,
     ) -> Object:
-        """The server's answer; what failed for a passing reason is asked again."""
+        """Return the server's answer; ask again after an error that passes."""
         begun = time.monotonic()
         deadline = begun + self._persistence.budget_seconds
         request = f"{method} {path}"
@@ -421,7 +422,7 @@ class Cluster:
         is_stream: bool = False,
         read_seconds: float | None = READ_SECONDS,
     ) -> BaseHTTPResponse:
-        """One request; the credentials are read for each, because tokens rotate."""
+        """Send one request; the credentials are read for each, because tokens rotate."""
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         self._client.update_params_for_auth(headers, [], ["BearerToken"])
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
@@ -444,7 +445,7 @@ class Cluster:
 
 
 def label_selector(labels: Mapping[str, str]) -> str:
-    """The query for objects that have all these labels."""
+    """Return the query for objects that have all these labels."""
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
@@ -461,7 +462,7 @@ def _in_cluster(address: ClusterAddress) -> Configuration:
 
 
 def _refused(request: str, response: BaseHTTPResponse) -> ApiError:
-    """The error in an answer: a Status object, unless a proxy answered instead."""
+    """Return the error in an answer: a Status object, unless a proxy answered instead."""
     text = response.data.decode(errors="replace")
     try:
         message = str(json.loads(text).get("message", text))
@@ -472,7 +473,7 @@ def _refused(request: str, response: BaseHTTPResponse) -> ApiError:
 
 
 def _lines(response: BaseHTTPResponse) -> Iterator[bytes]:
-    """The lines of a stream as they arrive, without the last one if it was cut off."""
+    """Yield the lines of a stream as they arrive, without the last one if it was cut off."""
     rest = b""
     for chunk in response.stream(amt=None, decode_content=False):
         *lines, rest = (rest + chunk).split(b"\n")

@@ -52,7 +52,7 @@ def is_hidden(name: str) -> bool:
 
 
 def walk_tree(root: Path) -> Iterator[TreeEntry]:
-    """Every entry below a folder, hidden ones included; no folder is entered twice.
+    """Yield every entry below a folder, hidden ones included; no folder is entered twice.
 
     What a link or a second mount leads to is named where it stands itself if it is below the root
     and not hidden. An entry that disappears meanwhile is left out; nothing else is.
@@ -63,6 +63,7 @@ def walk_tree(root: Path) -> Iterator[TreeEntry]:
         folder = heappop(pending)
         key = folder.key
         try:
+            # Device and inode are the same for a folder, links to it and a second mount of it.
             info = (root / key).stat()
             first = entered.setdefault((info.st_dev, info.st_ino), key)
             if first != key:
@@ -97,7 +98,7 @@ class _Folder(NamedTuple):
 def _describe(
     entry: "os.DirEntry[str]", key: str, *, is_link: bool
 ) -> TreeEntry | tuple[bool, str] | None:
-    """The entry; of a folder, whether a link leads there; None if it disappeared meanwhile."""
+    """Return the entry; of a folder, whether a link leads there; None if it has disappeared."""
     target = _target(entry) if entry.is_symlink() else ""
     try:
         info = entry.stat()

@@ -135,7 +135,7 @@ class GuardedClient(MlflowClient):
 
 
 def open_mlflow(environment: Environment) -> MlflowClient:
-    """A quiet client of the environment's MLflow; MLflow's global active run is never used.
+    """Return a quiet client of the environment's MLflow; MLflow's global active run is never used.
 
     Raises:
         MlflowError: the database is damaged, locked, or of another version of MLflow.
@@ -167,7 +167,7 @@ def tolerated(code: str) -> Iterator[None]:
 
 
 def despite_rivals(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The answer to a write that may be repeated, although others write the same.
+    """Return the answer to a write that may be repeated, although others write the same.
 
     MLflow looks for a row, then inserts it. Who loses the race between the two gets an error
     of the database, and finds the row the next time.

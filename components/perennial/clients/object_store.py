@@ -56,7 +56,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "") -> list[StoredObject]:
-        """The objects whose key starts with a prefix, sorted by key; empty when there is none.
+        """Return the objects whose key starts with a prefix, sorted by key.
 
         Raises:
             PerennialError: the store cannot be listed.
@@ -72,11 +72,11 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def first_bytes(self, key: str, count: int) -> bytes:
-        """The beginning of an object's content; less where the object is shorter."""
+        """Return the beginning of an object's content; less where the object is shorter."""
 
     @abstractmethod
     def read(self, key: str) -> bytes | None:
-        """The content; None without such an object."""
+        """Return the content; None without such an object."""
 
     @abstractmethod
     def write(self, key: str, content: bytes) -> None:
@@ -123,7 +123,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def fetch(self, key: str, cache: Path) -> Path:
-        """A local file with the object's content, downloaded into `cache` where necessary.
+        """Return a local file with the object's content, downloaded into `cache` where necessary.
 
         Raises:
             PerennialError: there is no such object.
@@ -131,7 +131,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def find(self, key: str) -> StoredObject:
-        """The object as it is now.
+        """Return the object as it is now.
 
         Raises:
             BadDataError: there is no such object.
@@ -155,7 +155,7 @@ class ObjectStore(ABC):
     def fetch_pinned(
         self, item: StoredObject, cache: Path, sha256: str | None = None
     ) -> tuple[Path, str]:
-        """A local file with the content of one version of an object, and its SHA-256.
+        """Return a local file with the content of one version of an object, and its SHA-256.
 
         The content is hashed once, while it arrives. `sha256` is what is expected: a content that
         has it needs no other proof that it arrived undamaged.
@@ -166,7 +166,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read_range(self, item: StoredObject, start: int, stop: int) -> bytes:
-        """The bytes from `start` to `stop` of one version of an object.
+        """Return the bytes from `start` to `stop` of one version of an object.
 
         Raises:
             BadDataError: the object is gone or has changed, or the bytes arrive incomplete.
@@ -394,7 +394,7 @@ class LocalObjectStore(ObjectStore):
 
 
 def open_store(uri: str) -> ObjectStore:
-    """The store at `s3://bucket/prefix`, `file:///folder` or a plain folder.
+    """Return the store at `s3://bucket/prefix`, `file:///folder` or a plain folder.
 
     Raises:
         PerennialError: the scheme is not supported.
@@ -431,7 +431,7 @@ def complete_file(target: Path) -> Iterator[Path]:
 
 
 def sha256_of_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal, read in chunks."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal, read in chunks."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -470,7 +470,7 @@ def copy_of(uri: str, sha256: str, cache: Path) -> Path:
 
 
 def changed_object(uri: str, before: StoredObject, now: StoredObject) -> BadDataError:
-    """The error for an object that was replaced between listing and reading."""
+    """Return the error for an object that was replaced between listing and reading."""
     return BadDataError(
         f"{uri} changed while it was read",
         evidence=f"{before.size_bytes:,} bytes, version {before.version or 'unknown'} when listed; "
@@ -481,7 +481,7 @@ def changed_object(uri: str, before: StoredObject, now: StoredObject) -> BadData
 
 
 def missing_object(uri: str) -> BadDataError:
-    """The error for an object that a snapshot or a manifest names and the store lacks."""
+    """Return the error for an object that a snapshot or a manifest names and the store lacks."""
     return BadDataError(
         f"{uri} does not exist any more",
         evidence="the object was listed in a snapshot but is gone from the store",

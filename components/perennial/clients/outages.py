@@ -6,7 +6,6 @@ One policy for object store, MLflow and API server. A run waits out an outage of
 
 import inspect
 import logging
-import os
 import random
 import re
 import time
@@ -19,6 +18,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from perennial.contracts.environment import seconds_of
 from perennial.contracts.errors import OutageError, PerennialError
 
 P = ParamSpec("P")
@@ -27,7 +27,6 @@ T = TypeVar("T")
 Kind = TypeVar("Kind", bound=type)
 
 OUTAGE_SECONDS = "PERENNIAL_OUTAGE_SECONDS"
-DEFAULT_SECONDS = 600.0
 LOG_EVERY_SECONDS = 30.0
 TOO_MANY, SERVER_ERROR = 429, 500
 THROTTLED = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout"})
@@ -54,22 +53,8 @@ _is_single: ContextVar[bool] = ContextVar("single attempt", default=False)
 
 
 def outage_seconds() -> float:
-    """Return the seconds that a run waits for a service that does not answer.
-
-    Raises:
-        PerennialError: the environment names no number of seconds.
-    """
-    text = os.environ.get(OUTAGE_SECONDS) or str(DEFAULT_SECONDS)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0.0 <= seconds < float("inf"):
-        raise PerennialError(
-            f"{OUTAGE_SECONDS} is not a number of seconds (got {text!r})",
-            action=f"unset it for the default of {DEFAULT_SECONDS:g} s",
-        )
-    return seconds
+    """Return the seconds that a run waits for a service that does not answer."""
+    return seconds_of(OUTAGE_SECONDS, default=600.0, is_zero_allowed=True)
 
 
 @dataclass(frozen=True)
@@ -81,7 +66,7 @@ class Persistence:
     longest_pause_seconds: float = 15.0
 
     def pauses(self) -> Iterator[float]:
-        """Twice as long each time, and never in step with other clients."""
+        """Yield seconds: twice as long each time, and never in step with other clients."""
         pause = self.first_pause_seconds
         while True:
             yield pause * random.uniform(0.5, 1.0)
@@ -92,7 +77,7 @@ class Clock(Protocol):
     """Time, as `time` has it."""
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Return a time in seconds."""
 
     def sleep(self, seconds: float, /) -> None:
         """Wait."""
@@ -107,6 +92,16 @@ def waiting_out_outages() -> Iterator[None]:
         yield
     finally:
         _is_run = before
+
+
+@contextmanager
+def errors_logged(problem: str, kind: type[Exception] = Exception) -> Iterator[None]:
+    """Try each call of the block once; log an error with what it means instead of raising it."""
+    try:
+        with single_attempts():
+            yield
+    except kind as error:
+        logger.warning("%s: %s", problem, error)
 
 
 @contextmanager
@@ -127,7 +122,7 @@ def waits() -> bool:
 def outlast(
     call: Callable[[], T], persistence: Persistence | None = None, clock: Clock = time
 ) -> T:
-    """The result of a call that may be repeated; an outage is waited for.
+    """Return the result of a call that may be repeated; wait for the end of an outage.
 
     By default as long as the environment names, and not at all at a prompt.
 
@@ -162,7 +157,7 @@ def outlast(
 def outlasting(
     method: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], T]:
-    """A method that may be repeated, which waits for the service behind it."""
+    """Return a method that may be repeated, which waits for the service behind it."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -172,7 +167,7 @@ def outlasting(
 
 
 def each_outlasting(kind: Kind) -> Kind:
-    """A class whose public methods may be repeated, and wait for the service behind it."""
+    """Return a class whose public methods may be repeated, and wait for the service behind it."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, outlasting(method))
@@ -222,7 +217,7 @@ def _passes(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from."""
+    """Yield an error and what it came from."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

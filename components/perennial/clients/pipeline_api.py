@@ -203,23 +203,23 @@ class PipelineApi:
         self._session.mount("https://", HTTPAdapter(max_retries=retry))
 
     def find_pipeline(self, name: str) -> str | None:
-        """A pipeline's id."""
+        """Return a pipeline's id."""
         found = self._find("a pipeline", "pipelines", "pipelines", name, **self._namespace)
         return found["pipeline_id"] if found else None
 
     def find_version(self, pipeline_id: str, name: str) -> PipelineVersion | None:
-        """A version of a pipeline by its name."""
+        """Return a version of a pipeline by its name."""
         path = f"pipelines/{pipeline_id}/versions"
         found = self._find("a pipeline version", path, "pipeline_versions", name)
         return PipelineVersion(pipeline_id, found["pipeline_version_id"]) if found else None
 
     def find_experiment(self, name: str) -> str | None:
-        """An experiment's id."""
+        """Return an experiment's id."""
         found = self._find("an experiment", "experiments", "experiments", name, **self._namespace)
         return found["experiment_id"] if found else None
 
     def version_documents(self, version: PipelineVersion) -> list[Object]:
-        """A version's pipeline and platform specification; empty when it was deleted."""
+        """Return a version's pipeline and platform specification; empty when it was deleted."""
         path = f"pipelines/{version.pipeline_id}/versions/{version.version_id}"
         try:
             found = self._ask("look up a pipeline version", "GET", path)
@@ -263,7 +263,7 @@ class PipelineApi:
         self._ask("create an experiment", "POST", "experiments", json=body)
 
     def schedules(self, experiment_id: str = "") -> list[Schedule]:
-        """The recurring runs of an experiment, or of all there are, oldest first."""
+        """Return the recurring runs of an experiment, or of all there are, oldest first."""
         where = {"experiment_id": experiment_id} if experiment_id else self._namespace
         # By creation, so that whatever is created while pages are read lies on a later one.
         order = "created_at asc"
@@ -306,20 +306,20 @@ class PipelineApi:
         return str(created["run_id"])
 
     def runs(self, experiment_id: str, *, limit: int = 20) -> list[PipelineRun]:
-        """The newest runs of an experiment, newest first."""
+        """Return the newest runs of an experiment, newest first."""
         order = "created_at desc"
         pages = self._pages("runs", "runs", experiment_id=experiment_id, sort_by=order)
         return [_read_run(item) for item, _ in zip(pages, range(limit), strict=False)]
 
     def unfinished_runs(self, experiment_id: str) -> list[PipelineRun]:
-        """Every run of an experiment that is not over."""
+        """Return every run of an experiment that is not over."""
         states = {"values": ["PENDING", "RUNNING", "CANCELING", "PAUSED"]}
         query = _filter(operation="IN", key="state", string_values=states)
         pages = self._pages("runs", "runs", experiment_id=experiment_id, filter=query)
         return [run for item in pages if not (run := _read_run(item)).is_over]
 
     def run(self, run_id: str) -> PipelineRun:
-        """One run with its tasks."""
+        """Return one run with its tasks."""
         return _read_run(self._ask("look up a run", "GET", f"runs/{run_id}"))
 
     def terminate(self, run_id: str) -> None:

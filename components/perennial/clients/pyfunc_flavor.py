@@ -106,7 +106,7 @@ def column(name: str, dtype: pl.DataType, nullable: bool) -> ColSpec:
 
 
 def refusal(error: Exception) -> MlflowException:
-    """Error of the caller of a served model; the server answers with its message."""
+    """Return the error of a caller of a served model; the server answers with its message."""
     return MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE)
 
 
@@ -120,7 +120,7 @@ def _kind(dtype: pl.DataType) -> DataType | Array | AnyType:
 
 
 def _plain(value: object) -> object:
-    """A cell as a request has it."""
+    """Return a cell as a request has it."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | time):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from perennial.clients.object_store import StoredObject
@@ -26,7 +26,7 @@ def list_objects(
 ) -> Objects:
     """List every object under a prefix: key → object.
 
-    A store gives 1,000 keys a page, and each page says where the next begins. Where there is more
+    A store gives 1,000 keys a page, and each page names where the next begins. Where there is more
     than one, the keys are cut at folders into ranges, which are listed at once.
 
     Args:
@@ -45,6 +45,7 @@ def list_objects(
     if first["IsTruncated"]:
         cuts = _folders(fetch_page, prefix)
         step = -(-len(cuts) // _RANGES)
+        # The outer ranges are open: keys may lie before the first folder and behind the last one.
         bounds = [None, *cuts[step::step], None] if len(cuts) > 1 else []
         try:
             found: Objects = {}
@@ -56,12 +57,7 @@ def list_objects(
                 return found
         except _UnorderedError:
             pass  # such as directory buckets of S3 Express: one page after the other
-    return _collect(prefix, _and(first, pages))
-
-
-def _and(first: Page, pages: Iterator[Page]) -> Iterator[Page]:
-    yield first
-    yield from pages
+    return _collect(prefix, chain([first], pages))
 
 
 def _folders(fetch_page: Callable[..., Page], prefix: str) -> Sequence[str]:
@@ -133,7 +129,7 @@ def _collect(prefix: str, pages: Iterator[Page]) -> Objects:
 
 
 def unlike_s3(evidence: str) -> PerennialError:
-    """The error for an answer that breaks the protocol."""
+    """Return the error for an answer that breaks the protocol."""
     return PerennialError(
         "the object store does not answer as S3 does",
         evidence=evidence,

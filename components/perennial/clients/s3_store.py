@@ -7,6 +7,7 @@ end early, a body may be short or damaged.
 import logging
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.model import OperationModel
 from typing_extensions import override
 
-from perennial.clients.deadline import run_all_within
 from perennial.clients.file_tree import TreeEntry
 from perennial.clients.object_store import (
     ConflictError,
@@ -79,7 +79,7 @@ class Patience:
     log_every_s: float = 15.0
 
     def transfer_s(self, size_bytes: int) -> float:
-        """Limit for moving so many bytes."""
+        """Return the time limit for moving so many bytes."""
         return self.call_s + size_bytes / self.bytes_per_s
 
 
@@ -269,7 +269,7 @@ class S3ObjectStore(ObjectStore):
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     def _listed(self, prefix: str) -> Sequence[StoredObject]:
-        """Every object under a prefix, in order of the keys.
+        """Return every object under a prefix, in order of the keys.
 
         Raises:
             PerennialError: the answer is not a listing, or an incomplete one.
@@ -383,7 +383,7 @@ class S3ObjectStore(ObjectStore):
     def _damage(
         self, key: str, file: Path, head: Answer, digests: Mapping[str, bytes], seen: set[str]
     ) -> str:
-        """Why a download is rejected; `seen` are the digests of earlier ones."""
+        """Return why a download is rejected; `seen` are the digests of earlier ones."""
         verdict = self._verdict(key, file, head, digests)
         if verdict is False:
             return (
@@ -450,19 +450,55 @@ class S3ObjectStore(ObjectStore):
     def _call(
         self, doing: str, *works: Callable[[], T], limit: float | None = None, key: str = ""
     ) -> T:
-        """The first result of calls that run at once, in the time that they may take."""
+        """Return the first result of calls that run at once, in the time that they may take."""
         with _explained(doing, self.uri, key):
             return self._run_all(doing, works, limit)[0]
 
     def _run_all(
         self, doing: str, works: Sequence[Callable[[], T]], limit: float | None = None
     ) -> Sequence[T]:
-        return run_all_within(
-            limit or self._patience.call_s,
-            works,
-            what=f"waiting to {doing} {self.uri}",
-            log_every_s=self._patience.log_every_s,
-        )
+        """Return the results of calls, each in a thread; the first error ends the wait.
+
+        Libraries limit the time between two bytes; a peer that sends one byte a second keeps to
+        that limit permanently. A call that is late is abandoned: its thread ends with the process.
+
+        Raises:
+            TimeoutError: the calls did not end in time.
+        """
+        seconds, log_every_s = limit or self._patience.call_s, self._patience.log_every_s
+        what = f"waiting to {doing} {self.uri}"
+        started = time.monotonic()
+        results: dict[int, T] = {}
+        errors: list[BaseException] = []
+        changed = threading.Condition()
+
+        def run(index: int) -> None:
+            try:
+                result = works[index]()
+            except BaseException as error:
+                with changed:
+                    errors.append(error)
+                    changed.notify()
+            else:
+                with changed:
+                    results[index] = result
+                    changed.notify()
+
+        for index in range(len(works)):
+            threading.Thread(target=run, args=(index,), name="within-deadline", daemon=True).start()
+        with changed:
+            next_line = log_every_s
+            while not errors and len(results) < len(works):
+                passed = time.monotonic() - started
+                if passed >= seconds:
+                    raise TimeoutError(f"timed out after {passed:.0f} s {what}")
+                if passed >= next_line:
+                    logger.warning("still %s after %.0f s of at most %.0f s", what, passed, seconds)
+                    next_line += log_every_s
+                changed.wait(min(next_line, seconds) - passed)
+            if errors:
+                raise errors[0]
+        return [results[index] for index in range(len(works))]
 
 
 def _is_hidden(key: str) -> bool:

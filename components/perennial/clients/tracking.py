@@ -116,10 +116,10 @@ class Tracking:
             (Path(scratch) / name).write_text(text)
             self.log_artifacts(Path(scratch), folder)
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record scalars; after a retry the latest values count."""
         now = int(time.time() * 1000)
-        points = [Metric(name, value, now, step) for name, value in metrics.items()]
+        points = [Metric(name, value, now, 0) for name, value in metrics.items()]
         for part in _parts(points, BATCH_METRICS):
             self._client.log_batch(self.run_id, metrics=part)
 
@@ -135,7 +135,7 @@ class Tracking:
     def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
         """Upload a folder's content below `path` of the run, over what an earlier attempt left.
 
-        Of `settled` files, `path` determines the content: one that is there in full is not sent
+        The content of `settled` files follows from `path`: one that is there in full is not sent
         again.
         """
         if self._files is None:
@@ -198,7 +198,7 @@ class RunFiles:
 
 
 def open_tracking(environment: Environment, experiment: str) -> Tracking:
-    """The run of this pipeline run: the one the platform opened, else one of our own.
+    """Return the run of this pipeline run: the one the platform opened, else one of our own.
 
     A retry, and every later step of the pipeline run, get the same run. The experiment, which has
     the model's name, is created when it does not exist yet.
@@ -221,9 +221,9 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
 def _claimed(
     client: MlflowClient, environment: Environment, experiment: str, experiment_id: str
 ) -> str:
-    """The one tracking run of a pipeline run; MLflow itself cannot create a run only once."""
+    """Return the one tracking run of a pipeline run; MLflow cannot create a run only once."""
     store = open_store(environment.store_uri)
-    key = _claim_key(environment, experiment)
+    key = f"tracking/{experiment}/{environment.run_id}"
     claimed = store.read(key)
     if claimed is not None:
         return claimed.decode()
@@ -240,10 +240,6 @@ def _claimed(
             client.delete_run(run_id)
         return winner
     return run_id
-
-
-def _claim_key(environment: Environment, experiment: str) -> str:
-    return f"tracking/{experiment}/{environment.run_id}"
 
 
 def _joined(client: MlflowClient, run_id: str) -> Run:
@@ -277,7 +273,8 @@ def _experiment(client: MlflowClient, environment: Environment, name: str) -> st
 
 
 def _artifact_location(environment: Environment, experiment: str) -> str | None:
-    """A server knows where artifacts go; a database alone would choose the working folder."""
+    """Return where artifacts go; None for a server, which knows it."""
+    # A database alone would choose the working folder.
     if environment.tracking_uri.startswith(("http://", "https://", "databricks")):
         return None
     return f"{_address(open_store(environment.store_uri))}/{ARTIFACT_PREFIX}/{experiment}"

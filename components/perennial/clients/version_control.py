@@ -23,20 +23,20 @@ PATCH = (
 
 
 def commit_of(folder: Path) -> str:
-    """The version-control commit of a folder, `-dirty` when files differ; empty outside one."""
+    """Return the commit of a folder, `-dirty` when files differ; empty outside a repository."""
     commit = _text(folder, "rev-parse", "HEAD")
     return f"{commit}{DIRTY}" if commit and _text(folder, "status", "--porcelain") else commit
 
 
 def place_in_repository(folder: Path) -> str:
-    """A folder's path from the top of its repository, `.` at the top; empty outside one."""
+    """Return a folder's path from the top of its repository, `.` at the top; empty outside one."""
     if not _text(folder, "rev-parse", "--show-toplevel"):
         return ""
     return _text(folder, "rev-parse", "--show-prefix").rstrip("/") or "."
 
 
 def top_of(folder: Path) -> Path | None:
-    """The top folder of the repository that a folder lies in; None outside one."""
+    """Return the top folder of the repository that a folder lies in; None outside one."""
     top = _text(folder, "rev-parse", "--show-toplevel")
     return Path(top) if top else None
 
@@ -44,8 +44,8 @@ def top_of(folder: Path) -> Path | None:
 def uncommitted_diff(folder: Path) -> bytes:
     """Return the uncommitted changes as a patch; empty outside a repository.
 
-    Of files that were never added, only sources and contracts: data and runs may lie beside them.
-    Of a difference that is larger than code can be, only sources and contracts, too.
+    Files that were never added count if they are sources or contracts: data and runs may lie beside
+    them. A difference that is larger than code can be is cut to sources and contracts, too.
     """
     top = top_of(folder)
     if top is None or not commit_of(top).endswith(DIRTY):

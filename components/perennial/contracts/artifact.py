@@ -43,6 +43,12 @@ class Artifact(Section):
         return cls.file_name.removesuffix(".json")
 
     @classmethod
+    def find(cls, place: Path) -> Self | None:
+        """Return the value among what a step handed on; None if it is not there."""
+        found = documents_in(place).get(cls.document_name())
+        return None if found is None else cls.from_json(json.dumps(found))
+
+    @classmethod
     def read(cls, place: Path) -> Self:
         """Load the value from a folder, or from the file that a step handed on.
 

@@ -9,7 +9,7 @@ _NUMBER = re.compile(r"(\d+)")
 
 
 def by_name(path: str) -> list[tuple[int, str]]:
-    """Sorts paths by name, numbers in them by their value: part-10 follows part-9."""
+    """Return a key that sorts paths by name, numbers in them by value: part-10 follows part-9."""
     parts = _NUMBER.split(path)
     return [(int(part) if part.isdecimal() else -1, part) for part in parts]
 

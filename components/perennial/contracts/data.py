@@ -98,6 +98,7 @@ class DataSection(Section):
         for role, columns in named.items():
             for column in filter(None, columns):
                 both = {role, roles.get(column, role)}
+                # A language model predicts its own text; reports and slices may be by group.
                 is_own_label = column in self.text and both == {"label", "features"}
                 if column in roles and not is_own_label and both != {"group", "meta"}:
                     raise ValueError(
@@ -143,7 +144,7 @@ class SplitSection(Section):
         return self
 
     def resolved_method(self, data: DataSection) -> Literal["time", "group", "hash"]:
-        """The method that `auto` stands for under this data section."""
+        """Return the method that `auto` stands for under this data section."""
         if self.method != "auto":
             return self.method
         return "time" if data.time else "group" if data.group else "hash"

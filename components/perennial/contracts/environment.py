@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import math
 import os
 import re
 import shutil
@@ -37,6 +38,26 @@ SERVICE_ACCOUNT = "PERENNIAL_SERVICE_ACCOUNT"
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_RUN_ID = "MLFLOW_RUN_ID"
+
+
+def seconds_of(variable: str, default: float, *, is_zero_allowed: bool = False) -> float:
+    """Return a time limit from the environment, in seconds.
+
+    Raises:
+        PerennialError: the variable holds no number of seconds, or 0 and that is not allowed.
+    """
+    text = os.environ.get(variable) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < math.inf or not (seconds or is_zero_allowed):
+        kind = "number" if is_zero_allowed else "positive number"
+        raise PerennialError(
+            f"{variable} is not a {kind} of seconds (got {text!r})",
+            action=f"unset it for the default of {default:g} s",
+        )
+    return seconds
 
 
 def data_cache() -> Path:
@@ -83,7 +104,7 @@ def _made_private(folder: Path) -> Path:
 
 
 def secret_places(written: str) -> dict[str, tuple[str, str]]:
-    """Variable → name and key of a Kubernetes secret, from PERENNIAL_SECRET_FILES."""
+    """Return variable → name and key of a Kubernetes secret, from PERENNIAL_SECRET_FILES."""
     pairs = (each.split("=", 1) for each in written.split())
     return {name: (place.partition("/")[0], place.partition("/")[2]) for name, place in pairs}
 
@@ -139,7 +160,7 @@ class ClusterAddress:
 
     @classmethod
     def read(cls) -> "ClusterAddress | None":
-        """The address; None outside a cluster, or in a pod without a service account's token."""
+        """Return the address; None outside a cluster, or without a service account's token."""
         host = os.environ.get(KUBERNETES_HOST, "")
         folder = Path(os.environ.get(SERVICE_ACCOUNT) or SERVICE_ACCOUNT_FOLDER)
         if not host or not (folder / "token").is_file():

@@ -1,13 +1,11 @@
 """Pinned models: the weights that a training starts with, its teachers, and their origins."""
 
-import json
 from datetime import date
-from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
-from perennial.contracts.artifact import Artifact, documents_in
+from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
@@ -61,7 +59,7 @@ class FormerTask(Section):
 class InitialModel(Artifact):
     """Weights for a training to start with, in the object store under their digests.
 
-    File tree: `initial.json`.
+    Not handed on where training starts at random. File tree: `initial.json`.
     """
 
     file_name: ClassVar[str] = "initial.json"
@@ -74,12 +72,6 @@ class InitialModel(Artifact):
     rename: dict[str, str] = Field(default_factory=dict)
     former: FormerTask | None = None
 
-    @classmethod
-    def find(cls, place: Path) -> Self | None:
-        """Return the initial model that a step handed on; None if training starts at random."""
-        found = documents_in(place).get(cls.document_name())
-        return None if found is None else cls.from_json(json.dumps(found))
-
     def identity(self) -> dict[str, JsonValue]:
         """Return what determines the initial weights, wherever they are stored."""
         own = self.model_dump(mode="json", include={"new", "unused", "rename", "former"})
@@ -89,7 +81,7 @@ class InitialModel(Artifact):
 class Teachers(Artifact):
     """Registered versions whose predictions a training learns from, pinned as initial weights are.
 
-    File tree: `teachers.json`.
+    Not handed on without distillation. File tree: `teachers.json`.
     """
 
     file_name: ClassVar[str] = "teachers.json"
@@ -98,12 +90,6 @@ class Teachers(Artifact):
     """`training.distillation.teachers`, which the versions were found by."""
     members: tuple[InitialModel, ...]
     """Empty if the only one is a champion that does not exist yet."""
-
-    @classmethod
-    def find(cls, place: Path) -> Self | None:
-        """Return the teachers that a step handed on; None without distillation."""
-        found = documents_in(place).get(cls.document_name())
-        return None if found is None else cls.from_json(json.dumps(found))
 
     @property
     def origins(self) -> tuple[Origin, ...]:
@@ -118,7 +104,7 @@ class Teachers(Artifact):
 class Champions(Artifact):
     """The last champions that an ensemble may have as members, pinned as initial weights are.
 
-    File tree: `champions.json`.
+    Not handed on without `[model.ensemble]`. File tree: `champions.json`.
     """
 
     file_name: ClassVar[str] = "champions.json"
@@ -127,9 +113,3 @@ class Champions(Artifact):
     """The latest first; empty before there is one."""
     left_out: tuple[str, ...] = ()
     """Champions that may not be members, with the reason, for people."""
-
-    @classmethod
-    def find(cls, place: Path) -> Self | None:
-        """Return the champions that a step handed on; None without `[model.ensemble]`."""
-        found = documents_in(place).get(cls.document_name())
-        return None if found is None else cls.from_json(json.dumps(found))

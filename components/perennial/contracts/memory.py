@@ -70,7 +70,7 @@ class MemoryPlan(Section):
         return int(self.available * (1.0 - self.margin))
 
     def rows(self) -> list[list[str]]:
-        """The table of `header`, as text."""
+        """Return the table of `header`, as text."""
         return [
             [
                 estimate.name,
@@ -86,12 +86,12 @@ class MemoryPlan(Section):
 
     @staticmethod
     def columns() -> list[str]:
-        """The parts of an estimate, in the table's order."""
+        """Return the parts of an estimate, in the table's order."""
         fields = MemoryEstimate.model_fields
         return [name for name in fields if fields[name].annotation is int and name != "zero_stage"]
 
     def text(self) -> str:
-        """The table and the reason, for logs."""
+        """Return the table and the reason, for logs."""
         table = [self.header(), *self.rows()]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def current_task(path: str) -> str:
-    """The current import path of a reference task; any other path as it is."""
+    """Return the current import path of a reference task; any other path as it is."""
     return f"{NEW}.tasks.{task}" if (task := path.removeprefix(f"{OLD}.tasks.")) in _TASKS else path
 
 

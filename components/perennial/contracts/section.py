@@ -68,7 +68,7 @@ class Section(BaseModel):
     )
 
     def to_json(self) -> str:
-        """The canonical text: sorted keys, no white space; equal values give equal bytes."""
+        """Return the canonical text: sorted keys, no white space; equal values give equal bytes."""
         return canonical_json(self.model_dump(mode="json"))
 
     @classmethod
@@ -123,7 +123,7 @@ class Section(BaseModel):
         return found
 
     def digest(self) -> str:
-        """SHA-256 of the canonical text, in hexadecimal."""
+        """Return the SHA-256 of the canonical text, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
@@ -149,12 +149,7 @@ def _without_removed_options(text: str | bytes, error: ValidationError) -> str |
 
 
 def tag_of(key: str, default: str) -> Callable[[object], str]:
-    """Return a discriminator for a union of sections: the tag that a value has.
-
-    Args:
-        key: The field.
-        default: What a table without it means.
-    """
+    """Return a discriminator for a union of sections: a value's tag is its field `key`."""
 
     def tag(value: object) -> str:
         if isinstance(value, dict):
@@ -165,8 +160,22 @@ def tag_of(key: str, default: str) -> Callable[[object], str]:
 
 
 def canonical_json(value: JsonValue) -> str:
-    """JSON with sorted keys and no white space; refuses NaN and infinity, which it cannot hold."""
+    """Return JSON with sorted keys and no white space; refuse NaN and infinity, which it lacks."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def flattened(document: Mapping[str, JsonValue], above: str = "") -> dict[str, JsonValue]:
+    """Return the values of nested tables by their dotted names; lists and empty tables are values.
+
+    `above` is the name of the table that the document is, and a dot.
+    """
+    found: dict[str, JsonValue] = {}
+    for name, value in document.items():
+        if isinstance(value, dict) and value:
+            found |= flattened(value, f"{above}{name}.")
+        else:
+            found[f"{above}{name}"] = value
+    return found
 
 
 def with_values(
@@ -174,6 +183,7 @@ def with_values(
 ) -> dict[str, JsonValue]:
     """Return a new document with other values of some options, by their dotted names."""
     changed: dict[str, JsonValue] = json.loads(json.dumps(document))
+    # Tables before their own options, which a new table would otherwise replace.
     for option in sorted(values, key=lambda name: name.count(".")):
         *tables, name = option.split(".")
         table = changed

@@ -39,7 +39,7 @@ class Snapshot(Artifact):
     time_max: datetime | None = None
 
     def digest(self) -> str:
-        """SHA-256 of everything but the place: partitions count by their path in the dataset."""
+        """Return the SHA-256 of all but the place: partitions count by path in the dataset."""
         here = {
             "data": self.data.model_copy(update={"uri": ""}),
             "files": tuple(
@@ -54,6 +54,11 @@ class Snapshot(Artifact):
         """The files' names below `data.uri`, in the same order."""
         root = f"{self.data.uri.rstrip('/')}/"
         return tuple(file.uri.removeprefix(root) for file in self.files)
+
+    @property
+    def split_rule(self) -> tuple[object, ...]:
+        """Everything that determines the split of a row."""
+        return self.split, self.data.time, self.data.group, self.data.ids
 
     @property
     def task_columns(self) -> TaskColumns:

@@ -9,14 +9,14 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_line(key: str, value: JsonValue) -> str:
-    """An option as it is written in a file; one that is not set is a comment."""
+    """Return an option as it is written in a file; one that is not set is a comment."""
     if value is None:
         return f"# {key} is not set"
     return f"{key} = {toml_value(value)}"
 
 
 def toml_value(value: JsonValue) -> str:
-    """A value as it is written in a file."""
+    """Return a value as it is written in a file."""
     if isinstance(value, dict):
         pairs = (
             f"{key if BARE_KEY.fullmatch(key) else json.dumps(key)} = {toml_value(item)}"

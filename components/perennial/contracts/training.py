@@ -364,6 +364,6 @@ class Challenger(Artifact):
         return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
     def version_fingerprint(self) -> str:
-        """Equal for the same weights from the same training."""
+        """Return a digest that is equal for the same weights from the same training."""
         identity = f"{self.weights_sha256} {self.training_fingerprint}"
         return hashlib.sha256(identity.encode()).hexdigest()

@@ -25,6 +25,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 from typing_extensions import override
 
+from perennial.contracts.environment import seconds_of
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.old_names import find_old_names
 
@@ -32,7 +33,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IMPORT_SECONDS = "PERENNIAL_IMPORT_SECONDS"
-DEFAULT_IMPORT_SECONDS = 120.0
 # Code that catches the first interruption gets two more, then the process ends.
 INTERRUPTIONS, INTERRUPTION_SECONDS = 3, 5.0
 EXIT_CODE = 2
@@ -80,7 +80,7 @@ def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
 
 
 def guarded(function: Callable[P, T]) -> Callable[P, T]:
-    """The function of a user's class, called inside `user_code`."""
+    """Return the function of a user's class, called inside `user_code`."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -168,22 +168,8 @@ def import_user_module(name: str, place: str = "") -> ModuleType:
 
 
 def import_seconds() -> float:
-    """Return the time limit of a user module's import, in seconds.
-
-    Raises:
-        PerennialError: the environment names no positive number.
-    """
-    text = os.environ.get(IMPORT_SECONDS) or str(DEFAULT_IMPORT_SECONDS)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.0 < seconds < float("inf"):
-        raise PerennialError(
-            f"{IMPORT_SECONDS} is not a positive number of seconds (got {text!r})",
-            action=f"unset it for the default of {DEFAULT_IMPORT_SECONDS:g} s",
-        )
-    return seconds
+    """Return the time limit of a user module's import, in seconds."""
+    return seconds_of(IMPORT_SECONDS, default=120.0)
 
 
 @contextmanager

@@ -24,11 +24,11 @@ class VersionDecision:
 
     @classmethod
     def now(cls, by: str, reason: str) -> "VersionDecision":
-        """A decision taken now."""
+        """Return a decision taken now."""
         return cls(by, reason[:REASON_CHARACTERS], f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
 
     def as_tags(self, event: str) -> dict[str, str]:
-        """Its tags; `event` is `promoted`, `restored` or `rolled_back`."""
+        """Return its tags; `event` is `promoted`, `restored` or `rolled_back`."""
         return {
             f"perennial.{event}_by": self.by,
             f"perennial.{event}_reason": self.reason,
@@ -37,7 +37,7 @@ class VersionDecision:
 
     @classmethod
     def of(cls, tags: Mapping[str, str], event: str) -> "VersionDecision | None":
-        """The latest decision of a kind, from a version's tags; None if it was never taken."""
+        """Return the latest decision of a kind from a version's tags; None if there is none."""
         at = tags.get(f"perennial.{event}_at", "")
         by, reason = (tags.get(f"perennial.{event}_{what}", "") for what in ("by", "reason"))
         return cls(by, reason, at) if at else None
@@ -50,14 +50,14 @@ REPLACED_TAG = "perennial.replaced"
 def tags_of_promotion(
     version: str, replaced: str, decision: VersionDecision
 ) -> dict[str, dict[str, str]]:
-    """Version → tags of a promotion."""
+    """Return version → tags of a promotion."""
     return {version: {**decision.as_tags("promoted"), REPLACED_TAG: replaced}}
 
 
 def tags_of_rollback(
     version: str, restored: str, decision: VersionDecision
 ) -> dict[str, dict[str, str]]:
-    """Version → tags of a rollback.
+    """Return version → tags of a rollback.
 
     The restored version keeps what it had replaced, so that a second rollback goes further back
     and not forth again.

@@ -226,6 +226,7 @@ def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) 
 def _starts(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> list[JsonValue]:
     found = [window.title for window in windows if getattr(window, flag)]
     shown: list[JsonValue] = []
+    # The newest ones that fit, in their order.
     left = SHOWN_CHARACTERS
     for name in reversed(found[-SHOWN_WINDOWS:]):
         left -= len(name)

@@ -81,7 +81,7 @@ def decide_and_record(
     ) -> tuple[TriggerState | None, tuple[RetrainingDecision, TriggerState]]:
         state = stored or TriggerState()
         known = state.of_run(run_id, digest)
-        if known is not None:
+        if known is not None:  # this run was restarted: nothing is counted twice
             return stored, (known.decision, state.without(known))
         decision = decide(state)
         if not decision.retrain:

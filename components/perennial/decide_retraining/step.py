@@ -42,6 +42,7 @@ def decide_retraining_step(
     drift_report = DriftReport.read(Path(drift))
     environment = Environment.read()
     store = open_store(environment.store_uri)
+    # MLflow named no champion: then no promotion may be on record either.
     if not drift_report.champion_version:
         refuse_recorded_champion(store, settings.model.name)
     decided, state = decide_and_record(

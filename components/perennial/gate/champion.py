@@ -4,7 +4,7 @@ Fourteen challengers, each promoted as not worse by more than 0.005, made a cham
 the first. So a challenger is compared with the champion that they all descend from as well.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from perennial.clients.pyfunc_flavor import CODE_FOLDER
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError, PerennialError
-from perennial.contracts.gate import Serving, Verdict
+from perennial.contracts.gate import AnchorComparison, Serving, Verdict
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.contracts.version_decisions import GATE, REPLACED_TAG, VersionDecision
@@ -23,7 +23,7 @@ from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.metrics.arrays import all_finite
 from perennial.engine.serving.sources import changed_sources
-from perennial.gate.comparison import Anchor, Contender
+from perennial.gate.comparison import Contender, Match, compare, find_undefined
 from perennial.gate.scoring import score_exported
 from perennial.gate.serving import model_megabytes
 from perennial.registry.model_registry import ModelRegistry
@@ -43,7 +43,8 @@ class Champion:
         notes: Limits of the comparison, for people.
         outdated: Whether its data end before the challenger's.
         megabytes: Size of its weights and preprocessing.
-        anchor: An older version that the challenger may not be worse than either; None without one.
+        anchor: The last champion that was shown to be better than the one before it, if that is an
+            older version: the challenger may not be worse than it either.
     """
 
     version: str = ""
@@ -54,7 +55,7 @@ class Champion:
     outdated: bool = False
     megabytes: float = 0.0
     folder: Path | None = None
-    anchor: Anchor | None = None
+    anchor: "Champion | None" = None
 
     def gains(self, serving: Serving | None) -> dict[str, bool]:
         """Return, for each property other than metrics, whether the challenger is better."""
@@ -134,15 +135,9 @@ def _notes(
             f"version {version} is scored with the task's current code, and {', '.join(changed)} "
             "changed since it was registered: its predictions in production may differ"
         )
-    if _rule(then) != _rule(now):
+    if then.split_rule != now.split_rule:
         notes.append(_overlap_note(version, then, dataset))
     return tuple(notes)
-
-
-def _rule(snapshot: Snapshot) -> tuple[object, ...]:
-    """Return everything that determines the split of a row."""
-    data = snapshot.data
-    return snapshot.split, data.time, data.group, data.ids
 
 
 def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
@@ -162,6 +157,22 @@ def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
         f"the split rule changed since version {version} was trained: {count:,} of the test rows "
         "were training or validation rows then, which biases the comparison towards the champion"
     )
+
+
+def compare_with_anchor(
+    match: Match, anchor: Champion | None, metric: str
+) -> AnchorComparison | None:
+    """Compare the challenger with the anchor on the same rows; None if the champion is it."""
+    if anchor is None:
+        return None
+    failure, comparison = anchor.failure, None
+    if anchor.contender is not None:
+        rivals = replace(match, champion=anchor.contender, decisive=None)
+        failure = find_undefined(rivals, [metric]).get(metric, "")
+        if not failure:
+            comparison = compare(rivals, (metric,))[0]
+            failure = comparison.incomparable
+    return AnchorComparison(version=anchor.version, comparison=comparison, failure=failure)
 
 
 def find_anchor(

@@ -16,8 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from perennial.contracts.data import Split
-from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.contracts.gate import AnchorComparison, Comparison
+from perennial.contracts.errors import BadTaskError
+from perennial.contracts.gate import Comparison
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset, period_start
@@ -137,6 +137,7 @@ def estimate_of(
         luck=slope * away,
     )
     of_labels = standard_error(labels, blocks)
+    # The mean of all days has an error, too: the test days are a share of them.
     of_expected = slope**2 * of_labels**2 * conditions.share
     return replace(left, error=math.sqrt(left.error**2 + of_expected))
 
@@ -223,13 +224,7 @@ def columns_to_keep(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
     Raises:
         PerennialError: a slice column does not exist.
     """
-    unknown = sorted(set(gate.slices) - set(snapshot.columns))
-    if unknown:
-        raise PerennialError(
-            f"gate.slices names {', '.join(unknown)}, which the data does not have",
-            evidence=f"its columns are {', '.join(snapshot.columns)}",
-            action="correct the names in the contract",
-        )
+    gate.require_slices(snapshot.columns)
     return (*block_columns(snapshot.data), *gate.slices, *searched_columns(snapshot, gate))
 
 
@@ -299,54 +294,26 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
     Raises:
         UndefinedMetricError: the test rows do not define one of them.
     """
+    champion, why = match.champion, ""
     ours = measure_metrics(match.challenger, metrics)
-    if match.champion is None:
-        return tuple(
-            Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
-            for name in metrics
-        )
-    theirs = measure_metrics(match.champion, metrics)
+    theirs = measure_metrics(champion, metrics) if champion is not None else {}
     comparisons = []
     for name in metrics:
-        if why := explain_incomparable(match.challenger, match.champion, name):
-            comparisons.append(
-                Comparison(
-                    metric=name,
-                    challenger=ours[name],
-                    champion=None,
-                    improvement=None,
-                    incomparable=why,
-                )
+        if champion is not None:
+            why = explain_incomparable(match.challenger, champion, name)
+        if champion is None or why:
+            comparison = Comparison(
+                metric=name,
+                challenger=ours[name],
+                champion=None,
+                improvement=None,
+                incomparable=why,
             )
-            continue
-        confidence = match.decisive if name == metrics[0] else None
-        comparisons.append(_compared(match, name, (ours[name], theirs[name]), confidence))
+        else:
+            confidence = match.decisive if name == metrics[0] else None
+            comparison = _compared(match, name, (ours[name], theirs[name]), confidence)
+        comparisons.append(comparison)
     return tuple(comparisons)
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """The last champion that was shown to be better than the one before it."""
-
-    version: str
-    contender: Contender | None = None
-    failure: str = ""
-
-
-def compare_with_anchor(
-    match: Match, anchor: Anchor | None, metric: str
-) -> AnchorComparison | None:
-    """Compare the challenger with the anchor on the same rows; None if the champion is it."""
-    if anchor is None:
-        return None
-    failure, comparison = anchor.failure, None
-    if anchor.contender is not None:
-        rivals = replace(match, champion=anchor.contender, decisive=None)
-        failure = find_undefined(rivals, [metric]).get(metric, "")
-        if not failure:
-            comparison = compare(rivals, (metric,))[0]
-            failure = comparison.incomparable
-    return AnchorComparison(version=anchor.version, comparison=comparison, failure=failure)
 
 
 def _compared(
@@ -377,8 +344,15 @@ def _compared(
 def improvement_of(match: Match, metric: str, ours: float, theirs: float) -> Estimate:
     """Return the improvement with its error, given both figures on all rows."""
     sign = sign_of(direction_of(match.challenger.task, metric, "gate.metric"))
-    drawn = _differences(match, metric, sign)
-    return estimate_of(sign * (ours - theirs), drawn, match.blocks, match.draws, match.conditions)
+    both = [each for each in (match.challenger, match.champion) if each is not None]
+    values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
+    pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
+    draws = min(map(len, values))  # a metric without a fast form for one model has fewer draws
+    # Challenger minus champion, on each draw and block by block.
+    differences = sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1])
+    return estimate_of(
+        sign * (ours - theirs), differences, match.blocks, match.draws, match.conditions
+    )
 
 
 def figure_of(match: Match, metric: str, value: float) -> Estimate:
@@ -387,15 +361,6 @@ def figure_of(match: Match, metric: str, value: float) -> Estimate:
     values = resample(task, metric, scored, match.blocks, match.draws)
     spread = Spread.of(influences(task, metric, scored, match.blocks), match.blocks)
     return Estimate.of(value, independent_error(values, match.blocks), spread)
-
-
-def _differences(match: Match, metric: str, sign: float) -> tuple[Floats, Floats]:
-    """Return challenger minus champion on every draw, and block by block."""
-    both = [each for each in (match.challenger, match.champion) if each is not None]
-    values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
-    pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
-    draws = min(map(len, values))  # a metric without a fast form for one model has fewer draws
-    return sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1])
 
 
 @dataclass(frozen=True)

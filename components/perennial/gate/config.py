@@ -1,10 +1,13 @@
 """The `[gate]` section: the conditions that a challenger must meet to become champion."""
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from perennial.contracts.data import ColumnName, ModelSection
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Advanced, Section
 
 NonNegative = Annotated[float, Field(ge=0.0)]
@@ -141,6 +144,26 @@ class GateSection(Section):
         """Return how much worse than the champion's metric a slice may be."""
         hidden = self.hidden_slice_tolerance * abs(champion) if found else 0.0
         return max(self.slice_max_regression, hidden)
+
+    def require_slices(self, columns: Collection[str]) -> None:
+        """Refuse slices that are not columns of the dataset.
+
+        Raises:
+            PerennialError: there are some; the action has the nearest names.
+        """
+        unknown = sorted(set(self.slices) - set(columns))
+        if not unknown:
+            return
+        near = [
+            name if name in columns else "".join(get_close_matches(name, columns, n=1))
+            for name in self.slices
+        ]
+        shown = ", ".join(f'"{name}"' for name in near if name)
+        raise PerennialError(
+            f"gate.slices names {unknown}, which are not columns of the dataset",
+            evidence=f"its columns are: {', '.join(columns)}",
+            action=f"write slices = [{shown}]  # in [gate]",
+        )
 
     @model_validator(mode="after")
     def _worth_more_than_the_least(self) -> Self:

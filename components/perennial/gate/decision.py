@@ -155,6 +155,7 @@ def _repetition(repeats: Repeats | None) -> str:
 def _anchor(gate: GateSection, anchor: AnchorComparison | None) -> list[GateReason]:
     if anchor is None:
         return []
+    # Champions that are each a little worse than the last would add up: only the anchor shows it.
     lenient, name = gate.mode == "non_inferior", f"version {anchor.version}"
     found = anchor.comparison.improvement if anchor.comparison is not None else None
     if found is None:

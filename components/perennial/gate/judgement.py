@@ -19,16 +19,19 @@ from perennial.contracts.training import Challenger, Direction
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks_of, direction_of
 from perennial.engine.metrics.arrays import array_of, parts_of
-from perennial.gate.champion import Champion, find_anchor, read_champion
+from perennial.gate.champion import (
+    Champion,
+    compare_with_anchor,
+    find_anchor,
+    read_champion,
+)
 from perennial.gate.comparison import (
-    Anchor,
     Conditions,
     Contender,
     Match,
     MeasuredBaselines,
     columns_to_keep,
     compare,
-    compare_with_anchor,
     compare_with_baselines,
     conditions_of,
     find_undefined,
@@ -109,6 +112,7 @@ def reach_verdict(
     directions, left_out = _directions(gate, match)
     names = tuple(directions)
     comparisons = compare(match, names)
+    # A champion had to beat the baselines by their bounds; without one, the challenger has to.
     beside = {}
     if comparisons[0].champion is None:
         beside = compare_with_baselines(match, baselines, gate.must_beat, names[0])
@@ -328,17 +332,15 @@ def _score_anchor(
     anchor: tuple[str, ModelVersion | None],
     read: Callable[[Path, ModelVersion], Champion],
     scratch: Path,
-) -> Anchor:
+) -> Champion:
     """Score the anchor on the test rows, or record why that is impossible."""
     number, version = anchor
     if version is None:
-        return Anchor(number, failure="it was deleted")
+        return Champion(number, failure="it was deleted")
     try:
-        folder = registry.download(version, scratch)
-        found = read(folder, version)
+        return read(registry.download(version, scratch), version)
     except PerennialError as error:
-        return Anchor(number, failure=f"{error.problem}: {error.evidence}")
-    return Anchor(number, found.contender, found.failure)
+        return Champion(number, failure=f"{error.problem}: {error.evidence}")
 
 
 def _claimed(

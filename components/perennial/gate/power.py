@@ -30,6 +30,7 @@ def reach_of(
         return None
 
     def detectable(count: int) -> float:
+        # Degrees of freedom grow with the number of blocks.
         left = max((degrees + 1.0) * count / measured.count - 1.0, 1.0)
         quantiles = float(stdtrit(left, confidence) + stdtrit(left, FOUND_IN))
         return gate.least_improvement + quantiles * error * math.sqrt(measured.count / count)

@@ -48,20 +48,20 @@ def write_report(
         caption="All conditions must hold.",
         outcomes=["passed" if reason.held else "failed" for reason in verdict.reasons],
     )
-    _metrics(page, verdict, gate)
-    _repeats(page, verdict.repeats)
-    _reach(page, verdict, unit)
-    _slices(page, verdict)
-    _baselines(page, verdict)
-    _serving(page, verdict.serving)
-    _calibration(page, verdict, task.kind)
+    _add_metrics(page, verdict, gate)
+    _add_repeats(page, verdict.repeats)
+    _add_power(page, verdict, unit)
+    _add_slices(page, verdict)
+    _add_baselines(page, verdict)
+    _add_serving(page, verdict.serving)
+    _add_calibration(page, verdict, task.kind)
     add_plots(page, scored, task.kind)
     if task.kind == "statistic":
         page.text("No calibration curve: the task has no predictions, only measured examples.")
     page.write(path)
 
 
-def _calibration(page: Page, verdict: Verdict, kind: Kind) -> None:
+def _add_calibration(page: Page, verdict: Verdict, kind: Kind) -> None:
     """Add both models' curves; the line of perfect calibration makes their axes equal."""
     curves = {"challenger": verdict.calibration, "champion": verdict.champion_calibration}
     drawn = {name: bins for name, bins in curves.items() if bins}
@@ -103,7 +103,7 @@ def _calibration_row(
     return name, f"{error:.4f}", f"{given:.4f}", f"{came_true:.4f}", f"{given - came_true:+.4f}"
 
 
-def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
+def _add_metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
     page.heading("Metrics on the test split")
     if all(comparison.champion is None for comparison in verdict.comparisons):
         page.table(
@@ -118,7 +118,7 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
         caption="A positive improvement means that the challenger is better, whatever the metric's "
         "direction.",
     )
-    _reference_tests(page, verdict.comparisons, gate.confidence)
+    _add_reference_tests(page, verdict.comparisons, gate.confidence)
     thresholds = {metric: -limit for metric, limit in gate.max_regression.items()}
     thresholds[verdict.comparisons[0].metric] = gate.least_improvement
     for comparison in verdict.comparisons:
@@ -139,7 +139,7 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
             )
 
 
-def _repeats(page: Page, repeats: Repeats | None) -> None:
+def _add_repeats(page: Page, repeats: Repeats | None) -> None:
     if repeats is None:
         return
     page.heading("Repeated tests")
@@ -156,7 +156,7 @@ def _repeats(page: Page, repeats: Repeats | None) -> None:
     )
 
 
-def _reach(page: Page, verdict: Verdict, unit: str) -> None:
+def _add_power(page: Page, verdict: Verdict, unit: str) -> None:
     decisive, reach = verdict.comparisons[0], verdict.reach
     if reach is None:
         return
@@ -169,7 +169,7 @@ def _reach(page: Page, verdict: Verdict, unit: str) -> None:
         )
 
 
-def _reference_tests(page: Page, comparisons: Sequence[Comparison], confidence: float) -> None:
+def _add_reference_tests(page: Page, comparisons: Sequence[Comparison], confidence: float) -> None:
     rows, agreeing = [], []
     for comparison in comparisons:
         test, improvement = comparison.reference_test, comparison.improvement
@@ -202,7 +202,7 @@ def _better(found: bool) -> str:
     return "better" if found else "not shown to be better"
 
 
-def _slices(page: Page, verdict: Verdict) -> None:
+def _add_slices(page: Page, verdict: Verdict) -> None:
     if not verdict.slices:
         return
     page.heading("Slices")
@@ -237,7 +237,7 @@ def _slices(page: Page, verdict: Verdict) -> None:
     )
 
 
-def _baselines(page: Page, verdict: Verdict) -> None:
+def _add_baselines(page: Page, verdict: Verdict) -> None:
     if not verdict.baselines:
         return
     metrics = [comparison.metric for comparison in verdict.comparisons]
@@ -254,7 +254,7 @@ def _baselines(page: Page, verdict: Verdict) -> None:
     )
 
 
-def _serving(page: Page, serving: Serving | None) -> None:
+def _add_serving(page: Page, serving: Serving | None) -> None:
     if serving is None:
         return
     page.heading("Serving")

@@ -117,8 +117,8 @@ def _measure(
 ) -> tuple[Floats, float, list[Floats]]:
     """Return the predictions, the seconds of loading, and each model's seconds of a prediction.
 
-    A process that was killed is started a second time: that says nothing of the model, unless it is
-    too little memory, which recurs.
+    A process that was killed is started a second time: that proves nothing about the model, unless
+    memory is too small, which recurs.
     """
     try:
         return _measure_once(artifact, rows, together, rival)
@@ -224,6 +224,7 @@ class _CleanProcess:
             self._input = self._streams.enter_context(os.fdopen(asking, "w"))
             self._answers = self._streams.enter_context(os.fdopen(answers))
             self._states = self._streams.enter_context(os.fdopen(states))
+            # Closed here, so that our ends of the pipes show when the process has ended.
             for descriptor in (stdin, stdout, state):
                 theirs.callback(os.close, descriptor)
             log = theirs.enter_context(self._errors.open("w"))

@@ -63,6 +63,11 @@ class Slice:
     rows: Rows
     conditions: tuple[tuple["Column", int], ...] = ()
 
+    def combine(self, other: "Slice") -> "Slice":
+        """Return the rows that meet the conditions of both."""
+        value, rows = f"{self.value} and {other.value}", self.rows & other.rows
+        return Slice("", value, rows, (*self.conditions, *other.conditions))
+
     def among(self, frame: pl.DataFrame) -> Rows:
         """Return which rows of a frame meet the conditions, shape [N]."""
         return array_of(
@@ -145,18 +150,16 @@ def propose(
                 found.append((better, condition, (column, at)))
     chosen: list[Slice] = []
     for score, first, second in sorted(found, key=lambda found: -found[0]):
-        condition = first if second is None else _both(first, second[0].slice(second[1]))
-        alike = any(_overlap(condition.rows, other.rows) > ALIKE for other in chosen)
+        condition = first if second is None else first.combine(second[0].slice(second[1]))
+        alike = any(
+            (condition.rows & other.rows).sum() > ALIKE * (condition.rows | other.rows).sum()
+            for other in chosen
+        )
         if score > 0 and not alike:
             chosen.append(condition)
         if len(chosen) == PROPOSALS:
             break
     return chosen
-
-
-def _both(first: Slice, second: Slice) -> Slice:
-    value, rows = f"{first.value} and {second.value}", first.rows & second.rows
-    return Slice("", value, rows, (*first.conditions, *second.conditions))
 
 
 def cut_column(column: pl.Series, searched: Rows) -> Column | None:
@@ -204,10 +207,6 @@ def _conditions(
         scores = excesses.scores(column.codes, len(column.names), rows)
         for number in np.flatnonzero(np.isfinite(scores)):
             yield float(scores[number]), column, int(number)
-
-
-def _overlap(one: Rows, other: Rows) -> float:
-    return float((one & other).sum() / max(1, (one | other).sum()))
 
 
 def compare_slices(

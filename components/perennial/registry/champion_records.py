@@ -128,6 +128,7 @@ class ChampionRecords:
             promoted = "".join(self.promoted_versions()[:1])
             return promoted and f"the record of the promotion of {name} {promoted} is missing"
         what = ""
+        # The alias is a person's to move: what it left may even be deleted.
         replaced_by_hand = change.done and alias not in ("", change.champion)
         if change.champion not in self.versions and not replaced_by_hand:
             what = "does not exist"

@@ -59,7 +59,7 @@ def resolve_initial(model: ModelSection, environment: Environment) -> InitialMod
         return None
     store = open_store(environment.store_uri)
     if isinstance(asked, ChampionWeights):
-        found = _of_champion(model.name, environment, store)
+        found = _pin_champion(model.name, environment, store)
         if found is None:
             logger.info("model.initial: there is no champion yet, so training starts at random")
             return None
@@ -67,9 +67,9 @@ def resolve_initial(model: ModelSection, environment: Environment) -> InitialMod
         found = found.model_copy(update={"new": asked.new, "unused": unused})
     else:
         origin = (
-            _of_file(asked, store)
+            _pin_file(asked, store)
             if isinstance(asked, SafetensorsWeights)
-            else _of_snapshot(asked, store)
+            else _pin_snapshot(asked, store)
         )
         found = InitialModel(
             origin=origin.model_copy(update={"trained_until": asked.trained_until}),
@@ -89,7 +89,7 @@ def resolve_initial(model: ModelSection, environment: Environment) -> InitialMod
     return found
 
 
-def _of_champion(name: str, environment: Environment, store: ObjectStore) -> InitialModel | None:
+def _pin_champion(name: str, environment: Environment, store: ObjectStore) -> InitialModel | None:
     # Here, because MLflow takes seconds to import.
     from perennial.registry.champion_records import CHAMPION  # noqa: PLC0415
     from perennial.registry.model_registry import open_registry  # noqa: PLC0415
@@ -119,12 +119,8 @@ def pin_version(
 
     As `champion`, of an ensemble only the first member: what was trained when it was registered.
 
-    Args:
-        registry: Where it is registered.
-        version: Its files are verified.
-        store: Where the weights are kept.
-        source: What the contract asked for.
-        action: What to do where the version cannot be used.
+    The version's files are verified. `source` is what the contract asked for, `action` what people
+    can do where the version cannot be used.
 
     Raises:
         DamagedModelError: the version's files are not what they were.
@@ -145,6 +141,7 @@ def pin_version(
     former = [*lineage.teachers, *lineage.members, *([before] if before else [])]
     seen = tuple(chain.from_iterable(each.seen for each in former))
     digest = challenger.weights_sha256
+    # An adapter is stored merged with its base, under the digest of the sum.
     if challenger.base is not None or not _is_stored(store, digest):
         digest = _store_weights(registry, version, store, challenger, action=action)
     pinned = InitialModel(
@@ -231,14 +228,13 @@ def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot,
         }
     )
     newest: list[Snapshot] = []
-    for each in sorted((*seen, own), key=_newest_time):
+    by_time = sorted(
+        (*seen, own), key=lambda one: one.time_max.timestamp() if one.time_max else 0.0
+    )
+    for each in by_time:
         newest = [one for one in newest if (one.data, one.split) != (each.data, each.split)]
         newest.append(each)
     return tuple(newest)
-
-
-def _newest_time(snapshot: Snapshot) -> float:
-    return snapshot.time_max.timestamp() if snapshot.time_max else 0.0
 
 
 @dataclass(frozen=True)
@@ -307,7 +303,7 @@ def _find_seen(who: str, was: str, origin: Origin, dataset: Dataset) -> SeenTest
     return SeenTestRows(max((count or 0 for count in counts), default=0), tuple(lines))
 
 
-def _of_file(asked: SafetensorsWeights, store: ObjectStore) -> Origin:
+def _pin_file(asked: SafetensorsWeights, store: ObjectStore) -> Origin:
     _refuse_pickle(asked.uri)
     place, _, name = asked.uri.rpartition("/")
     path = _fetched(open_store(place), name)
@@ -323,7 +319,7 @@ def _of_file(asked: SafetensorsWeights, store: ObjectStore) -> Origin:
     return Origin(source="safetensors", uri=asked.uri, license=asked.license, files={name: found})
 
 
-def _of_snapshot(asked: HuggingFaceWeights, store: ObjectStore) -> Origin:
+def _pin_snapshot(asked: HuggingFaceWeights, store: ObjectStore) -> Origin:
     base = asked.uri.rstrip("/")
     places = [f"{base}/snapshots/{asked.revision}", f"{base}/{asked.revision}"]
     folder = next((each for each in map(open_store, places) if _names(each)), None)

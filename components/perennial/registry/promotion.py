@@ -193,7 +193,7 @@ def write_package(
     """
     snapshot, verdict, lineage = content.snapshot, content.verdict, content.lineage
     based_on = content.challenger.base.origin.files.values() if content.challenger.base else ()
-    copy_tree(challenger, folder)
+    copy_tree(challenger, folder)  # first: it replaces what is there
     snapshot.write(folder)
     verdict.write(folder)
     content.skeleton.write(folder)

@@ -61,7 +61,7 @@ def line_chart(
     x_dates: bool = False,
     are_joined: bool = True,
 ) -> str:
-    """Lines over a common x axis, named at their ends; missing values leave gaps.
+    """Draw lines over a common x axis, named at their ends; missing values leave gaps.
 
     Where many values share a pixel, a pale band shows their range and a line their mean.
 
@@ -77,6 +77,7 @@ def line_chart(
     points = [point for line in series.values() for point in line if math.isfinite(point[0])]
     limits = padded_range([*(x for x, _ in points), *known.values()])
     y_limits = padded_range([y for _, y in points], 0.04)
+    # On axes of unit length first: the names at the lines' ends decide how wide the plot can be.
     flat = Axis(*y_limits, 0, 1)
     unplaced = Axis(*limits, 0, 1)
     ends = {name: _end_of(line, unplaced, flat) for name, line in series.items()}
@@ -104,7 +105,7 @@ def line_chart(
 
 
 def bar_chart(values: Mapping[str, float], *, x_label: str, threshold: float | None = None) -> str:
-    """Horizontal bars from zero, each with its value; bars past the threshold are darker."""
+    """Draw horizontal bars from zero, each with its value; bars past the threshold are darker."""
     rows = dict(list(values.items())[:_MAX_ROWS])
     lines = _reference_lines({}, threshold)
     known = finite([*rows.values(), *lines.values()])
@@ -163,7 +164,7 @@ def _reference_lines(lines: Mapping[str, float], threshold: float | None) -> dic
 def gauge_chart(
     values: Mapping[str, float], *, x_label: str, band: tuple[float, float] | None = None
 ) -> str:
-    """Values marked on one scale from zero, so that near and far are seen at once.
+    """Draw values marked on one scale from zero, so that near and far are seen at once.
 
     NaN and infinities are named below the scale; `band` is the expected range.
     """
@@ -212,7 +213,7 @@ def _rows_svg(
 
 
 def _row_text(name: str, written: str, y: float) -> str:
-    """A row's name at the left and its value at the right, above its bar or interval."""
+    """Draw a row's name at the left and its value at the right, above its bar or interval."""
     shown = within(name, WIDTH - width_of(written) - 12)
     pointed = f"<title>{escaped(name)}</title>" if shown != name else ""
     return (
@@ -259,7 +260,7 @@ def _signed(value: float, digits: int = 4) -> str:
 def _curve(
     points: Sequence[Point], x_axis: Axis, y_axis: Axis, index: int, *, are_joined: bool
 ) -> str:
-    """One series: missing values leave gaps, lone points are dots, dense runs show their range."""
+    """Draw a series: missing values are gaps, lone points dots, dense runs show their range."""
     runs = _runs(points, x_axis, y_axis)
     if not are_joined:
         runs = [[point] for run in runs for point in run]
@@ -268,6 +269,7 @@ def _curve(
     dots: list[str] = []
     for run in runs:
         columns = _columns(run, 1.0)
+        # Of more than two points a pixel, a line would be a filled area.
         is_dense = len(run) > 2 * len(columns) and len(columns) > 2 * _MEAN_WINDOW
         (ranges if is_dense else lines).append(_path(_extremes(columns)))
         if is_dense:
@@ -285,7 +287,7 @@ def _curve(
 
 
 def _hovered(name: str, points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> str:
-    """Invisible circles that show the values of evenly chosen points when pointed at."""
+    """Draw invisible circles that show the values of evenly chosen points when pointed at."""
     known = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     stride = -(-len(known) // _HOVERED) or 1
     # From the end: the last value is the one that people look for.
@@ -298,13 +300,13 @@ def _hovered(name: str, points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> 
 
 
 def _end_of(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> float | None:
-    """The height at which a series ends; None without any point."""
+    """Return the height at which a series ends; None without any point."""
     runs = _runs(points, x_axis, y_axis)
     return runs[-1][-1][1] if runs else None
 
 
 def _end_names(ends: Mapping[str, float | None], x_axis: Axis, y_axis: Axis) -> str:
-    """The series' names beside the ends of their lines, moved apart where they would overlap."""
+    """Draw the series' names beside the ends of their lines, moved apart if they would overlap."""
     places = [(y_axis.start if y is None else y, index) for index, y in enumerate(ends.values())]
     order = sorted(places)
     heights = _spread([y for y, _ in order], y_axis.end, y_axis.start)
@@ -321,12 +323,12 @@ def _end_names(ends: Mapping[str, float | None], x_axis: Axis, y_axis: Axis) -> 
 
 
 def _end_name(name: str, end: float | None) -> str:
-    """A series' name, with a note when it has no values."""
+    """Return a series' name, with a note when it has no values."""
     return name if end is not None else f"{shortened(name, 9)} (no values)"
 
 
 def _flags(marks: Mapping[str, float], axis: Axis) -> tuple[dict[str, tuple[float, int]], float]:
-    """The place of each mark's name, as (left end, row), and the height that they need.
+    """Return the place of each mark's name, as (left end, row), and the height that they need.
 
     A name stands to the right of its line and below every name that it would run into; so no line
     ever crosses a name.
@@ -344,7 +346,7 @@ def _flags(marks: Mapping[str, float], axis: Axis) -> tuple[dict[str, tuple[floa
 
 
 def _mark_lines(marks: Mapping[str, float], x_axis: Axis, bottom: float) -> str:
-    """Vertical lines through the plot, each up to its name."""
+    """Draw vertical lines through the plot, each up to its name."""
     places, _ = _flags(marks, x_axis)
     parts = []
     for name, (left, row) in places.items():
@@ -355,7 +357,7 @@ def _mark_lines(marks: Mapping[str, float], x_axis: Axis, bottom: float) -> str:
 
 
 def _runs(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> list[list[Point]]:
-    """The pixels of points without interruption."""
+    """Return the pixels of points without interruption."""
     pixels = [(x_axis.at(limited(x)), y_axis.at(limited(y))) for x, y in points if math.isfinite(x)]
     grouped = groupby(pixels, key=lambda pixel: math.isnan(pixel[1]))
     return [list(run) for is_gap, run in grouped if not is_gap]
@@ -366,7 +368,7 @@ def _columns(run: Sequence[Point], width: float) -> list[list[Point]]:
 
 
 def _extremes(columns: Sequence[Sequence[Point]]) -> list[Point]:
-    """First, lowest, highest and last point of each pixel column: the same picture, less text."""
+    """Return first, lowest, highest and last point of each pixel column: an equal picture."""
     kept: list[Point] = []
     for column in columns:
         heights = [y for _, y in column]
@@ -389,7 +391,7 @@ def _path(points: Sequence[Point]) -> str:
 
 
 def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Sorted heights moved apart as far as needed, inside of the plot."""
+    """Return sorted heights moved apart as far as needed, inside of the plot."""
     spread: list[float] = []
     for height in heights:
         spread.append(max(height, spread[-1] + LINE_HEIGHT) if spread else max(height, top))

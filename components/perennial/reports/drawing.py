@@ -54,7 +54,7 @@ class Axis:
     max_ticks: int = 6
 
     def at(self, value: float) -> float:
-        """The pixel of a value, limited to the axis; NaN stays NaN."""
+        """Return the pixel of a value, limited to the axis; NaN stays NaN."""
         if math.isnan(value):
             return value
         inside = min(max(value, self.low), self.high)
@@ -89,11 +89,11 @@ class Axis:
         return [label.replace("-", MINUS) if label.strip("-0.") else "0" for label in labels]
 
     def shown(self, value: float) -> str:
-        """A value as text, shown where a point of the chart is pointed at."""
+        """Return a value as text, shown where a point of the chart is pointed at."""
         return number(value)
 
     def title(self, label: str) -> str:
-        """The axis' label with the power of ten that its ticks leave out."""
+        """Return the axis' label with the power of ten that its ticks leave out."""
         if not self.exponent:
             return label
         return f"{label} ({_TIMES_TEN}{str(self.exponent).translate(_SUPERSCRIPT)})".strip()
@@ -129,7 +129,7 @@ class DateAxis(Axis):
         return [datetime.fromtimestamp(tick, UTC).strftime(form) for tick in self.ticks]
 
     def shown(self, value: float) -> str:
-        """A date and its time."""
+        """Return a date and its time."""
         return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M}"
 
     @property
@@ -163,12 +163,12 @@ def seconds_at(moment: date) -> float:
 
 
 def finite(values: Iterable[float]) -> list[float]:
-    """The numbers among the values, limited to a size that can be drawn."""
+    """Return the numbers among the values, limited to a size that can be drawn."""
     return [limited(value) for value in values if math.isfinite(value)]
 
 
 def limited(value: float) -> float:
-    """A value that spans and steps can be computed with; infinities become NaN."""
+    """Return a value that spans and steps can be computed with; infinities become NaN."""
     if not math.isfinite(value):
         return math.nan
     if abs(value) < _SMALLEST:
@@ -177,7 +177,7 @@ def limited(value: float) -> float:
 
 
 def padded_range(values: Iterable[float], padding: float = 0.0) -> tuple[float, float]:
-    """The range of the finite values, widened where they leave none; 0 to 1 without values."""
+    """Return the range of the finite values, widened if it is empty; 0 to 1 without values."""
     known = finite(values)
     if not known:
         return 0.0, 1.0
@@ -200,7 +200,7 @@ def svg(height: float, about: str, parts: Sequence[str]) -> str:
 
 
 def text_at(x: float, y: float, text: str, *, classes: str = "", limit: int = 60) -> str:
-    """A text, shortened to a limit, in full when pointed at."""
+    """Draw a text, shortened to a limit, in full when pointed at."""
     cut = shortened(text, limit)
     title = f"<title>{escaped(text)}</title>" if cut != text else ""
     name = f' class="{classes}"' if classes else ""
@@ -208,12 +208,12 @@ def text_at(x: float, y: float, text: str, *, classes: str = "", limit: int = 60
 
 
 def width_of(text: str) -> float:
-    """About how many pixels a text takes: rather too many, as fonts differ."""
+    """Return about how many pixels a text takes: rather too many, as fonts differ."""
     return _MARGIN * sum(map(_character_width, text))
 
 
 def within(text: str, room: float) -> str:
-    """A text, shortened to so many pixels."""
+    """Return a text, shortened to so many pixels."""
     cut = text
     while width_of(cut) > room and len(cut) > 3:
         cut = shortened(text, len(cut) - 1)
@@ -221,17 +221,17 @@ def within(text: str, room: float) -> str:
 
 
 def stroke(index: int) -> str:
-    """The classes of a series' line; from the seventh on, colors repeat with dashes."""
+    """Return the classes of a series' line; from the seventh on, colors repeat with dashes."""
     return f"s{index % _COLORS + 1}" + (" d" if index >= _COLORS else "")
 
 
 def fill(index: int) -> str:
-    """The class of a series' area or text."""
+    """Return the class of a series' area or text."""
     return f"f{index % _COLORS + 1}"
 
 
 def fitted(kind: type[AnyAxis], limits: tuple[float, float], start: float, end: float) -> AnyAxis:
-    """A horizontal axis with as many ticks as its labels leave room for."""
+    """Return a horizontal axis with as many ticks as its labels leave room for."""
     axes = (kind(*limits, start, end, count) for count in (7, 5, 4, 3, 2, 1))
     room = end - start
     return next(
@@ -241,7 +241,7 @@ def fitted(kind: type[AnyAxis], limits: tuple[float, float], start: float, end: 
 
 
 def frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> str:
-    """Both axes of a plot with horizontal grid lines."""
+    """Draw both axes of a plot with horizontal grid lines."""
     parts = [horizontal_axis(x_axis, y_axis.start, x_label)]
     for tick, label in zip(y_axis.ticks, y_axis.tick_labels, strict=True):
         y = y_axis.at(tick)
@@ -254,7 +254,7 @@ def frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> str:
 
 
 def sideways_title(middle: float, title: str, room: float) -> str:
-    """The title of a vertical axis, shortened to its length, and in full when pointed at."""
+    """Draw the title of a vertical axis, shortened to its length, and in full when pointed at."""
     return (
         f'<text class="m q" transform="translate({ASCENT + 1:.0f} {middle:.0f}) rotate(-90)">'
         f"{escaped(within(title, room))}<title>{escaped(title)}</title></text>"
@@ -267,7 +267,7 @@ def left_of(y_axis: Axis) -> float:
 
 
 def horizontal_axis(axis: Axis, bottom: float, label: str) -> str:
-    """A line with ticks, their labels and a title."""
+    """Draw a line with ticks, their labels and a title."""
     marks = "".join(f"M{axis.at(tick):.1f} {bottom:.1f}v4" for tick in axis.ticks)
     parts = [f'<path class="a" d="M{axis.start:.1f} {bottom:.1f}H{axis.end:.1f}{marks}"/>']
     for tick, written in zip(axis.ticks, axis.tick_labels, strict=True):
@@ -282,14 +282,14 @@ def horizontal_axis(axis: Axis, bottom: float, label: str) -> str:
 
 
 def vertical_grid(axis: Axis, top: float, bottom: float, label: str) -> str:
-    """A horizontal axis with a line through the plot at each tick."""
+    """Draw a horizontal axis with a line through the plot at each tick."""
     lines = "".join(f"M{axis.at(tick):.1f} {top:.0f}V{bottom:.0f}" for tick in axis.ticks)
     grid = f'<path class="g" d="{lines}"/>' if lines else ""
     return grid + horizontal_axis(axis, bottom, label)
 
 
 def nothing(x: float, y: float) -> str:
-    """Text of a chart without values."""
+    """Draw the text of a chart without values."""
     return text_at(x, y, "no values", classes="m q")
 
 

@@ -28,7 +28,7 @@ Cells = Sequence[Sequence[float]]
 
 
 def heat_map(cells: Cells, *, x_label: str, y_label: str, shade: str = "dependence") -> str:
-    """Values from 0 to 1, the first row on top; values beyond count as the nearer of the two.
+    """Draw values from 0 to 1, the first row on top; values beyond count as the nearer of the two.
 
     Where rows or columns are many, a cell shows the largest of those that it stands for. NaN leaves
     a gap. `shade` names what the cells show, above the legend.
@@ -61,7 +61,7 @@ def heat_map(cells: Cells, *, x_label: str, y_label: str, shade: str = "dependen
 
 
 def _shaded(cells: Cells, stride: int, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
-    """One path for each shade: cells of a shade that touch in a row are one rectangle."""
+    """Yield one path for each shade: cells of a shade that touch in a row are one rectangle."""
     parts: dict[int, list[str]] = {}
     for top in range(0, len(cells), stride):
         below = min(top + stride, len(cells))
@@ -78,7 +78,7 @@ def _shaded(cells: Cells, stride: int, x_axis: Axis, y_axis: Axis) -> Iterator[s
 
 
 def _shades(rows: Cells, stride: int) -> Iterator[int]:
-    """The shade of each cell that these rows are drawn as."""
+    """Yield the shade of each cell that these rows are drawn as."""
     for first in range(0, len(rows[0]), stride):
         values = [value for row in rows for value in row[first : first + stride]]
         largest = max((value for value in values if not math.isnan(value)), default=0.0)
@@ -105,7 +105,7 @@ def _vertical_axis(axis: Axis, right: float, label: str) -> str:
 
 
 def _legend(left: float, shade_name: str) -> str:
-    """The shades from none to full."""
+    """Draw the shades from none to full."""
     height = 14.0
     parts = [text_at(left, _TOP + 10, shade_name, classes="q", limit=12)]
     for shade in range(_SHADES, -1, -1):

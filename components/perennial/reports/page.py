@@ -69,7 +69,7 @@ class Page:
         self._add("heading", 4.0, text=text)
 
     def text(self, text: str) -> None:
-        """A paragraph; line ends are kept."""
+        """Add a paragraph; line ends are kept."""
         self._add("text", 1.0 + 1.5 * (text.count("\n") + 1 + len(text) // 100), text=text)
 
     def values(self, values: Mapping[str, object]) -> None:
@@ -85,7 +85,7 @@ class Page:
         *,
         is_named: bool = True,
     ) -> None:
-        """A table; columns of numbers are aligned to the right.
+        """Add a table; columns of numbers are aligned to the right.
 
         Args:
             header: The columns' names.
@@ -103,11 +103,11 @@ class Page:
     def folded_table(
         self, summary: str, header: Sequence[str], rows: Sequence[Sequence[object]]
     ) -> None:
-        """A table, folded away under its summary."""
+        """Add a table, folded away under its summary."""
         self._add("folded_table", 2.5, **_table(header, rows, summary, None, is_named=False))
 
     def figure(self, svg: str, caption: str) -> None:
-        """A chart; neighbouring figures stand side by side where there is room.
+        """Add a chart; neighbouring figures stand side by side where there is room.
 
         Raises:
             ValueError: the text is not a plain, self-contained SVG.
@@ -120,11 +120,11 @@ class Page:
             self._add("figures", 22.0, drawings=[drawing])
 
     def details(self, summary: str, text: str) -> None:
-        """Preformatted text, folded away under its summary."""
+        """Add preformatted text, folded away under its summary."""
         self._add("details", 2.5, summary=summary, text=text)
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the whole page."""
         return render(
             "page.html",
             title=self.title,
@@ -214,7 +214,7 @@ def _is_number_column(values: Sequence[object]) -> bool:
 
 
 def checked_svg(svg: str) -> str:
-    """The drawing, unchanged.
+    """Return the drawing, unchanged.
 
     Raises:
         ValueError: it is not one well-formed `<svg>` of plain shapes and text, or it refers to

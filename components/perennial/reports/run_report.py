@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from perennial.reports.page import WORDS, Outcome, render
-from perennial.reports.text import duration
+from perennial.reports.text import counted, duration
 from perennial.reports.verdict_card import Card
 from perennial.steps.stored_steps import StoredStep
 
@@ -81,17 +81,11 @@ def stitch(
     facts: Mapping[str, str],
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """One self-contained HTML file for the whole run.
+    """Return one self-contained HTML file for the whole run.
 
     Each step's page is in a sandboxed frame, which runs nothing, and which inherits the report's
     policy to fetch nothing, whatever the file contains. A failed step is unfolded, no other is.
-
-    Args:
-        pages: The steps in flow order.
-        title: What ran.
-        card: The verdict.
-        facts: What identifies the run.
-        links: Addresses of other reports by their names, such as the previous run's.
+    `facts` identify the run; `links` are addresses of other reports, such as the previous run's.
     """
     longest = max((page.seconds for page in pages), default=0.0)
     return render(
@@ -109,15 +103,12 @@ def stitch(
 
 
 def index_of_runs(rows: Sequence[Mapping[str, Any]], *, total: int, place: str) -> str:
-    """One HTML file that lists runs with their verdicts and links their reports.
+    """Return an HTML file that lists the newest runs of a home, with links to their reports.
 
-    Args:
-        rows: Run, model, pipeline, card, start, duration, and report: its address relative to the
-            index, empty without one. The newest comes first.
-        total: How many runs there are.
-        place: The home.
+    A row has run, model, pipeline, card, start, duration, and report: its address relative to the
+    index, empty without one. The newest comes first.
     """
-    count = f"{total:,} run{'s' if total != 1 else ''} in {place}; the newest comes first."
+    count = f"{counted(total, 'run')} in {place}; the newest comes first."
     left = f" {total - len(rows):,} earlier ones are not listed." if total > len(rows) else ""
     return render(
         "index.html",

@@ -17,18 +17,18 @@ _NUMERIC = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""The text with what cannot be shown spelled out, such as `\x00`; line ends become `\n`."""
+    r"""Return the text with what cannot be shown spelled out, as `\x00`; line ends become `\n`."""
     unified = text.replace("\r\n", "\n")
     return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], unified)
 
 
 def escaped(value: object) -> str:
-    """Any value as HTML or SVG text that is safe in content and in quoted attributes."""
+    """Return any value as HTML or SVG text that is safe in content and in quoted attributes."""
     return html.escape(printable(shown(value)))
 
 
 def shown(value: object) -> str:
-    """A value as people write it: thousands separated, four significant digits, yes and no."""
+    """Return a value as people write it: `1,234`, four significant digits, yes and no."""
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -41,7 +41,7 @@ def shown(value: object) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number with this many significant digits and no trailing zeros."""
+    """Return a number with this many significant digits and no trailing zeros."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -56,13 +56,13 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, such as `1 partition` or `2,000 rows`."""
+    """Return a number of things, such as `1 partition` or `2,000 rows`."""
     plural = "es" if noun.endswith(("s", "ch", "x")) else "s"
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def duration(seconds: float) -> str:
-    """A time span in its two largest units, such as `4 min 12 s`."""
+    """Return a time span in its two largest units, such as `4 min 12 s`."""
     if not math.isfinite(seconds) or seconds < 0:
         return MISSING
     if seconds < 10:
@@ -76,7 +76,7 @@ def duration(seconds: float) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, cut with an ellipsis in its middle: column names differ at both ends."""
+    """Return the text, cut with an ellipsis in its middle: column names differ at both ends."""
     if len(text) <= limit:
         return text
     tail = (limit - 1) // 2

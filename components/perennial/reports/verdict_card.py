@@ -34,17 +34,11 @@ RunVerdict = Literal[
 are a study's; `Finished`, a run without results."""
 OUTCOMES: dict[RunVerdict, Outcome] = {
     "Promoted": "passed",
-    "Champion kept": "neutral",
-    "Not promoted": "neutral",
-    "Not retrained": "neutral",
     "Adopt": "passed",
-    "Reject": "neutral",
-    "Inconclusive": "neutral",
     "Failed": "failed",
     "Cancelled": "warned",
-    "Running": "neutral",
-    "Finished": "neutral",
 }
+"""All others are neutral."""
 BULLETS = 3
 STUDY_WORDS: dict[Decision, RunVerdict] = {
     "adopt": "Adopt",
@@ -169,7 +163,8 @@ def verdict_card(found: RunFindings) -> Card:
     else:
         parts["headline"] = "The run ended without a result that this page can read."
     bullets = tuple([each for each in parts.pop("bullets", ()) if each][:BULLETS])
-    return Card(found.word, OUTCOMES[found.word], trigger=found.trigger, bullets=bullets, **parts)
+    outcome = OUTCOMES.get(found.word, "neutral")
+    return Card(found.word, outcome, trigger=found.trigger, bullets=bullets, **parts)
 
 
 def _under_way(found: RunFindings) -> dict[str, Any]:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
-    """The columns that every partition has, in the order of the first; their order may differ.
+    """Return the columns that every partition has, in the order of the first.
 
     Raises:
         BadDataError: a partition differs from most; each difference is listed.
@@ -100,12 +100,8 @@ def take_indexed_snapshot(
 ) -> TakenSnapshot:
     """Pin what the dataset holds now, and read only partitions that are new.
 
-    Args:
-        data: The dataset.
-        split: Its split rule.
-        cache: Folder of fetched files.
-        listing: The dataset's files, if they have been listed.
-        index_store: Store that keeps the index of known partitions; None reads every partition.
+    `listing` are the dataset's files, if they have been listed. `index_store` keeps the index of
+    known partitions; without one, every partition is read.
 
     Raises:
         BadDataError: the dataset cannot be trained on; the message names partition and column.
@@ -167,7 +163,7 @@ def _refuse_copies(data: DataSection, partitions: Sequence[Partition]) -> None:
 
 
 def list_partitions(store: ObjectStore) -> Listing:
-    """The dataset's files in order of their keys, and what else lies there, which is logged.
+    """Return the dataset's files in order of their keys, and what else lies there, which is logged.
 
     Raises:
         BadDataError: there is none, or something else may hold rows that would be lost.

@@ -18,7 +18,7 @@ _MAX_SAMPLES = 5
 
 
 def summary_of(snapshot: Snapshot, listing: Listing) -> str:
-    """The snapshot in one sentence."""
+    """Return the snapshot in one sentence."""
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
     ignored = f"; {counted(listing.num_ignored, 'other file')} ignored" if listing.ignored else ""
     partitions = counted(len(snapshot.files), "partition")

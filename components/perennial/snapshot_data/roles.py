@@ -111,7 +111,7 @@ def _type_problems(
 
 
 def _index_problems(data: DataSection, columns: Mapping[str, str]) -> Iterator[str]:
-    """An index that pandas wrote is the order of the rows, which must not be learned from."""
+    """Yield indices that pandas wrote: the order of the rows, which must not be learned from."""
     named = {name for _, names in _named_columns(data) for name in names}
     for name in columns:
         if _PANDAS_INDEX.fullmatch(name) and name not in named and not data.features:

@@ -159,7 +159,7 @@ class _Attempt:
             raise error
 
     def finished(self) -> StepResult | None:
-        """The result of an earlier execution in this run, with its outputs put in place."""
+        """Return the result of an earlier execution in this run, with its outputs put in place."""
         if self.folder is None or not (self.folder / RESULT_FILE).exists():
             return None
         result = StepResult.from_json((self.folder / RESULT_FILE).read_bytes())
@@ -247,6 +247,7 @@ class _Attempt:
         """Store outputs, then the result as the commit marker, then record the end."""
         if "metrics" in self.outputs:
             write_atomically(self.outputs["metrics"], canonical_json(dict(result.metrics)).encode())
+        # An output that is missing would fail in a later step, far from its cause.
         for path in self.outputs.values():
             if not path.exists():
                 raise RuntimeError(f"step {self.name} ended without writing {path.name}")
@@ -281,7 +282,7 @@ def _identity(name: str, value: str, reads: type[Section] | None) -> str:
 
 
 def _content_digest(value: str) -> str:
-    """Digest of an input: of the bytes under a path, else of the text itself."""
+    """Return the digest of an input: of the bytes under a path, else of the text itself."""
     path = Path(value)
     try:
         if not path.is_absolute() or not path.exists():

@@ -29,7 +29,7 @@ class Journal:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """The journal of the run that this process belongs to."""
+        """Return the journal of the run that this process belongs to."""
         folder = os.environ.get(RUN_FOLDER)
         return cls(Path(folder) if folder else None)
 
@@ -48,7 +48,7 @@ class Journal:
             os.close(descriptor)
 
     def events(self, offset: int = 0) -> Iterator[tuple[dict[str, JsonValue], int]]:
-        """Each event from a byte offset on, with the offset after it; torn ones are left out."""
+        """Yield each event from a byte offset on, with the offset after it; leave out torn ones."""
         if self.path is None or not self.path.exists():
             return
         with self.path.open("rb") as stream:

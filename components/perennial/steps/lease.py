@@ -25,11 +25,9 @@ _followers: set[int] = set()
 
 
 class RunLease:
-    """The supervisor's side.
+    """The supervisor's side of a lease: only one run at a time may use the folder.
 
-    Args:
-        folder: The folder that only one run at a time may use.
-        subject: What is run there, for people; the folder itself if empty.
+    Errors name the subject: what is run there; the folder itself if it is empty.
     """
 
     def __init__(self, folder: Path, subject: str = "") -> None:

@@ -50,7 +50,7 @@ def encode_parameter(text: str) -> str:
 
 
 def decode_parameter(value: str) -> str:
-    """The text that was encoded, to the byte; other texts are left as they are."""
+    """Return the text that was encoded, to the byte; other texts are left as they are."""
     if not value.startswith(("{", "[", '"')):
         return value
     return _ESCAPE.sub(_unescape, value)

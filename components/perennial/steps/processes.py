@@ -83,36 +83,30 @@ def start_processes(
         PerennialError: the fork server that this process shares was killed.
     """
     with _starting:
-        return _start(target, arguments)
-
-
-def _start(
-    target: Callable[..., None], arguments: Sequence[tuple[object, ...]]
-) -> list[ForkServerProcess]:
-    start_fork_server()
-    context = multiprocessing.get_context("forkserver")
-    processes = [context.Process(target=target, args=each) for each in arguments]
-    # Children would run the user's script again, which may lack `if __name__ == "__main__"`.
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        for process in processes:
-            process.start()
-            # The next start would ask after it, in its own thread, and take its exit code from the
-            # thread that waits for it.
-            _CHILDREN.discard(process)
-    except BaseException as error:
-        for process in processes:
-            kill_process(process)
-        if isinstance(error, ConnectionError | EOFError):
-            raise PerennialError(
-                "no process can be started: the fork server was killed",
-                evidence=str(error),
-                action="run the command again, which starts another one",
-            ) from error
-        raise
-    finally:
-        sys.modules["__main__"] = main
-    return processes
+        start_fork_server()
+        context = multiprocessing.get_context("forkserver")
+        processes = [context.Process(target=target, args=each) for each in arguments]
+        # Children would run the user's script again, which may lack `if __name__ == "__main__"`.
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            for process in processes:
+                process.start()
+                # The next start would ask after it, in its own thread, and take its exit code from
+                # the thread that waits for it.
+                _CHILDREN.discard(process)
+        except BaseException as error:
+            for process in processes:
+                kill_process(process)
+            if isinstance(error, ConnectionError | EOFError):
+                raise PerennialError(
+                    "no process can be started: the fork server was killed",
+                    evidence=str(error),
+                    action="run the command again, which starts another one",
+                ) from error
+            raise
+        finally:
+            sys.modules["__main__"] = main
+        return processes
 
 
 def run_module(

@@ -7,48 +7,31 @@ only repeat. Of a local run they are read from its journal (`runs.step_records`)
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from perennial.clients.object_store import ConflictError, open_store
-from perennial.clients.outages import is_outage, single_attempts
+from perennial.clients.outages import errors_logged, is_outage
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json
 
 # In flow order; a nested training repeats the first two with equal inputs and reuses them.
+_DATA = ("snapshot_data", "validate_data")
+_TRAINING = (
+    "check_skeleton",
+    "train_model",
+    "select_checkpoint",
+    "evaluate_model",
+    "register_model",
+)
 FLOW: dict[str, tuple[str, ...]] = {
-    "continuous_training": (
-        "snapshot_data",
-        "validate_data",
-        "check_skeleton",
-        "train_model",
-        "select_checkpoint",
-        "evaluate_model",
-        "register_model",
-    ),
-    "drift_monitoring": (
-        "snapshot_data",
-        "validate_data",
-        "detect_drift",
-        "decide_retraining",
-        "check_skeleton",
-        "train_model",
-        "select_checkpoint",
-        "evaluate_model",
-        "register_model",
-    ),
-    "hyperparameter_study": (
-        "snapshot_data",
-        "validate_data",
-        "check_skeleton",
-        "run_trials",
-        "analyze_study",
-    ),
+    "continuous_training": (*_DATA, *_TRAINING),
+    "drift_monitoring": (*_DATA, "detect_drift", "decide_retraining", *_TRAINING),
+    "hyperparameter_study": (*_DATA, "check_skeleton", "run_trials", "analyze_study"),
 }
 SHOWN = ("decision", "drift", "verdict", "registration", "judgement")
 Result = TypeVar("Result", bound=Artifact)
@@ -223,11 +206,5 @@ class StoredRun:
         return sorted(found, key=lambda record: record.began)
 
 
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Try each call of the block once; log its error instead of raising it."""
-    try:
-        with single_attempts():
-            yield
-    except Exception as error:
-        logger.warning("%s is not in the object store: %s", what, error)
+def _logged(what: str) -> AbstractContextManager[None]:
+    return errors_logged(f"{what} is not in the object store")

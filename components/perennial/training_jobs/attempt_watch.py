@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from perennial.clients.cluster import NOT_FOUND, PODS, ApiError, Cluster, Object
 from perennial.clients.object_store import open_store
-from perennial.clients.outages import single_attempts
+from perennial.clients.outages import errors_logged
 from perennial.contracts.errors import PerennialError
 from perennial.engine.handover import (
     CURVES,
@@ -73,7 +73,7 @@ class WatchedPods:
         for uid, (machine, view) in list(self._last.items()):
             if uid in present:
                 continue
-            if not view.has_started:
+            if not view.has_started:  # it has left no evidence
                 del self._last[uid]
             elif not view.has_ended:
                 why = view.disruption or DELETED
@@ -195,7 +195,7 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
     def write() -> None:
         is_over = False
         while not is_over:
-            with _logged_outages("the heartbeat cannot be written"):
+            with errors_logged("the heartbeat cannot be written", PerennialError):
                 write_heartbeat(job, secrets.token_hex(8))
             is_over = ended.wait(every_seconds)
 
@@ -222,7 +222,7 @@ class AttemptFiles:
     def is_rendezvous_complete(self) -> bool:
         """Whether the rendezvous of all ranks is complete; the last answer if it is unknown."""
         if not self._is_complete:
-            with _logged_outages("cannot check whether the rendezvous is complete"):
+            with errors_logged("cannot check whether the rendezvous is complete", PerennialError):
                 self._is_complete = is_rendezvous_complete(self._job)
         return self._is_complete is not False
 
@@ -231,7 +231,7 @@ class AttemptFiles:
         if time.monotonic() < self._next_curves:
             return
         self._next_curves = time.monotonic() + self._intervals.curves
-        with _logged_outages("curves cannot be read at present"):
+        with errors_logged("curves cannot be read at present", PerennialError):
             content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
             with (self._job.logs / CURVES).open("ab") as file:
                 file.write(content[self._num_bytes :])
@@ -245,7 +245,9 @@ class AttemptFiles:
         if time.monotonic() < self._next_logs and not is_last:
             return False
         self._next_logs = time.monotonic() + self._intervals.logs
-        with _logged_outages(f"logs cannot be uploaded and are only in {self._job.logs}"):
+        with errors_logged(
+            f"logs cannot be uploaded and are only in {self._job.logs}", PerennialError
+        ):
             for file in files:
                 size = file.stat().st_size
                 if size != self._sizes.get(file):
@@ -260,13 +262,3 @@ class AttemptFiles:
             forget_attempt(self._job)
         except PerennialError as error:
             logger.warning("markers of earlier pods cannot be deleted: %s", error)
-
-
-@contextmanager
-def _logged_outages(problem: str) -> Iterator[None]:
-    """Try each call of the block once; log the error of the store instead of raising it."""
-    try:
-        with single_attempts():
-            yield
-    except PerennialError as error:
-        logger.warning("%s: %s", problem, error)

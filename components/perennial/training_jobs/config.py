@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from perennial.contracts.data import ModelSection
-from perennial.contracts.section import Advanced, Section
+from perennial.contracts.section import Advanced, Section, flattened
 from perennial.engine.config.training import TrainingSection
 
 Name = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9A-Z./_-]*$")]
@@ -233,14 +233,5 @@ def flatten_options(settings: TrainModelConfig) -> dict[str, object]:
     """
     sections = settings.model_dump(mode="json", include={"model", "training", "resources"})
     sections["resources"].pop("cluster", None)
-    found: dict[str, object] = {}
-
-    def visit(name: str, value: object) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                visit(f"{name}.{key}" if name else key, inner)
-        elif value not in (None, "", []):
-            found[name] = value
-
-    visit("", sections)
-    return found
+    found = flattened(sections)
+    return {name: value for name, value in found.items() if value not in (None, "", [], {})}

@@ -54,6 +54,7 @@ def training_job(
     def address_of(fingerprint: str) -> str:
         return f"{root}/training/{fingerprint[:16]}"
 
+    # A training that differs in its length alone, which this one can continue.
     def shorter(training: TrainingSection) -> ShorterTraining:
         known = training_fingerprint(contract_of(training))
         return ShorterTraining(

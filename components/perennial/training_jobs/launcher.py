@@ -41,9 +41,9 @@ class JobState(StrEnum):
     INTERRUPTED = "interrupted"
     """Stopped by a signal; checkpoint saved."""
     DISPLACED = "displaced"
+    """Preempted or evicted, or its machine was lost."""
     TOO_LARGE = "too large"
     """It found no place; the next attempt asks for fewer machines."""
-    """Preempted or evicted, or its machine was lost."""
     FAILED = "failed"
 
 

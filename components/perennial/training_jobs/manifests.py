@@ -201,27 +201,13 @@ def variables(
     return [*passed_on, *({"name": name, "value": own[name]} for name in sorted(own))]
 
 
-def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
-    """Return the spec of one machine's pod of a PyTorchJob, whose operator names the container."""
-    program = {
-        "name": container,
-        "image": request.image,
-        "command": request.command,
-        "env": request.environment(is_first=is_first),
-    }
-    return training_pod(program, request.resources, request.run, request.labels)
-
-
 def training_pod(
     program: Object, resources: ResourcesSection, run: RunIdentity, labels: Mapping[str, str]
 ) -> Object:
     """Return the spec of a pod that trains.
 
-    Args:
-        program: Name, image, command and variables of its container.
-        resources: What it gets.
-        run: The pipeline run that it belongs to.
-        labels: Of the pods that are spread over machines.
+    `program` has name, image, command and variables of its container; pods with these labels are
+    spread over machines.
     """
     cluster = resources.cluster
     spec: Object = {
@@ -340,11 +326,7 @@ class JobKind(ABC):
 
     @abstractmethod
     def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
-        """Return the manifest's spec.
-
-        Args:
-            request: The job to run.
-            fields: Fields of the served version, for those that only some versions have.
+        """Return the manifest's spec; some fields exist only in some served versions.
 
         Raises:
             PerennialError: this kind does not support what the contract requests.
@@ -442,12 +424,18 @@ class PyTorchJob(JobKind):
         return machines, int(spec["nprocPerNode"])
 
     def _replica(self, request: JobRequest, count: int, *, is_first: bool) -> Object:
+        program = {
+            "name": self.container,
+            "image": request.image,
+            "command": request.command,
+            "env": request.environment(is_first=is_first),
+        }
         return {
             "replicas": count,
             "restartPolicy": "Never",
             "template": {
                 "metadata": {"labels": request.labels, "annotations": ANNOTATIONS},
-                "spec": pod_spec(request, self.container, is_first=is_first),
+                "spec": training_pod(program, request.resources, request.run, request.labels),
             },
         }
 

@@ -98,6 +98,7 @@ class PodView:
             (each.get("state", {}) for each in containers if each["name"] == container), {}
         )
         ended = ours.get("terminated", {})
+        # The first with a reason counts: an eviction is stated by the pod, and by no container.
         states = [status, ended, _waiting(status), {} if is_scheduled else scheduled]
         target = conditions.get("DisruptionTarget", {})
         return cls(
@@ -234,13 +235,8 @@ def job_status(
     """Return a job's status, from its pods first: its conditions are unreliable.
 
     The operator reports Succeeded as soon as the first pod has ended, and Failed late or never if a
-    pod failed that it did not watch.
-
-    Args:
-        job: The job.
-        pods: Its existing pods.
-        machines: Required number of pods.
-        admission: `read_admission` of a suspended job.
+    pod failed that it did not watch. `machines` is the required number of pods, `admission` that of
+    a suspended job.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
     if failed:

@@ -9,7 +9,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from perennial.contract_file.toml_text import find_headers, header_of
+from perennial.contract_file.toml_text import (
+    find_headers,
+    header_of,
+    with_value,
+    without_value,
+)
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.toml import BARE_KEY, toml_value
 
@@ -32,12 +37,13 @@ def change_options(text: str, values: Mapping[str, JsonValue]) -> str:
 
 
 def _change(text: str, keys: Keys, value: JsonValue) -> str:
-    with suppress(TypeError):  # where a table is expected, there is another value
-        wanted = _with(tomllib.loads(text), keys, value)
-        for changed in _candidates(text, keys, value):
-            with suppress(tomllib.TOMLDecodeError):
-                if _same(tomllib.loads(changed), wanted):
-                    return changed
+    wanted = _edited(tomllib.loads(text), keys, value)
+    # None: the file has another value where a table is expected. A candidate counts only if it
+    # reads as the wanted document: a line alone does not show whether it lies in a longer text.
+    for changed in _candidates(text, keys, value) if wanted is not None else ():
+        with suppress(tomllib.TOMLDecodeError):
+            if _written(tomllib.loads(changed)) == _written(wanted):
+                return changed
     line = f"{keys[-1]} = {toml_value(value)}"
     raise PerennialError(
         f"{'.'.join(keys)} cannot be changed in place",
@@ -64,10 +70,12 @@ def _candidates(text: str, keys: Keys, value: JsonValue) -> Iterator[str]:
         if ended is None:
             continue
         stop, rest, old = ended
+        if here != keys and not isinstance(old, dict):
+            continue  # where a table is expected, there is another value
         if value is None and here == keys:
             yield "".join([*lines[:number], *lines[stop + 1 :]])
             return
-        new = value if here == keys else _with(old, keys[len(here) :], value)
+        new = value if here == keys else _edited(old, keys[len(here) :], value)
         written = f"{line[: match.end()]} {toml_value(new)}{rest}"
         yield "".join([*lines[:number], written, *lines[stop + 1 :]])
     yield from _insertions(lines, keys, value)
@@ -78,6 +86,7 @@ def _end_of_value(lines: Sequence[str], first: int, start: int) -> tuple[int, st
     for last in range(first, len(lines)):
         before = "".join([lines[first][start:], *lines[first + 1 : last]]) if last > first else ""
         line = lines[last] if last > first else lines[first][start:]
+        # A `#` may begin a comment or lie in a text: the value ends where what is before it parses.
         ends = [*(found.start() for found in re.finditer(r"\s*#", line)), len(line.rstrip())]
         for end in ends:
             try:
@@ -98,6 +107,7 @@ def _insertions(lines: Sequence[str], keys: Keys, value: JsonValue) -> Iterator[
     for number, line in enumerate(lines):
         if found := find_headers(line):
             place = tuple(str(part) for part in found[0])
+        # Behind the last option: a comment at the table's end may belong to the next table.
         if place == header and line.strip() and (found or not line.lstrip().startswith("#")):
             last = number + 1
     if last is not None:
@@ -119,21 +129,10 @@ def _key(part: str) -> str:
     return part if BARE_KEY.fullmatch(part) else json.dumps(part)
 
 
-def _with(
-    document: Mapping[str, JsonValue], keys: Sequence[str], value: JsonValue
-) -> dict[str, JsonValue]:
-    first, *rest = keys
-    inner = document.get(first, {})
-    if not rest and value is None:
-        return {name: found for name, found in document.items() if name != first}
-    if not rest:
-        return {**document, first: value}
-    if not isinstance(inner, dict):
-        raise TypeError(f"{first} is not a table")
-    return {**document, first: _with(inner, rest, value)}
+def _edited(document: Mapping[str, Any], keys: Keys, value: JsonValue) -> dict[str, Any] | None:
+    return without_value(document, keys) if value is None else with_value(document, keys, value)
 
 
-def _same(first: object, second: object) -> bool:
-    """Whether two documents are equal, their types too: 1, 1.0 and true differ."""
-    first, second = (json.dumps(each, sort_keys=True, default=str) for each in (first, second))
-    return first == second
+def _written(document: object) -> str:
+    """Return a document as text, which is equal for equal types only: 1, 1.0 and true differ."""
+    return json.dumps(document, sort_keys=True, default=str)

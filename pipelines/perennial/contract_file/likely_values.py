@@ -99,6 +99,7 @@ def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue
         with suppress(ValueError):
             yield [float(part) for part in parts]
         yield typing.cast("JsonValue", parts)
+    # A name as Kubernetes takes it, such as a model's.
     yield re.sub(r"^[^a-z]+|[^a-z0-9]+$", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:63]
 
 

@@ -13,7 +13,6 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,11 +35,13 @@ from perennial.contract_file.toml_text import (
     Location,
     find_headers,
     header_of,
+    value_at,
+    with_value,
+    without_value,
 )
 from perennial.contracts.section import Section
 from perennial.contracts.toml import toml_line, toml_value
 
-T = typing.TypeVar("T")
 REMOVE = "remove this line"
 _NAMED_VALUE = re.compile(r"([a-z_][\w.]*) = (\"[^\"]*\"|'[^']*'|true|false|-?\d[\d.e+-]*)")
 PLACEHOLDERS = {
@@ -139,7 +140,7 @@ def _for_unknown_name(draft: Draft, loc: Location) -> str:
         return f"{REMOVE}: {NOT_NEEDED[name]}"
     if "model.options" in _paths(draft.kind) and (name in TASK_OPTIONS or loc[0] == "model"):
         target = ("model", "options", key)
-        changed = _with(_without(draft.document, loc), target, value)
+        changed = with_value(without_value(draft.document, loc), target, value)
         return _line(draft, changed, loc, target, "an option of the task")
     return f"{REMOVE}: there is no such option"
 
@@ -165,13 +166,13 @@ def _move_into_table(draft: Draft, loc: Location) -> str:
     Such as a check's name, which belongs into `severities`.
     """
     key, value = str(loc[-1]), value_at(draft.document, loc)
-    without = _without(draft.document, loc)
+    without = without_value(draft.document, loc)
     for name, field in _fields_in(draft.kind, loc[:-1]).items():
         target = (*loc[:-1], name, key)
         if typing.get_origin(field.annotation) is not dict:
             continue
-        # One that takes any key says nothing about this one.
-        anything = _with(without, (*target[:-1], f"not-{key}"), value)
+        # A table that takes any key proves nothing about this one.
+        anything = with_value(without, (*target[:-1], f"not-{key}"), value)
         if anything is None or draft.is_cured(anything, loc, target[:-1]):
             continue
         if line := _try_values(draft, loc, target, [value], document=without):
@@ -182,7 +183,7 @@ def _move_into_table(draft: Draft, loc: Location) -> str:
 def _move_option(draft: Draft, loc: Location) -> str:
     """Return the line that sets the option which a name stands for; empty if there is none."""
     value, here = value_at(draft.document, loc), ".".join(map(str, loc[:-1]))
-    without = _without(draft.document, loc)
+    without = without_value(draft.document, loc)
     for path, convert, why, is_sure in _meanings(draft, here, normal(str(loc[-1]))):
         target = tuple(path.split("."))
         if value_at(without, target) is not None:
@@ -199,7 +200,7 @@ def _move_option(draft: Draft, loc: Location) -> str:
             continue
         # Sure of the name, but no value is like the one given, such as 0 workers: the default is.
         default = to_jsonable_python(field.get_default(call_default_factory=True))
-        changed = _with(without, target, default)
+        changed = with_value(without, target, default)
         if changed is not None and draft.is_cured(changed, loc, target):
             return f"{REMOVE}: {path} is {toml_value(default)} by default"
     return ""
@@ -262,7 +263,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
     batch = _written(draft.document, "training", "global_batch_size") or 1024
     split = value_at(draft.document, ("split",))
     shares = split if isinstance(split, dict) else {}
-    rows = sum(_read_footers(draft, _count_rows))
+    rows = sum(footer.num_rows for footer in _read_footers(draft))
     try:
         held_out = sum(
             float(shares.get(f"{name}_fraction", share))
@@ -291,27 +292,17 @@ def _written(document: object, section: str, name: str) -> JsonValue:
     return None
 
 
-def _read_footers(draft: Draft, read: Callable[[Path], T]) -> list[T]:
-    """Return what is read of each file of the dataset; empty if it is not here, or unreadable."""
+def _read_footers(draft: Draft) -> list[typing.Any]:
+    """Return the footer of each file of the dataset; empty if it is not here, or unreadable."""
     uri = value_at(draft.document, ("data", "uri"))
     if not isinstance(uri, str) or not uri or "://" in uri:
         return []
     try:
-        return [read(file) for file in (draft.folder / uri).rglob("*.parquet")]
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only hints need it
+
+        return [pq.read_metadata(file) for file in (draft.folder / uri).rglob("*.parquet")]
     except Exception:  # a hint; the snapshot explains what is wrong with a file
         return []
-
-
-def _count_rows(file: Path) -> int:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - only hints need it
-
-    return int(pq.read_metadata(file).num_rows)
-
-
-def _column_names(file: Path) -> list[str]:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - only hints need it
-
-    return list(pq.read_schema(file).names)
 
 
 # Values
@@ -342,7 +333,7 @@ def _for_value(draft: Draft, loc: Location, detail: ErrorDetails) -> str:
         return f"{REMOVE}: the option is then not set"
     if len(kinds := sections_in(field.annotation)) > 1:
         default = {tag_of_kind(kinds[0]): default[tag_of_kind(kinds[0])]}
-    return _line(draft, _with(draft.document, loc, default), loc, loc, "the default")
+    return _line(draft, with_value(draft.document, loc, default), loc, loc, "the default")
 
 
 def _try_values(
@@ -356,7 +347,7 @@ def _try_values(
 ) -> str:
     """Return the line with the first of these values that cures the mistake; empty if none does."""
     for value in values:
-        changed = _with(document, target, value)
+        changed = with_value(document, target, value)
         if changed is not None and draft.is_cured(changed, mistake, target):
             return _line(draft, changed, mistake, target, why)
     return ""
@@ -394,11 +385,11 @@ def _changes_named_in(
     )
     if "swap" in message and len(present) > 1:
         first, second = (value_at(document, target) for target in present[:2])
-        swapped = _with(document, present[0], second) or {}
-        yield (present[0], present[1]), _with(swapped, present[1], first)
+        swapped = with_value(document, present[0], second) or {}
+        yield (present[0], present[1]), with_value(swapped, present[1], first)
     # Removing an option always cures, and loses what was meant: it is the last proposal unless the
     # message itself names it first.
-    removals = [((target,), _without(document, target)) for target in present]
+    removals = [((target,), without_value(document, target)) for target in present]
     is_removed_first = "remove" in message.partition(" set ")[0]
     yield from removals if is_removed_first else []
     advice = re.search(r"(?:set|write|use|give) (.*)", message)
@@ -406,18 +397,18 @@ def _changes_named_in(
         for target in _targets(draft, loc, name):
             with suppress(tomllib.TOMLDecodeError):
                 value = tomllib.loads("v = " + text.replace("'", '"'))["v"]
-                yield (target,), _with(document, target, value)
+                yield (target,), with_value(document, target, value)
     for target in present:
         for other, text in named:
             if other != target and re.fullmatch(r"-?\d[\d.e+-]*", text):
-                yield (target,), _with(document, target, json.loads(text.rstrip(".")))
+                yield (target,), with_value(document, target, json.loads(text.rstrip(".")))
     for quoted in re.findall(r"'([^']+)'", message):  # a column in two lists
         for target in _lists_with(document, loc, quoted):
             found = value_at(document, target)
             rest = [each for each in found if each != quoted]
             if found.count(quoted) > 1:
                 rest = list(dict.fromkeys(found))
-            yield (target,), _with(document, target, rest)
+            yield (target,), with_value(document, target, rest)
     for target, renamed in _renamed_keys(document, loc, message):
         yield (target,), renamed
     yield from removals
@@ -452,7 +443,7 @@ def _renamed_keys(
     unknown, known = found[2].split(", "), found[3].split(", ")
     nearest = {name: difflib.get_close_matches(name, known, n=1) for name in unknown}
     renamed = {(nearest.get(name) or [name])[0]: value for name, value in table.items()}
-    yield (*loc, found[1]), _with(document, (*loc, found[1]), renamed)
+    yield (*loc, found[1]), with_value(document, (*loc, found[1]), renamed)
 
 
 # Missing options
@@ -471,8 +462,9 @@ def _for_missing(draft: Draft, loc: Location) -> str:
         if ".".join(map(str, loc)) in [path for path, *_ in _meanings(draft, here, normal(key))]:
             return _move_option(draft, (*loc[:-1], key))
     line = PLACEHOLDERS.get(str(loc[-1]), "")
-    if loc == ("data", "label") and (files := _read_footers(draft, _column_names)):
-        shown = ", ".join(files[0][:12]) + (", …" if len(files[0]) > 12 else "")
+    if loc == ("data", "label") and (footers := _read_footers(draft)):
+        names = footers[0].schema.to_arrow_schema().names
+        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
         return f"{line}  # one of: {shown}"
     return line
 
@@ -504,45 +496,6 @@ def _remove_line(draft: Draft, target: Location) -> str:
     header = header_of(find_headers(draft.text), target)
     inner = ".".join(map(str, target[len(header) :]))
     return f"remove {inner} from [{'.'.join(map(str, header))}]"
-
-
-# Documents
-
-
-def value_at(document: object, path: Sequence[str | int]) -> typing.Any:  # noqa: ANN401
-    """Return what a document has at a place; None where it has nothing."""
-    for part in path:
-        if isinstance(document, dict):
-            document = document.get(part)
-        elif isinstance(document, list) and isinstance(part, int) and part < len(document):
-            document = document[part]
-        else:
-            return None
-    return document
-
-
-def _with(
-    document: dict[str, typing.Any], path: Location, value: JsonValue
-) -> dict[str, typing.Any] | None:
-    """Return a document in which an option has another value; None if there is no such place."""
-    changed = deepcopy(document)
-    table: typing.Any = changed
-    for part in path[:-1]:
-        if not isinstance(table, dict):
-            return None
-        table = table.setdefault(part, {})
-    if not isinstance(table, dict):
-        return None
-    table[path[-1]] = value
-    return changed
-
-
-def _without(document: dict[str, typing.Any], path: Location) -> dict[str, typing.Any]:
-    changed = deepcopy(document)
-    table = value_at(changed, path[:-1])
-    if isinstance(table, dict):
-        table.pop(path[-1], None)
-    return changed
 
 
 # Sections

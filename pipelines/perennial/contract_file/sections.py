@@ -19,15 +19,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from perennial.contract_file.likely_values import sections_in
-from perennial.contract_file.remedies import (
-    REMOVE,
-    Draft,
-    field_at,
-    find_remedy,
-    place_of,
-    value_at,
-)
-from perennial.contract_file.toml_text import Location, fix_line, where_in
+from perennial.contract_file.remedies import REMOVE, Draft, field_at, find_remedy, place_of
+from perennial.contract_file.toml_text import Location, fix_line, value_at, where_in
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import REMOVED_OPTIONS, Section
 

@@ -297,7 +297,7 @@ _NOT_NEEDED = {
     "the task's `build_model` is the model": "architecture model_type backbone network pretrained",
     "training rows are shuffled, by training.seed": "shuffle shuffle_train shuffle_data",
     "every update has a whole global batch": "drop_last dataloader_drop_last",
-    "`--home FOLDER` says where runs are kept": "output_dir log_dir checkpoint_dir save_dir "
+    "`--home FOLDER` sets where runs are kept": "output_dir log_dir checkpoint_dir save_dir "
     "default_root_dir logging_dir ckpt_dir out_dir checkpoint_path dirpath",
     "`perennial run` continues an unfinished run by itself": "resume resume_from_checkpoint "
     "ckpt_path restore resume_training",

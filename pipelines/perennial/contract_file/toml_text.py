@@ -1,11 +1,15 @@
-"""TOML text: lines of a file, where an option is in it, and what an unreadable line may mean."""
+"""TOML text and documents: where an option is, how to change it, what a bad line may mean."""
 
 import json
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
 
 Location = tuple[str | int, ...]
 LONGEST_LINE = 500  # that is worth guessing at
@@ -56,6 +60,43 @@ def header_of(headers: Sequence[Location], path: Location) -> Location:
     return max(own, key=len, default=path[:1] if len(path) > 1 else ())
 
 
+def value_at(document: object, path: Sequence[str | int]) -> Any:  # noqa: ANN401
+    """Return what a document has at a place; None where it has nothing."""
+    for part in path:
+        if isinstance(document, dict):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int) and part < len(document):
+            document = document[part]
+        else:
+            return None
+    return document
+
+
+def with_value(
+    document: Mapping[str, Any], path: Sequence[str | int], value: JsonValue
+) -> dict[str, Any] | None:
+    """Return a document in which an option has another value; None if there is no such place."""
+    changed: Any = deepcopy(document)
+    table = changed
+    for part in path[:-1]:
+        if not isinstance(table, dict):
+            return None
+        table = table.setdefault(part, {})
+    if not isinstance(table, dict):
+        return None
+    table[path[-1]] = value
+    return dict(changed)
+
+
+def without_value(document: Mapping[str, Any], path: Sequence[str | int]) -> dict[str, Any]:
+    """Return a document without an option."""
+    changed = {**deepcopy(document)}
+    table = value_at(changed, path[:-1])
+    if isinstance(table, dict):
+        table.pop(path[-1], None)
+    return changed
+
+
 def fix_line(text: str, number: int) -> tuple[int, str]:
     """Return a line's number and the text with which a file can be read beyond it; 0 if none."""
     lines = text.splitlines()
@@ -89,14 +130,18 @@ def _readable_like(line: str) -> Iterator[str]:
     if not sign:
         key, sign, value = (part.strip() for part in line.partition(":"))
     value = value.rstrip(";,") if not value.startswith(("[", "{")) else value
+    # Quotes of a word processor, or of other languages.
     straight = re.sub("[“”„]", '"', value)
     values = [value, straight, value.replace("'", '"')]
+    # A comment of JavaScript or C; a comparison in the place of the assignment.
     values += [value.partition("//")[0].strip(), value.lstrip("= ")]
+    # Python's True, and numbers as Python and people write them: .5, 5. and 1,000.
     values += [value.lower()] if value.lower() in ("true", "false") else []
     values += [f"0{value}"] if value.startswith(".") else []
     values += [f"{value}0"] if value.endswith(".") else []
     values += [value.replace(",", "")] if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else []
     table = re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)  # of JSON, Python or YAML
+    # Words without quotes in such a table; then whatever was not closed.
     values += [table, re.sub(r"= *([A-Za-z_][\w.-]*)(?=\s*[,}])", r'= "\1"', table)]
     values += [f"{value}{end}" for end in ('"', "'", "]", '"]', "}")]
     bare = value.strip("\"'“”[](){}")

@@ -5,9 +5,8 @@ They are known before a training: rows are counted, and stored results read.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from perennial.contract import Contract
@@ -75,7 +74,7 @@ def look_ahead(home: Home, contract: Contract) -> tuple[list[str], bool]:
         known = "rows are those of the last run here" if snapshot else "no snapshot is stored here"
         lines.append(f"not looked at: the data, {known}: {error.problem}")
     if snapshot is not None:
-        _require_slices(contract.gate.slices, snapshot.columns)
+        contract.gate.require_slices(snapshot.columns)
         splits = ", ".join(f"{rows:,} {split}" for split, rows in snapshot.split_rows.items())
         features = snapshot.task_columns.features
         partitions = counted(len(snapshot.files), "partition")
@@ -99,22 +98,6 @@ def _suite_lines(contract: Contract, snapshot: Snapshot) -> Iterator[str]:
 
     schema = Dataset(snapshot).scan().collect_schema()
     yield from TeamSuite.prepare(contract.expectations, schema, snapshot.rows).lines()
-
-
-def _require_slices(slices: Sequence[str], columns: Mapping[str, str]) -> None:
-    unknown = sorted(set(slices) - set(columns))
-    if not unknown:
-        return
-    near = [
-        name if name in columns else "".join(get_close_matches(name, columns, n=1))
-        for name in slices
-    ]
-    shown = ", ".join(f'"{name}"' for name in near if name)
-    raise PerennialError(
-        f"gate.slices names {unknown}, which are not columns of the dataset",
-        evidence=f"its columns are: {', '.join(columns)}",
-        action=f"write slices = [{shown}]  # in [gate]",
-    )
 
 
 def obstacles_in_contract(contract: Contract) -> Iterator[Obstacle]:
@@ -192,7 +175,7 @@ def obstacles_in_blocks(
     least = contract.gate.min_test_blocks
     if blocks.count < least:
         yield Obstacle(
-            f"{blocks.count} independent test {blocks.unit}{'s' if blocks.count != 1 else ''}, "
+            f"{counted(blocks.count, f'independent test {blocks.unit}')}, "
             f"gate.min_test_blocks = {least}",
             (*_larger_share(snapshot, Split.TEST, least, blocks.count), WAIT),
         )
@@ -200,9 +183,12 @@ def obstacles_in_blocks(
 
 def obstacles_in_profile(home: Home, contract: Contract, snapshot: Snapshot) -> Iterator[Obstacle]:
     """Yield limits on leakage that the data did not meet when this machine last validated it."""
-    report = latest_validation(home, contract.model.name)
-    if report is None:
+    found = _newest(
+        home, contract.model.name, "validate_data-*/validation", ValidationReport.file_name
+    )
+    if found is None:
         return
+    report = ValidationReport.read(found)
     expectations, features = contract.expectations, snapshot.task_columns.features
     aucs = {
         name.removeprefix(LEAKAGE): float(value)
@@ -228,12 +214,6 @@ def obstacles_in_profile(home: Home, contract: Contract, snapshot: Snapshot) -> 
                 f"leakage_allow = {allowed}  # in [expectations], if you know why they may",
             ),
         )
-
-
-def latest_validation(home: Home, model: str) -> ValidationReport | None:
-    """Return the newest validation of a model's data in a home, whatever it found."""
-    found = _newest(home, model, "validate_data-*/validation", ValidationReport.file_name)
-    return ValidationReport.read(found) if found else None
 
 
 def stored_snapshot(home: Home, contract: Contract) -> Snapshot | None:

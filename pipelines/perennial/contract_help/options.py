@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from perennial.contract import Contract
-from perennial.contract_file.likely_values import sections_in
+from perennial.contract_file.likely_values import sections_in, tag_of_kind
 from perennial.contract_file.sections import first_sentence
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import ADVANCED
@@ -72,7 +72,7 @@ class Option:
 
 
 def overview() -> list[str]:
-    """The sections, with what each is about."""
+    """Return the sections, with what each is about."""
     fields = Contract.model_fields
     width = max(map(len, fields))
     sections = [
@@ -122,7 +122,7 @@ def options_in(
             continue
         here = f"{path}.{name}" if path else name
         sections = list(sections_in(field.annotation))
-        tag = _tag(sections)
+        tag = tag_of_kind(sections[0]) if len(sections) > 1 else ""
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         hides = is_advanced or ADVANCED in field.metadata
         documentation = [document_of(section, name)]
@@ -145,7 +145,7 @@ def options_in(
 
 
 def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:
-    """One of several sections that may stand in the same place, headed by what chooses it."""
+    """Yield the options of one kind of a section that has several, headed by what chooses it."""
     field = section.model_fields[tag]
     value = toml_value(typing.get_args(field.annotation)[0])
     default = "" if field.is_required() else value
@@ -156,21 +156,9 @@ def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:
 
 
 def document_of(section: type[BaseModel], name: str) -> str:
-    """A field's documentation: its own, or that of the section which it is inherited from."""
+    """Return a field's documentation: its own, or that of the section that it comes from."""
     fields = (getattr(each, "model_fields", {}).get(name) for each in section.__mro__)
     return next((str(field.description) for field in fields if field and field.description), "")
-
-
-def _tag(sections: Sequence[type[BaseModel]]) -> str:
-    """The key that chooses among several sections; empty for a single one."""
-    if len(sections) < 2:
-        return ""
-    return next(
-        name
-        for name, field in sections[0].model_fields.items()
-        if typing.get_origin(field.annotation) is typing.Literal
-        and len(typing.get_args(field.annotation)) == 1
-    )
 
 
 def _written(default: object, tag: str) -> str:

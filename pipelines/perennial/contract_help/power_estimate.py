@@ -26,13 +26,8 @@ def power_estimate_lines(
     """Yield the number of independent test blocks, and the improvement that they can find.
 
     How much two models differ from day to day shows only when two are compared, so without an
-    earlier comparison nothing is estimated.
-
-    Args:
-        home: Holds earlier comparisons.
-        contract: Of the model.
-        rows: The test rows, as `count_test_blocks` returns them.
-        blocks: The test blocks.
+    earlier comparison in the home nothing is estimated. Rows and blocks are those that
+    `count_test_blocks` returns.
     """
     gate = contract.gate
     yield f"the gate judges on {blocks.count:,} independent blocks ({blocks.unit}s)"
@@ -97,7 +92,7 @@ def _rarer_class(labels: pl.Series, blocks: Blocks, gate: GateSection) -> Iterat
 
 
 def _latest_comparison(home: Home, contract: Contract) -> Verdict | None:
-    """The newest verdict of this model that compared two models on the contract's metric."""
+    """Return the newest verdict of this model that compared two models on the contract's metric."""
     metric = contract.gate.metric
     for _, verdict in reversed(list(find_judged_runs(home, contract.model.name))):
         if verdict is None or not verdict.comparisons:

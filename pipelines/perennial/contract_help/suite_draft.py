@@ -17,12 +17,9 @@ from perennial.validate_data.suites.draft import draft_suite
 
 
 def write_draft(contract: Contract, file: Path, out: Path) -> Iterator[str]:
-    """Write the draft of a suite and yield, for people, what it holds and what to do with it.
+    """Write the draft of a suite to `out`; yield, for people, what it holds and what to do with it.
 
-    Args:
-        contract: Names the data.
-        file: The contract's file, to which the path in its option is relative.
-        out: The suite's file, which must not exist.
+    The option in the contract's `file` names the suite by its path from there.
 
     Raises:
         PerennialError: the file exists, or the data cannot be read.

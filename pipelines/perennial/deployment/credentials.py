@@ -14,6 +14,8 @@ from perennial.contracts.errors import PerennialError
 from perennial.deployment.profile import AuthSection, Profile
 
 LOGIN_SECONDS = 30.0
+TOKEN, USERNAME, PASSWORD = "KFP_TOKEN", "DEX_USERNAME", "DEX_PASSWORD"
+"""Environment variables; the login name is usually an e-mail address."""
 
 
 def connect(profile: Profile) -> PipelineApi:
@@ -36,7 +38,7 @@ def _token(auth: AuthSection) -> Callable[[], str] | None:
     """Return what reads the token of the next request."""
     if auth.kind == "in-cluster":
         return partial(_read_token, Path(auth.token_file))
-    return partial(_variable, auth.token_variable) if auth.kind == "token" else None
+    return partial(_variable, TOKEN) if auth.kind == "token" else None
 
 
 def _read_token(path: Path) -> str:
@@ -57,7 +59,7 @@ def _variable(name: str) -> str:
     if not value:
         raise PerennialError(
             f"the environment variable {name} is not set",
-            evidence="[auth] of the profile names it",
+            evidence="auth.kind of the profile needs it",
             action=f"export {name}, or change [auth]",
         )
     return value
@@ -65,11 +67,8 @@ def _variable(name: str) -> str:
 
 def _dex_cookie(profile: Profile) -> str:
     """Log in as a browser would: follow to the login page, send the form, keep the cookies."""
-    server, auth = profile.server, profile.auth
-    form = {
-        "login": _variable(auth.username_variable),
-        "password": _variable(auth.password_variable),
-    }
+    server = profile.server
+    form = {"login": _variable(USERNAME), "password": _variable(PASSWORD)}
     session = requests.Session()
     # With each request: REQUESTS_CA_BUNDLE would win over the session's own.
     options: dict[str, Any] = {"timeout": LOGIN_SECONDS, "verify": server.ca_file or None}
@@ -104,5 +103,5 @@ def _login_failed(url: str, why: str) -> PerennialError:
     return PerennialError(
         "logging in to Kubeflow failed",
         evidence=f"{url}: {why}",
-        action="check [auth] of the profile and the two variables that it names",
+        action=f"check [auth] of the profile, {USERNAME} and {PASSWORD}",
     )

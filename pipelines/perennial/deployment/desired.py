@@ -23,10 +23,12 @@ from perennial.steps.parameters import LargeParameter, encode_parameter, shown_p
 
 logger = logging.getLogger(__name__)
 Kind = Literal["monitoring", "training"]
+RunKind = Literal["monitoring", "training", "study"]
 KINDS: tuple[Kind, ...] = ("monitoring", "training")
-PIPELINE_OF: dict[Kind, str] = {
+PIPELINE_OF: dict[RunKind, str] = {
     "monitoring": "drift-monitoring",
     "training": "continuous-training",
+    "study": "hyperparameter-study",
 }
 STUDY = "hyperparameter_study"
 MARK = re.compile(
@@ -35,7 +37,7 @@ MARK = re.compile(
 )
 
 
-# Of Kubeflow's own pods and pauses, measured on a live server: see k8s/scaling.md.
+# What Kubeflow's own pods and pauses take, measured on a live server: see k8s/scaling.md.
 DRIVER_SECONDS, TASK_SECONDS = 10, 20
 
 
@@ -172,8 +174,8 @@ def desire_study(contract: Contract, profile: Profile) -> Desired:
     # handler on no cluster, so that their number is part of the pipeline.
     workers = contract.study.parallel if contract.study is not None else 1
     package = place(_compiled(STUDY, workers), profile)
-    name = STUDY.replace("_", "-")
-    pipeline = DesiredPipeline(name, package, PIPELINES[STUDY].description or "")
+    about = PIPELINES[STUDY].description or ""
+    pipeline = DesiredPipeline(PIPELINE_OF["study"], package, about)
     stored = _travelling(contract, profile.stores.store_uri)
     return Desired(contract.model.name, stored, (pipeline,))
 
@@ -223,9 +225,7 @@ def _travelling(contract: Contract, store_uri: str) -> LargeParameter:
     return by_address
 
 
-def parameters_of(
-    kind: Kind | Literal["study"], carried: str, contract: str, trigger: str
-) -> dict[str, str]:
+def parameters_of(kind: RunKind, carried: str, contract: str, trigger: str) -> dict[str, str]:
     """Return the parameters of a pipeline: what carries the contract, why, and what people compare.
 
     Monitoring finds its trigger itself.
@@ -247,7 +247,7 @@ class ScheduleMetadata:
 
     kind: str
     digest: str
-    versions: dict[Kind, str]
+    versions: dict[str, str]
 
 
 def parse_schedule_metadata(description: str) -> ScheduleMetadata | None:
@@ -255,8 +255,7 @@ def parse_schedule_metadata(description: str) -> ScheduleMetadata | None:
     found = MARK.search(description)
     if found is None:
         return None
-    versions: dict[Kind, str] = {kind: found[kind] for kind in KINDS}
-    return ScheduleMetadata(found["kind"], found["spec"], versions)
+    return ScheduleMetadata(found["kind"], found["spec"], {kind: found[kind] for kind in KINDS})
 
 
 def _compiled(name: str, workers: int = 1) -> str:

@@ -19,7 +19,7 @@ from perennial.clients.object_store import ObjectStore, open_store
 from perennial.clients.pipeline_api import PipelineRun, Schedule
 from perennial.contracts.environment import TRACKING_URI, Environment
 from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
-from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
+from perennial.deployment.desired import KINDS, PIPELINE_OF, parse_schedule_metadata
 from perennial.deployment.operations import TargetCluster
 from perennial.registry.champion_records import CHAMPION
 from perennial.registry.model_registry import ModelRegistry, open_registry
@@ -58,7 +58,7 @@ class ModelCollector(Collector):
 
     @override
     def collect(self) -> Iterator[Metric]:
-        """Every series of every model.
+        """Yield every series of every model.
 
         Raises:
             PerennialError: a server refuses or something stored is damaged.
@@ -73,15 +73,15 @@ class ModelCollector(Collector):
 
     def _values(self) -> Iterator[tuple[str, str, list[str], float]]:
         deployed = deployed_models(self._target)
-        kinds = {self._target.api.find_pipeline(name): kind for kind, name in PIPELINE_OF.items()}
+        kinds = {self._target.api.find_pipeline(PIPELINE_OF[kind]): kind for kind in KINDS}
         for model, schedules in deployed.items():
             experiment_id = next(iter(schedules.values())).experiment_id
             runs = self._target.api.runs(experiment_id, limit=SEEN_RUNS)
             for kind, schedule in schedules.items():
                 yield model, "schedule_enabled", [kind], float(schedule.enabled)
-            for kind in PIPELINE_OF:
+            for kind in KINDS:
                 own = [run for run in runs if kinds.get(run.pipeline_id) == kind]
-                for name, labels, value in _of_runs(own):
+                for name, labels, value in _run_values(own):
                     yield model, name, [kind, *labels], value
         for model in sorted({*deployed, *self._registry.names()}):
             champion = self._registry.version_by_alias(model, CHAMPION)
@@ -89,7 +89,7 @@ class ModelCollector(Collector):
                 registered = champion.created_at.timestamp()
                 yield model, "champion_registered_timestamp_seconds", [champion.version], registered
             look = monitoring_record(self._store, model).read()
-            for name, value in _of_look(look) if look else ():
+            for name, value in _monitoring_values(look) if look else ():
                 yield model, name, [], value
 
 
@@ -134,7 +134,7 @@ def serve(registry: CollectorRegistry, port: int) -> None:
     thread.join()
 
 
-def _of_runs(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
+def _run_values(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
     """Yield values of one kind's runs, newest first."""
     for run in runs[:1]:
         yield "run_created_timestamp_seconds", [], run.created_at.timestamp()
@@ -144,7 +144,7 @@ def _of_runs(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
         yield "run_succeeded_timestamp_seconds", [], max(ends).timestamp()
 
 
-def _of_look(look: MonitoringRecord) -> Iterator[tuple[str, float]]:
+def _monitoring_values(look: MonitoringRecord) -> Iterator[tuple[str, float]]:
     yield "look_timestamp_seconds", look.at.timestamp()
     if look.data_time is not None:
         is_utc = look.data_time.tzinfo is None  # times of data without a zone are taken for UTC

@@ -24,8 +24,8 @@ def run_log_lines(
 ) -> Iterator[str]:
     """Yield each line of a run's pods, in the order of their creation; a running pod is followed.
 
-    Of a step, such as `train_model`, only pods whose place in the pipeline contains it; training
-    pods belong to that one. Of a run whose pods are gone, the logs that the steps have stored.
+    With a step, such as `train_model`, only pods whose place in the pipeline contains it; training
+    pods belong to that one. If the run's pods are gone, the logs that its steps have stored.
 
     Raises:
         PerennialError: neither pods nor stored logs of the run are left, or none matches.
@@ -92,5 +92,5 @@ def _place(pod: Object) -> str:
 
 
 def _is_driver(pod: Object) -> bool:
-    """KFP's own pods, which decide what a step is given."""
+    """Whether a pod is one of KFP's own, which decide what a step is given."""
     return "-driver" in pod["metadata"]["name"] or "driver" in place_of_pod(pod).partition("(")[0]

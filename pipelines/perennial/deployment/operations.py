@@ -20,11 +20,12 @@ from perennial.clients.pipeline_api import (
 )
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import flattened
 from perennial.deployment.desired import (
     KINDS,
     PIPELINE_OF,
     Desired,
-    Kind,
+    RunKind,
     desire,
     desire_study,
     parameters_of,
@@ -58,7 +59,7 @@ class TargetCluster:
         return f"{base}/#/runs/details/{run_id}" if base else ""
 
     def experiment(self, model: str) -> str:
-        """A model's experiment.
+        """Return a model's experiment.
 
         Raises:
             PerennialError: nothing of this name was deployed.
@@ -82,7 +83,7 @@ class TargetCluster:
         return [newest[kind] for kind in KINDS if kind in newest]
 
     def deployed(self, model: str) -> Schedule:
-        """The newest schedule: what it carries is what is deployed.
+        """Return the newest schedule: what it carries is what is deployed.
 
         Raises:
             PerennialError: the model has none.
@@ -99,31 +100,20 @@ class TargetCluster:
 
 
 def submit(target: TargetCluster, contract: Contract, request: RunRequest) -> str:
-    """Start a run of this contract as it is on disk; its id. Schedules are left as they are.
+    """Start a run, or the study, of this contract as it is on disk; its id.
+
+    What is deployed and its schedules are left as they are.
 
     Raises:
         PerennialError: a run of the model is under way, and `force` is false.
     """
-    desired = desire(contract, target.profile)
+    is_study = request.kind == "study"
+    desired = (desire_study if is_study else desire)(contract, target.profile)
     list(apply(target.api, desired, kinds=()))
     version = observe(target.api, desired).versions[PIPELINE_OF[request.kind]]
     carried = desired.contract
     parameters = parameters_of(request.kind, carried.value, carried.text, request.trigger)
     return _start(target, desired.experiment, version, parameters, request)
-
-
-def submit_study(target: TargetCluster, contract: Contract, request: RunRequest) -> str:
-    """Start the contract's study; the run's id. What is deployed is left as it is.
-
-    Raises:
-        PerennialError: a run of the model is under way, and `force` is false.
-    """
-    desired = desire_study(contract, target.profile)
-    list(apply(target.api, desired, kinds=()))
-    (version,) = observe(target.api, desired).versions.values()
-    carried = desired.contract
-    parameters = parameters_of("study", carried.value, carried.text, request.trigger)
-    return _start(target, desired.experiment, version, parameters, request, title="study")
 
 
 def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> str:
@@ -179,6 +169,7 @@ def follow(
             run = target.api.run(run_id)
         except UnreachableError as error:
             outage_polls += 1
+            # The run itself goes on meanwhile: wait for as long as a restart of the server takes.
             if outage_polls > LONGEST_OUTAGE_POLLS:
                 raise
             if outage_polls == 1:
@@ -329,17 +320,17 @@ def difference(target: TargetCluster, desired: Desired, observed: Observed) -> I
         return
     newest = max(deployed, key=lambda schedule: schedule.age)
     text = resolve(newest.parameters["contract"])
-    yield from _changes(*(_flat(json.loads(each)) for each in (text, desired.contract.text)))
+    yield from _changes(*(_texts(json.loads(each)) for each in (text, desired.contract.text)))
     for kind in KINDS:
         version = _deployed_version(target, newest, kind)
         there = target.api.version_documents(version) if version is not None else []
         placed = yaml.safe_load_all(desired.pipeline(PIPELINE_OF[kind]).package)
-        changes = _changes(*(_flat(settings_in(each)) for each in (there, placed)))
+        changes = _changes(*(_texts(settings_in(each)) for each in (there, placed)))
         yield from (f"{line[:2]}{kind}: {line[2:]}" for line in changes)
 
 
 def _deployed_version(
-    target: TargetCluster, schedule: Schedule, kind: Kind
+    target: TargetCluster, schedule: Schedule, kind: RunKind
 ) -> PipelineVersion | None:
     """Return the pipeline version that was deployed with a schedule; None when it is gone."""
     mark = parse_schedule_metadata(schedule.description)
@@ -355,8 +346,6 @@ def _start(
     version: PipelineVersion,
     parameters: dict[str, str],
     request: RunRequest,
-    *,
-    title: str = "",
 ) -> str:
     experiment = target.experiment(model)
     under_way = target.api.unfinished_runs(experiment)
@@ -367,7 +356,7 @@ def _start(
             action="wait, `perennial cancel` it, or use --force",
         )
     new = NewRun(
-        name=f"{model} {title or request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
+        name=f"{model} {request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
         version=version,
         parameters=parameters,
         description=request.trigger,  # monitoring finds a trigger of its own, and takes none
@@ -378,7 +367,10 @@ def _start(
 
 
 def _terminate(target: TargetCluster, run: PipelineRun) -> bool:
-    """Whether it took this call: a server refuses runs that are being cancelled, or are over."""
+    """Terminate a run; return whether this call did it.
+
+    A server refuses runs that are being cancelled, or are over.
+    """
     if run.was_canceled:
         return False
     try:
@@ -396,14 +388,14 @@ def _run_line(run: PipelineRun) -> str:
     return f"  {run.created_at:%Y-%m-%d %H:%M}{ended}  {run.outcome:15} {run.run_id}  {run.name}"
 
 
-def _flat(value: object, at: str = "") -> dict[str, str]:
-    """Every option by its dotted name."""
-    if isinstance(value, dict) and (value or not at):
-        pairs = [_flat(item, f"{at}.{key}" if at else key) for key, item in value.items()]
-        return {key: text for pair in pairs for key, text in pair.items()}
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # a server's JSON knows one kind of number
-    return {at: json.dumps(value, ensure_ascii=False)}
+def _texts(document: Mapping[str, JsonValue]) -> dict[str, str]:
+    """Return every option's value as JSON, by its dotted name."""
+    found = {}
+    for name, value in flattened(document).items():
+        # A server's JSON knows one kind of number.
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        found[name] = json.dumps(number, ensure_ascii=False)
+    return found
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

@@ -117,6 +117,8 @@ def _image(logical: str, profile: Profile) -> str:
 
 def _variables(profile: Profile, image: str, cpu: str) -> Mapping[str, str]:
     digest = image.rpartition("@")[2]
+    # `1500m` are one and a half.
+    cores = ceil(float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu))
     own = {
         environment.STORE_URI: profile.stores.store_uri,
         environment.TRACKING_URI: profile.stores.tracking_uri,
@@ -125,7 +127,7 @@ def _variables(profile: Profile, image: str, cpu: str) -> Mapping[str, str]:
         environment.CODE_DIGEST: digest.removeprefix("sha256:"),
         "HOME": SCRATCH,
         # Without a limit, a pod sees all cores of its node, which are not its own.
-        environment.CORES: str(_cores(cpu)),
+        environment.CORES: str(cores),
     }
     if profile.dask.scheduler:
         own[environment.DASK_SCHEDULER] = profile.dask.scheduler
@@ -138,11 +140,6 @@ def _variables(profile: Profile, image: str, cpu: str) -> Mapping[str, str]:
             f"{name}={place_}" for name, place_ in sorted(profile.stores.secrets.items())
         )
     return {"OMP_NUM_THREADS": "1", **profile.stores.environment, **own}
-
-
-def _cores(cpu: str) -> int:
-    """Return the cores of a quantity such as `1500m`, rounded up."""
-    return ceil(float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu))
 
 
 def _pod(step: str, profile: Profile, resources: StepResources, *, runs_task: bool) -> JsonValue:
@@ -207,7 +204,7 @@ def _mounts(pods: PodsSection, *, runs_task: bool) -> list[JsonValue]:
 
 
 def _tasks(spec: Document) -> Iterator[Document]:
-    """The tasks that may be repeated."""
+    """Yield the tasks that may be repeated."""
     dags = [spec["root"]["dag"]]
     dags += [component["dag"] for component in spec["components"].values() if "dag" in component]
     for dag in dags:

@@ -92,6 +92,7 @@ def observe(api: PipelineApi, desired: Desired) -> Observed:
     if experiment is None:
         return Observed(pipelines, versions, contract_is_stored=is_stored)
     schedules = tuple(api.schedules(experiment))
+    # Only an older schedule waits for its runs; without one, the server need not be asked.
     running = api.unfinished_runs(experiment) if len(schedules) > len(desired.schedules) else []
     busy = frozenset(run.schedule_id for run in running if run.schedule_id)
     return Observed(pipelines, versions, experiment, schedules, busy, is_stored)
@@ -112,6 +113,7 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
             )
             actions.append(Action(f"create the pipeline {name}", create))
         if name not in observed.versions:
+            # A new pipeline's id is known after the first call, when the plan is made again.
             upload = partial(
                 PipelineApi.upload_version,
                 pipeline_id=str(pipeline_id),

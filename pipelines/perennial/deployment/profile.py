@@ -70,7 +70,7 @@ CRON_NAMES = {
 
 
 def check_address(uri: str, schemes: tuple[str, ...]) -> str:
-    """An address that pods can reach and that holds no password.
+    """Return an address, if pods can reach it and it holds no password.
 
     Raises:
         ValueError: another scheme, no host, or a user or password in it.
@@ -107,7 +107,7 @@ def check_cron(text: str) -> str:
 
 
 def with_seconds(text: str) -> str:
-    """Six fields, as the server's scheduler reads them: it takes five for something else."""
+    """Return six fields, as the server's scheduler reads them: it takes five for something else."""
     return f"0 {check_cron(text)}"
 
 
@@ -163,15 +163,10 @@ class AuthSection(Section):
 
     kind: Literal["none", "in-cluster", "token", "dex"] = "none"
     """`none`: a port-forward to a standalone server. `in-cluster`: the pod's own projected
-    token. `token`: a bearer token in a variable. `dex`: a session of Kubeflow's login page."""
+    token. `token`: a bearer token in $KFP_TOKEN. `dex`: a session of Kubeflow's login page, for the
+    name and password in $DEX_USERNAME and $DEX_PASSWORD."""
     token_file: str = "/var/run/secrets/kubeflow/pipelines/token"
     """in-cluster: the projected token, audience pipelines.kubeflow.org; read for every request."""
-    token_variable: VariableName = "KFP_TOKEN"
-    """token: the environment variable that holds it."""
-    username_variable: VariableName = "DEX_USERNAME"
-    """dex: the variable that holds the login name, usually an e-mail address."""
-    password_variable: VariableName = "DEX_PASSWORD"
-    """dex: the variable that holds the password."""
 
 
 class ImagesSection(Section):

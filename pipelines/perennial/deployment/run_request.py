@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.deployment.desired import Kind
+from perennial.deployment.desired import RunKind
 from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 
 
@@ -19,7 +19,7 @@ from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 class RunRequest:
     """Request of a person or another system to start a run."""
 
-    kind: Kind
+    kind: RunKind
     reason: str
     """Free text; stored on the run and on the model version."""
     evidence: str = ""
@@ -64,7 +64,15 @@ class RunRequest:
                 evidence=str(error),
                 action="leave out NaN and infinite numbers",
             ) from error
-        refused = next((each for each in _characters([value, self.reason]) if _is_unkept(each)), "")
+        # Control characters, and halves of characters, as in text that is not UTF-8.
+        refused = next(
+            (
+                each
+                for each in _characters([value, self.reason])
+                if category(each) in ("Cc", "Cs") and each not in "\n\r\t"
+            ),
+            "",
+        )
         if refused:
             raise PerennialError(
                 "reason and evidence hold a character that no database keeps",
@@ -91,8 +99,3 @@ def _characters(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _characters(item)
-
-
-def _is_unkept(character: str) -> bool:
-    """Whether it is a control character or half of a character, as in text that is not UTF-8."""
-    return category(character) in ("Cc", "Cs") and character not in "\n\r\t"

@@ -78,7 +78,7 @@ class Place:
 
     @classmethod
     def of(cls, uri: str) -> "Place":
-        """The place of an address.
+        """Return the place of an address.
 
         Raises:
             PerennialError: it is not an address of S3.
@@ -94,7 +94,7 @@ class Place:
         return cls(bucket, f"{prefix.strip('/')}/" if prefix.strip("/") else "")
 
     def objects(self, *patterns: str) -> list[str]:
-        """The resources of objects."""
+        """Return the resources of objects."""
         return [f"arn:aws:s3:::{self.bucket}/{self.prefix}{pattern}" for pattern in patterns]
 
 

@@ -119,14 +119,14 @@ class Gate:
 
 
 def sign(event: Event, key: bytes, now: datetime) -> str:
-    """The body of a request that starts a run."""
+    """Return the body of a request that starts a run."""
     text, timestamp = event.to_json(), int(now.timestamp())
     signature = hmac.new(key, _signed_text(timestamp, text), hashlib.sha256).hexdigest()
     return SignedEvent(event=text, timestamp=timestamp, signature=signature).to_json()
 
 
 def checked_key(content: bytes) -> bytes:
-    """A key from a file, without the end of its line.
+    """Return a key from a file, without the end of its line.
 
     Raises:
         PerennialError: it is so short that it can be guessed.
@@ -142,6 +142,7 @@ def checked_key(content: bytes) -> bytes:
 
 
 def _signed_text(timestamp: int, event: str) -> bytes:
+    # JSON may hold half a surrogate pair, which UTF-8 does not encode by itself.
     return f"{timestamp}.{event}".encode("utf-8", "surrogatepass")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from perennial.arguments import (
+    FAILED,
     ContractFile,
     DryRun,
     ModelName,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from perennial.contract import Contract
     from perennial.deployment.operations import DeployedModel, TargetCluster
 
-FAILED = 1
 REFUSED = 3  # trying again is of no use
 
 RunId: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="see `status --profile`")]

@@ -69,7 +69,7 @@ def watch(target: TargetCluster, model: str) -> str:
 
 
 def _listing(store: ObjectStore) -> tuple[str, int]:
-    """Digest and number of the files that a snapshot would take."""
+    """Return digest and number of the files that a snapshot would take."""
     found = find_partitions(store).partitions
     digest = hashlib.sha256()
     for item in found:

@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from perennial.arguments import existing_part
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.runs import Home
@@ -92,8 +93,7 @@ def _device() -> Finding:
 
 
 def _disk(home: Home) -> Finding:
-    # A home that does not exist yet would be made below the nearest folder that does.
-    there = next(each for each in (home.path, *home.path.parents) if each.exists())
+    there = existing_part(home.path)  # below which a new home would be made
     free = shutil.disk_usage(there).free
     found = f"{free / 1e9:.1f} GB free at {there}"
     if free < LEAST_FREE:
@@ -104,7 +104,7 @@ def _disk(home: Home) -> Finding:
 
 def _writable(home: Home) -> Finding:
     """Try to write where the home is, or would be made; leave nothing behind."""
-    there = next(each for each in (home.path, *home.path.parents) if each.exists())
+    there = existing_part(home.path)
     try:
         with tempfile.TemporaryFile(dir=there):
             state = "writable" if there == home.path else "can be made"

@@ -1,6 +1,6 @@
 """First contract: `perennial init` writes one, and where needed a task, for the user's own data.
 
-It looks at the columns, says what it took each of them for, and never overwrites a file.
+It looks at the columns, names what it took each of them for, and never overwrites a file.
 """
 
 import json
@@ -17,6 +17,7 @@ import polars as pl
 from PIL import Image
 from pydantic import JsonValue
 
+from perennial.clients.object_store import complete_file
 from perennial.contract import Contract
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
@@ -122,36 +123,31 @@ class Draft:
         self.notes.append(f"meta: {name!r}, {why}")
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What the user named; the rest is guessed."""
-
-    label: str = ""
-    time: str = ""
-    ids: tuple[str, ...] = ()
-    name: str = ""
+def candidate_labels(kind: Kind, data: Path) -> list[str]:
+    """Return the columns to choose a label from; none if one is named as labels usually are."""
+    columns = scan_rows(kind, data).collect_schema().names()
+    return [] if any(name.lower() in LABELS for name in columns) else columns
 
 
-def columns_of_data(kind: Kind, data: Path) -> list[str]:
-    """Return the names of the columns of a file or folder, to choose a label from."""
-    return scan_rows(kind, data).collect_schema().names()
-
-
-def has_usual_label(columns: Sequence[str]) -> bool:
-    """Whether a column is named as labels usually are."""
-    return any(name.lower() in LABELS for name in columns)
-
-
-def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -> Iterator[str]:
+def write_first_contract(
+    kind: Kind,
+    data: Path,
+    folder: Path,
+    *,
+    label: str = "",
+    time: str = "",
+    ids: Sequence[str] = (),
+    name: str = "",
+) -> Iterator[str]:
     """Write contract, schema, and where needed the data as Parquet, and a task, into a folder.
 
-    Yields what was taken for what, and what to run next.
+    Columns and the model's name are guessed unless they are named. Yields what was taken for what.
 
     Raises:
-        PerennialError: a file is there already, or the wishes do not fit the data.
+        PerennialError: a file is there already, or a named column does not fit the data.
         BadDataError: the data cannot be read or learned from.
     """
-    name = wishes.name or _model_name(data)
+    name = name or _model_name(data)
     if not MODEL_NAME.fullmatch(name):
         near = _model_name(Path(name))
         raise PerennialError(
@@ -162,28 +158,19 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table = scan_rows(kind, data)
-        notes: list[str] = []
+        table, notes = scan_rows(kind, data), list[str]()
         if kind in ("table", "custom") and not _is_folder_of_parquet(data):
             table, notes = parse_written_numbers(table)
         draft = _examine(kind, table)
         draft.notes += notes
-        _assign_roles(draft, wishes)
+        _assign_roles(draft, label, time, ids)
         if kind == "image":
             _set_picture_form(draft, table)
         uri = str(data.resolve())
         # Rows are split by a hash of their ids, or by time.
         if not (_is_folder_of_parquet(data) and (draft.ids or draft.time)):
-            target = folder / "data" / f"{data.stem}.parquet"
-            _refuse_existing([target])
-            if not (draft.ids or draft.time):
-                table = table.with_row_index(ROW_ID)
-                draft.ids = [ROW_ID]
-                draft.notes.append(f"ids: {ROW_ID!r}, added: no column identifies a row")
-            _write_parquet(table, target)
+            yield _write_rows(draft, table, folder / "data" / f"{data.stem}.parquet")
             uri = "data"
-            columns = counted(len(draft.columns), "column")
-            yield f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
     except (*LIBRARY_ERRORS, UnicodeError) as error:
         raise BadDataError(
             f"cannot read {data}",
@@ -193,7 +180,8 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
     if data.is_dir() and data.resolve().is_relative_to(folder.resolve()):
         uri = data.resolve().relative_to(folder.resolve()).as_posix() if uri != "data" else uri
     if kind == "custom":
-        write_atomically(files[1], _first_task(draft).encode())
+        parts = CLASSIFICATION if draft.columns[draft.label].is_class else REGRESSION
+        write_atomically(files[1], Template(FIRST_TASK).substitute(parts).encode())
         yield f"wrote {files[1]}: the task, yours to change"
     text = _contract_text(draft, name, module, uri)
     if not (folder / SCHEMA_FILE).exists():
@@ -201,6 +189,20 @@ def write_first_contract(kind: Kind, data: Path, folder: Path, wishes: Wishes) -
     write_atomically(files[0], text.encode())
     yield f"wrote {files[0]}"
     yield from (f"  {note}" for note in draft.notes)
+
+
+def _write_rows(draft: Draft, table: pl.LazyFrame, target: Path) -> str:
+    """Write the rows as Parquet, with an id if nothing identifies them; return what was written."""
+    _refuse_existing([target])
+    if not (draft.ids or draft.time):
+        table = table.with_row_index(ROW_ID)
+        draft.ids = [ROW_ID]
+        draft.notes.append(f"ids: {ROW_ID!r}, added: no column identifies a row")
+    # A run that begins meanwhile finds no half file.
+    with complete_file(target) as partial:
+        table.sink_parquet(partial)
+    columns = counted(len(draft.columns), "column")
+    return f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
 
 
 def schema_text() -> str:
@@ -218,7 +220,8 @@ def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
         raise PerennialError(
             f"{data} does not exist", action="name a Parquet, CSV or JSON Lines file"
         )
-    if data.is_dir() and kind == "image" and (found := _labelled_pictures(data)):
+    beneath = sorted(data.glob("*/*")) if kind == "image" and data.is_dir() else []
+    if found := [path for path in beneath if path.name.lower().endswith(PICTURES)]:
         names = [str(path) for path in found]
         pictures = pl.DataFrame({"picture": names, "label": [path.parent.name for path in found]})
         return _with_pictures(pictures.lazy(), Path(), found[0].parent.parent)
@@ -247,11 +250,6 @@ def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
     )
 
 
-def _labelled_pictures(data: Path) -> list[Path]:
-    found = (path for path in data.glob("*/*") if path.name.lower().endswith(PICTURES))
-    return sorted(found)
-
-
 def _with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFrame:
     """Read the files that a column names: their bytes become the column.
 
@@ -277,6 +275,7 @@ def _with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFr
 
 def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
     schema = table.collect_schema()
+    # One pass over the data for all columns, with a value for each fact of each column.
     counts = []
     for name, dtype in schema.items():
         column = pl.col(name)
@@ -310,13 +309,18 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
     return Draft(kind, columns, rows)
 
 
-def _assign_roles(draft: Draft, wishes: Wishes) -> None:
-    named = [wishes.label, *([wishes.time] if wishes.time != "none" else []), *wishes.ids]
+def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> None:
+    named = [label, *([time] if time != "none" else []), *ids]
     for name in filter(None, named):
-        _require_column(name, draft)
-    draft.label = _choose_label(draft, wishes.label)
-    _choose_time(draft, wishes.time)
-    draft.ids = list(wishes.ids) or _choose_ids(draft)
+        if name not in draft.columns:
+            raise PerennialError(
+                f"there is no column {name!r}",
+                evidence=f"the columns are: {', '.join(draft.columns)}",
+                action="name one of them",
+            )
+    draft.label = _choose_label(draft, label)
+    _choose_time(draft, time)
+    draft.ids = list(ids) or _choose_ids(draft)
     taken = {draft.label, draft.time, *draft.ids, *draft.meta}
     others = [column for name, column in draft.columns.items() if name not in taken]
     if draft.kind == "image":
@@ -335,14 +339,6 @@ def _assign_roles(draft: Draft, wishes: Wishes) -> None:
                 evidence="; ".join(draft.notes),
                 action="add columns that are known before the label",
             )
-
-
-def _require_column(name: str, draft: Draft) -> None:
-    if name not in draft.columns:
-        raise PerennialError(
-            f"there is no column {name!r}", evidence=f"the columns are: {', '.join(draft.columns)}",
-            action="name one of them",
-        )  # fmt: skip
 
 
 def _choose_label(draft: Draft, wish: str) -> str:
@@ -419,6 +415,7 @@ def _choose_ids(draft: Draft) -> list[str]:
     for column in draft.columns.values():
         if column.name in (draft.label, draft.time, *draft.meta) or column.nulls:
             continue
+        # Integers without a gap count rows; others with distinct values may be measurements.
         counts = column.dtype.is_integer() and column.span == draft.rows - 1
         is_kind = column.is_identifier or column.name == ROW_ID or column.dtype == pl.String
         if column.distinct == draft.rows and (counts or is_kind):
@@ -500,17 +497,6 @@ def _is_folder_of_parquet(data: Path) -> bool:
     return data.is_dir() and any(data.rglob("*.p*q*"))
 
 
-def _write_parquet(table: pl.LazyFrame, target: Path) -> None:
-    # Renamed when whole: a run that begins meanwhile finds no half file.
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".tmp")
-    try:
-        table.sink_parquet(partial)
-        partial.rename(target)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _refuse_existing(files: Sequence[Path]) -> None:
     if found := [file for file in files if file.exists()]:
         raise PerennialError(
@@ -525,11 +511,6 @@ def _model_name(data: Path) -> str:
     stem = data.resolve().stem
     name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].strip("-")
     return name if name[:1].isalpha() else f"model-{name}".strip("-")
-
-
-def _first_task(draft: Draft) -> str:
-    parts = CLASSIFICATION if draft.columns[draft.label].is_class else REGRESSION
-    return Template(FIRST_TASK).substitute(parts)
 
 
 def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
@@ -567,7 +548,7 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
 
 
 def _lines_for_few_rows(rows: int) -> list[str]:
-    """Return lower limits for data that the defaults would refuse; each says what it costs."""
+    """Return lower limits for data that the defaults would refuse; each states what it costs."""
     lines = []
     gate, expectations = GateSection(), ExpectationsSection()
     if rows < expectations.min_rows:
@@ -583,6 +564,7 @@ def _lines_for_few_rows(rows: int) -> list[str]:
 def _training_lines(draft: Draft) -> list[str]:
     train = draft.rows * TRAIN_SHARE
     largest = LARGEST_BATCH[draft.kind]
+    # A power of two of which an epoch has eight or more, and 200 to 2,000 updates of it.
     batch = min(max(2 ** int(math.log2(train / 8)), 16), largest)
     steps = round(min(max(EPOCHS[draft.kind] * train / batch, 200), 2000), -1)
     options: dict[str, JsonValue] = {

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from perennial.arguments import ContractFile, HomeFolder, file, open_home, print_lines
+from perennial.arguments import FAILED, ContractFile, HomeFolder, file, open_home, print_lines
 
-FAILED = 1
 DataFolder = Annotated[
     Path,
     typer.Argument(metavar="DATA", help="Parquet, CSV or JSON Lines file, or a folder of them"),
@@ -35,19 +34,17 @@ def init(  # noqa: PLR0917 - typer orders options by it
     """Write a first contract for your own data, and say what to run next; overwrites nothing."""
     from perennial.first_steps.first_contract import (
         CONTRACT_FILE,
-        Wishes,
-        columns_of_data,
-        has_usual_label,
+        candidate_labels,
         write_first_contract,
     )
 
-    if not label and kind != "text" and sys.stdin.isatty():
-        columns = columns_of_data(kind, data)
-        if not has_usual_label(columns):
-            print(f"columns: {', '.join(columns)}")
-            label = typer.prompt("which column is to be predicted?", default=columns[-1])
-    wishes = Wishes(label, time, tuple(ids or ()), name)
-    print_lines(write_first_contract(kind, data, out, wishes))
+    is_asked = not label and kind != "text" and sys.stdin.isatty()
+    if is_asked and (columns := candidate_labels(kind, data)):
+        print(f"columns: {', '.join(columns)}")
+        label = typer.prompt("which column is to be predicted?", default=columns[-1])
+    print_lines(
+        write_first_contract(kind, data, out, label=label, time=time, ids=ids or (), name=name)
+    )
     contract = out / CONTRACT_FILE
     return print_lines(
         [

@@ -22,14 +22,8 @@ def parse_written_numbers(
 ) -> tuple[pl.LazyFrame, list[str]]:
     """Turn the columns of texts that are all numbers into numbers.
 
-    A column whose numbers have two readings, such as 1,234, stays as it is.
-
-    Args:
-        table: The rows.
-        leave: Columns that stay texts, whatever they hold.
-
-    Returns:
-        The table, and what was done and what stands in the way, for people.
+    A column whose numbers have two readings, such as 1,234, stays as it is, and so do those that
+    `leave` names. Returns notes for people, too: what was done, and what stands in the way.
     """
     schema = table.collect_schema()
     texts = [name for name, dtype in schema.items() if dtype == pl.String and name not in leave]

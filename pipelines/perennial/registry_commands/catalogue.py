@@ -84,11 +84,11 @@ class Catalogue:
         return open_registry(self.environment)
 
     def names(self) -> list[str]:
-        """Every registered model; asking does not create a database."""
+        """Return every registered model; asking does not create a database."""
         return self.registry.names() if self.has_database() else []
 
     def versions(self, name: str) -> list[ModelVersion]:
-        """Every version of a model, the oldest first.
+        """Return every version of a model, the oldest first.
 
         Raises:
             UnclearChampionError: the model is not registered, but the store records its champion.
@@ -110,7 +110,7 @@ class Catalogue:
         return self.registry.versions(name)
 
     def champion(self, name: str) -> ModelVersion | None:
-        """The champion of a model; asking does not create a database.
+        """Return the champion of a model; asking does not create a database.
 
         Raises:
             UnclearChampionError: the records of the champion contradict each other.
@@ -121,7 +121,7 @@ class Catalogue:
         return self.registry.version_by_alias(name, CHAMPION)
 
     def find(self, place: str) -> ModelVersion:
-        """The version at `MODEL@3`, `MODEL@champion`, or `MODEL`, which means its champion.
+        """Return the version at `MODEL@3`, `MODEL@champion`, or `MODEL`, which means its champion.
 
         Raises:
             UnclearChampionError: the champion is meant, and its records contradict each other.
@@ -170,7 +170,7 @@ class Catalogue:
         return not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).exists()
 
     def aliases_of(self, version: ModelVersion) -> tuple[str, ...]:
-        """The aliases that point at a version."""
+        """Return the aliases that point at a version."""
         aliases = self.registry.aliases(version.name)
         return tuple(sorted(alias for alias, at in aliases.items() if at == version.version))
 

@@ -306,7 +306,7 @@ def _propose(catalogue: Catalogue, records: ChampionRecords) -> tuple[str, list[
 
 
 def _candidates(records: ChampionRecords) -> Iterator[str]:
-    """The alias, the version in the store's record, what that replaced, then earlier champions."""
+    """Yield the alias, the version in the store's record, what it replaced, earlier champions."""
     change = records.change
     recorded = (change.champion, change.replaced) if change else ()
     for number in dict.fromkeys((records.alias, *recorded, *records.promoted_versions())):

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from perennial.contracts.gate import Verdict
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import canonical_json, flattened
 from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
 from perennial.registry_commands.listing import shown_interval
 from perennial.reports.text import number, shortened
@@ -111,18 +111,6 @@ def _side(version_record: VersionRecord) -> dict[str, JsonValue]:
         "snapshot": version_record.snapshot.digest() if version_record.snapshot else None,
         "verdict": plain(version_record.verdict),
     }
-
-
-def flattened(table: Table, path: str = "") -> dict[str, JsonValue]:
-    """The values of a nested table by their paths; lists are values."""
-    found: dict[str, JsonValue] = {}
-    for name, value in table.items():
-        here = f"{path}.{name}" if path else name
-        if isinstance(value, dict) and value:
-            found |= flattened(value, here)
-        else:
-            found[here] = value
-    return found
 
 
 def _quality(first: VersionRecord, second: VersionRecord) -> Iterator[str]:

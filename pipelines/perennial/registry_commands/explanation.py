@@ -8,11 +8,12 @@ from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import Lineage
+from perennial.contracts.section import flattened
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, describe_parts
 from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
-from perennial.registry_commands.comparison import LACKING, flattened, in_words
+from perennial.registry_commands.comparison import LACKING, in_words
 from perennial.registry_commands.listing import (
     decision_lines,
     decision_records,
@@ -50,7 +51,7 @@ def explanation_parts(version_record: VersionRecord) -> dict[str, Values]:
 
 
 def explanation_lines(version_record: VersionRecord) -> Iterator[str]:
-    """The explanation for a terminal."""
+    """Yield the explanation for a terminal."""
     yield version_record.title
     for heading, values in explanation_parts(version_record).items():
         yield from ("", heading)
@@ -60,7 +61,7 @@ def explanation_lines(version_record: VersionRecord) -> Iterator[str]:
 
 
 def write_explanation(version_record: VersionRecord, target: Path) -> None:
-    """The explanation as one self-contained page, with the contract and the uncommitted changes."""
+    """Write the explanation as one self-contained page, with contract and uncommitted changes."""
     parts, verdict = explanation_parts(version_record), version_record.verdict
     summary = verdict.summary if verdict else decision_lines(version_record.version)[0]
     page = Page(version_record.title, outcome="neutral", summary=summary)
@@ -123,9 +124,8 @@ def _trigger(lineage: Lineage) -> list[tuple[str, str]]:
 def _code(lineage: Lineage, diff: bytes) -> Iterator[tuple[str, str]]:
     yield "commit", lineage.commit or LACKING
     if lineage.diff_digest:
-        lines = len(diff.splitlines())
-        patch = f"{lines} line{'s' if lines != 1 else ''} of patch"
-        yield "uncommitted", f"{patch}, SHA-256 {lineage.diff_digest}"
+        lines = counted(len(diff.splitlines()), "line")
+        yield "uncommitted", f"{lines} of patch, SHA-256 {lineage.diff_digest}"
     else:
         dirty = lineage.commit.endswith("-dirty")
         yield "uncommitted", LACKING if dirty or not lineage.commit else "nothing"

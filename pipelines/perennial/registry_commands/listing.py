@@ -9,6 +9,7 @@ from perennial.contracts.gate import Comparison, Interval, Verdict
 from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue, name_version, plain
+from perennial.reports.text import counted
 from perennial.runs import Home, RunRecord, step_records
 
 UNREADABLE = "no verdict is recorded that this code can read"
@@ -16,7 +17,7 @@ EVENTS = {"promoted": "promoted", "rolled_back": "rolled back", "restored": "res
 
 
 def model_lines(catalogue: Catalogue) -> Iterator[str]:
-    """One line for each registered model."""
+    """Yield one line for each registered model."""
     names = catalogue.names()
     if not names:
         yield f"no model is registered in {catalogue.home.tracking_uri}"
@@ -24,12 +25,12 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
         versions = catalogue.versions(name)
         records = catalogue.registry.champion_records(name)
         champion = f"unclear: {records.problem()}" if records.problem() else records.alias
-        count = f"{len(versions)} version{'s' if len(versions) != 1 else ''}"
+        count = counted(len(versions), "version")
         yield f"{name:<24} {count:<13} champion: {champion or 'none yet'}"
 
 
 def version_lines(catalogue: Catalogue, name: str, version: str = "") -> Iterator[str]:
-    """The versions of a model, oldest first, then the challengers that the gate rejected; or one.
+    """Yield the versions of a model, oldest first, then the rejected challengers; or one version.
 
     Raises:
         PerennialError: the model or version is unknown.
@@ -53,7 +54,7 @@ def version_lines(catalogue: Catalogue, name: str, version: str = "") -> Iterato
 
 
 def models_record(catalogue: Catalogue) -> JsonValue:
-    """Every model with the numbers of its versions; `champion` is null before the first one.
+    """Return every model with the numbers of its versions; `champion` is null before the first one.
 
     It is null, too, where the records of it contradict each other; `problem` describes how.
     """
@@ -70,7 +71,7 @@ def models_record(catalogue: Catalogue) -> JsonValue:
 
 
 def versions_record(catalogue: Catalogue, name: str, version: str = "") -> JsonValue:
-    """The versions of a model, oldest first, and challengers that the gate rejected here; or one.
+    """Return the versions of a model, oldest first, and rejected challengers; or one version.
 
     Raises:
         PerennialError: the model or version is unknown.
@@ -129,7 +130,7 @@ def decision_records(version: ModelVersion) -> list[JsonValue]:
 
 
 def shown_comparison(comparison: Comparison, against: str) -> str:
-    """One metric, with the improvement and its interval where there was a champion."""
+    """Return one metric, with the improvement and its interval where there was a champion."""
     line = f"{comparison.metric} {comparison.challenger:.5g}"
     if comparison.improvement is None:
         return line
@@ -137,32 +138,32 @@ def shown_comparison(comparison: Comparison, against: str) -> str:
 
 
 def shown_interval(interval: Interval) -> str:
-    """An estimate and its bounds."""
+    """Return an estimate and its bounds."""
     return f"{interval.estimate:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
 
 
 def _version_record(catalogue: Catalogue, version: ModelVersion) -> JsonValue:
-    record: dict[str, JsonValue] = name_version(version, catalogue.aliases_of(version))
-    record["decisions"] = decision_records(version)
+    verdict, problem = _read_verdict(catalogue, version)
+    return {
+        **name_version(version, catalogue.aliases_of(version)),
+        "decisions": decision_records(version),
+        "verdict": plain(verdict),
+        "problem": problem or None,
+    }
+
+
+def _read_verdict(catalogue: Catalogue, version: ModelVersion) -> tuple[Verdict | None, str]:
+    """Return a version's verdict, and why it cannot be read, which must not hide the others."""
     try:
-        return {
-            **record,
-            "verdict": plain(catalogue.version_record(version).verdict),
-            "problem": None,
-        }
+        return catalogue.version_record(version).verdict, ""
     except PerennialError as error:
-        # One damaged version must not hide the others.
-        return {**record, "verdict": None, "problem": error.problem}
+        return None, error.problem
 
 
 def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:
-    try:
-        verdict = catalogue.version_record(version).verdict
-    except PerennialError as error:
-        # One damaged version must not hide the others.
-        return [error.problem]
+    verdict, problem = _read_verdict(catalogue, version)
     if verdict is None:
-        return [UNREADABLE]
+        return [problem or UNREADABLE]
     return [shown_comparison(one, verdict.champion_version) for one in verdict.comparisons]
 
 
@@ -174,7 +175,7 @@ def find_rejected_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdi
 
 
 def find_judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
-    """The runs of a model on this machine that came to a verdict; None where it is unreadable."""
+    """Yield the runs of a model that came to a verdict; None where it cannot be read."""
     for run in home.runs():
         for record in step_records(home.folder(run.run_id)) if run.model == name else ():
             if Verdict.document_name() in record.results:

@@ -79,6 +79,7 @@ def training_record(catalogue: Catalogue, version_record: VersionRecord) -> Trai
             action="it was registered by other means, or by another version of Perennial: install "
             "that one (`perennial explain` names its commit)",
         )
+    # As recorded at the registration, and of what was read just now.
     digests = {
         "contract.json": (
             lineage.contract_digest,
@@ -171,10 +172,8 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
             store_uri=str(home.path / "store"),
             tracking_uri="",
             run_id="reproduction",
-            run_folder=None,
             code_digest=code_digest(record.contract, [code_folder]),
             commit=commit_of(code_folder),
-            tracking_run_id="",
             code_place=place_in_repository(code_folder),
         )
         causes = _causes(record, environment)

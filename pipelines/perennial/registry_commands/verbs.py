@@ -194,7 +194,7 @@ def _show(lines: Iterable[str]) -> None:
 
 
 def fitted(lines: Iterable[str], columns: int) -> Iterator[str]:
-    """Lines broken at words, what follows set in further; unbroken in a width of 0."""
+    """Yield lines broken at words, what follows set in further; unbroken in a width of 0."""
     for line in lines:
         own = len(line) - len(line.lstrip(" "))
         if not columns or len(line) <= columns:
@@ -227,7 +227,7 @@ def _named_version(verb: str, place: str, version: str) -> tuple[str, str]:
 
 
 def _confirm(question: str, *, yes: bool) -> bool:
-    """A person's answer; without a terminal there is nobody to ask."""
+    """Return a person's answer; without a terminal there is nobody to ask."""
     if yes:
         return True
     if not sys.stdin.isatty():

@@ -12,6 +12,7 @@ from perennial.contract import Contract, load_beside_its_task
 from perennial.contract_file.edits import change_options
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import flattened
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.study import StudyJudgement
 from perennial.engine.task import check_options, load_task_type
@@ -61,12 +62,7 @@ def adopt_study(
 ) -> Patch:
     """Return the patch that writes a study's values, and where they come from, into a contract.
 
-    Args:
-        path: The contract.
-        plan: The study.
-        judgement: Its verdict.
-        snapshot: Its data.
-        anyway: Adopt the best finalist although the study did not decide `adopt`.
+    `anyway` adopts the best finalist although the study did not decide `adopt`.
 
     Raises:
         PerennialError: the study did not decide `adopt`, is of another model or other data, or the
@@ -191,13 +187,13 @@ def _notes(contract: Contract, plan: StudyPlan, changes: dict[str, JsonValue]) -
     settings = TrainModelConfig(
         model=contract.model, training=contract.training, resources=contract.resources
     )
-    now, then = trial_document(settings, plan.study), plan.contract
+    now, then = flattened(trial_document(settings, plan.study)), flattened(plan.contract)
     differing = [
         name
-        for name, found in _flattened(now).items()
+        for name, found in now.items()
         if name not in plan.baseline
         and not name.startswith("resources.")
-        and found != _flattened(then).get(name)
+        and (name not in then or canonical(found) != canonical(then[name]))
     ]
     if differing:
         yield f"changed since the study, outside of what it varied: {', '.join(sorted(differing))}"
@@ -208,12 +204,3 @@ def _notes(contract: Contract, plan: StudyPlan, changes: dict[str, JsonValue]) -
         )
     if plan.study.fixed:
         yield f"the conclusion holds for the fixed values: {canonical(plan.study.fixed)}"
-
-
-def _flattened(document: JsonValue, name: str = "") -> dict[str, str]:
-    if not isinstance(document, dict):
-        return {name: canonical(document)}
-    found: dict[str, str] = {}
-    for key, inner in document.items():
-        found |= _flattened(inner, f"{name}.{key}" if name else key)
-    return found

@@ -133,11 +133,8 @@ def find_study(
 ) -> tuple[Contract, StoredStudy]:
     """Return the contract and its one stored study that fits what was named.
 
-    Args:
-        store: Where its records are.
-        path: The contract.
-        study: The file with the study's section; None for the contract's own, or any.
-        digest: The beginning of the study's digest; empty for any.
+    `study` is the file with the study's section; None for the contract's own, or any. `digest` is
+    the beginning of the study's digest; empty for any.
 
     Raises:
         PerennialError: there is none, or several.
@@ -146,6 +143,7 @@ def find_study(
     model = contract.model.name
     plans = [each.plan for each in stored_studies(store, model)]
     fitting = [plan for plan in plans if plan.study_digest.startswith(digest)]
+    # A digest is an answer to "several studies", which may be of the same question on other data.
     if contract.study is not None and not digest:
         asked = _question(contract.study)
         fitting = [plan for plan in fitting if _question(plan.study) == asked]

@@ -41,12 +41,12 @@ def submit(
     wait: Wait = False,
 ) -> int:
     """Start a study on the cluster, with as many tasks as trials run at a time."""
-    from perennial.deployment.operations import submit_study
+    from perennial.deployment.operations import submit as submit_run
     from perennial.deployment.run_request import RunRequest
     from perennial.study_commands.definition import load_study
 
     cluster, checked = connect_to(profile), load_study(contract, study)
-    run = submit_study(cluster, checked, RunRequest("training", reason, force=force))
+    run = submit_run(cluster, checked, RunRequest("study", reason, force=force))
     return follow_run(cluster, run, wait=wait)
 
 

@@ -15,10 +15,9 @@ from perennial.engine.export import load_model
 from perennial.engine.initial_weights import load_initial_weights
 from perennial.engine.task import load_task
 from perennial.engine.teachers import load_teachers, load_version
-from perennial.registry.champions import resolve_champions
+from perennial.registry.earlier_versions import resolve_champions, resolve_teachers
 from perennial.registry.initial import find_seen_test_rows, resolve_initial
 from perennial.registry.model_registry import open_registry
-from perennial.registry.teachers import resolve_teachers
 from registered_versions import NAME
 from small_models import GOOD, NOISY, OPTIONS, TASK, linear_model, stream, write_snapshot
 

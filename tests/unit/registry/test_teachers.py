@@ -15,9 +15,9 @@ from perennial.data.dataset import Dataset
 from perennial.engine.config.distillation import Distillation
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.initial_weights import read_weights
+from perennial.registry.earlier_versions import resolve_teachers
 from perennial.registry.initial import find_seen_test_rows
 from perennial.registry.model_registry import open_registry
-from perennial.registry.teachers import resolve_teachers
 from perennial.training_jobs.config import TrainModelConfig
 from perennial.training_jobs.identity import training_job
 from registered_versions import NAME
