@@ -31,9 +31,8 @@ from benchmarks.record import keep_figures, keep_page
 from perennial.contracts.study import Confirmed
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.studies.analysis.confirmation import HeldOutRows, Measured, compare_candidates
-from perennial.studies.analysis.search import Search
+from perennial.studies.analysis.search import Search, finalists
 from perennial.studies.config import StudySection
-from perennial.studies.finalists import finalists
 from perennial.studies.records import StudyPlan, Trial, TrialTraining
 from perennial.studies.sampling import propose, space_of
 

@@ -36,13 +36,7 @@ def space_of(plan: StudyPlan, dimensions: Mapping[str, Dimension] | None = None)
 
 
 def propose(plan: StudyPlan, number: int, earlier: Sequence[Trial]) -> Values:
-    """Return the values of a trial of the search.
-
-    Args:
-        plan: The study.
-        number: The trial's number; not one of the confirmations.
-        earlier: The trials that its values may depend on: those of `plan.needed(number)`.
-    """
+    """Return the values of a trial of the search; they may depend on `plan.needed(number)`."""
     study = plan.study
     if number == 0:
         return baseline_values(plan)
@@ -50,19 +44,15 @@ def propose(plan: StudyPlan, number: int, earlier: Sequence[Trial]) -> Values:
         return _propose(plan, space_of(plan), study.sampler, number, earlier)
     if study.exploit is None:
         raise ValueError(f"trial {number} is not part of the search")
-    return _propose(
-        plan, space_of(plan, shrink(plan, earlier)), study.exploit.sampler, number, earlier
-    )
+    shrunk = space_of(plan, shrink(plan, earlier))
+    return _propose(plan, shrunk, study.exploit.sampler, number, earlier)
 
 
 def baseline_values(plan: StudyPlan) -> Values:
     """Return the contract's own values of the hyperparameters that have a meaning there."""
     space = space_of(plan)
-    values: Values = {}
-    for option in plan.study.dimensions:
-        if space.is_active(option, plan.baseline):
-            values[option] = plan.baseline[option]
-    return values
+    options = plan.study.dimensions
+    return {each: plan.baseline[each] for each in options if space.is_active(each, plan.baseline)}
 
 
 def _propose(

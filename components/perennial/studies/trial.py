@@ -69,12 +69,7 @@ class TrialFailedError(Exception):
 class TrialRunner:
     """Runs trials of one study; several threads may run one each.
 
-    Args:
-        plan: The study.
-        resources: Where trainings run.
-        snapshot: The artifact with the snapshot.
-        environment: Of the step.
-        scratch: Folder for what trials share on this machine; the caller removes it.
+    `scratch` is a folder for what trials share on this machine; the caller removes it.
     """
 
     def __init__(
@@ -278,9 +273,6 @@ class SharedData:
 
     Trials that vary the training alone share one. Those that vary the task's options may encode
     differently: their folder is removed when no trial uses it, all but the first, the baseline's.
-
-    Args:
-        root: Folder on this machine.
     """
 
     def __init__(self, root: Path) -> None:
@@ -313,11 +305,7 @@ def trial_settings(
 ) -> TrainModelConfig:
     """Return the settings of a trial's training.
 
-    Args:
-        plan: The study; of the resources, it has what all trials share.
-        resources: The contract's, with where trainings run.
-        values: The trial's hyperparameters.
-        seed: Of the training.
+    Of `resources`, the contract's, only what trials do not share enters: where trainings run.
 
     Raises:
         pydantic.ValidationError: the contract refuses the values.

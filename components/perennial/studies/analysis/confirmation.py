@@ -154,11 +154,7 @@ class Difference:
 def difference_of(ours: Measured, theirs: Measured, test: HeldOutRows, sign: float) -> Difference:
     """Return how much better one candidate is than another.
 
-    Args:
-        ours: The one.
-        theirs: The other.
-        test: The rows that both were measured on.
-        sign: 1 where a higher metric is better, else -1.
+    `sign` is 1 where a higher metric is better, else -1.
     """
     value = sign * float(ours.values.mean() - theirs.values.mean())
     drawn = min(ours.draws.shape[1], theirs.draws.shape[1])
@@ -189,15 +185,9 @@ def compare_candidates(
 ) -> tuple[Confirmed, ...]:
     """Compare candidates in pairs, with intervals that hold for all pairs together.
 
-    `adopt`: the improvement is certainly larger than `least`; `reject`: certainly smaller.
-
-    Args:
-        pairs: The candidate and what it is compared with.
-        test: The rows that all were measured on.
-        sign: 1 where a higher metric is better, else -1.
-        confidence: Of all intervals together.
-        least: The smallest improvement worth a change.
-        searched: The improvement that the search showed, by both trials.
+    `adopt`: the improvement is certainly larger than `least`; `reject`: certainly smaller. All
+    intervals together hold with `confidence`; `sign` is 1 where a higher metric is better, else -1;
+    `searched` has the improvement that the search showed, by both trials.
     """
     each = simultaneous(confidence, len(pairs))
     found = []

@@ -168,9 +168,7 @@ def _furthest(axis: Axis, inside: float, wanted: float, accepts: Accepts | None)
 def count_good_points(search: Search, deviation: float | None = None) -> GoodPoints:
     """Return how many trials came near the best one, and how many more would be enough.
 
-    Args:
-        search: The trials.
-        deviation: Of one training between seeds: what lies within twice this is near as well.
+    What lies within two standard deviations between seeds (`deviation` is one training's) is near.
     """
     values, usable = search.values, len(search.usable)
     if not usable:

@@ -30,11 +30,8 @@ def isolate(search: Search, deviation: float | None = None) -> tuple[Isolation, 
 
     Google's Deep Learning Tuning Playbook, "Understanding the impact of a hyperparameter with
     isolation plots". The best of more trials is better by luck alone, so each value has the best
-    to expect of equally many trials beside it (Dodge et al., 2019).
-
-    Args:
-        search: The trials.
-        deviation: Of one training between seeds.
+    to expect of equally many trials beside it (Dodge et al., 2019). `deviation` is the standard
+    deviation of one training between seeds.
     """
     seeds = search.plan.study.seeds_per_trial
     spread = None if deviation is None else 2.0 * deviation / math.sqrt(seeds)

@@ -90,10 +90,7 @@ def winners_curse(values: Floats, error: float) -> float:
 
     What noise leaves of the spread above the median is taken for real differences; of trials whose
     true values differ so, noise chooses one. Shrunk as far as their variance asks (Louis, 1984).
-
-    Args:
-        values: Of the trials, higher is better.
-        error: Standard error of each.
+    Higher values are better; `error` is the standard error of each.
     """
     if error <= 0.0 or len(values) < 2:
         return 0.0
