@@ -47,11 +47,8 @@ def open_executor(tasks: int, workers: int | None = None) -> Iterator[Executor]:
     """Open an executor for a number of tasks; Dask's where the environment names a scheduler.
 
     Functions must be importable by name, and arguments and results must be picklable. Where one
-    process is enough, tasks run in a thread of this one.
-
-    Args:
-        tasks: The number of tasks, which bounds the processes.
-        workers: Processes on this machine; None for one a core.
+    process is enough, tasks run in a thread of this one. `workers` are processes on this machine,
+    one a core by default and not more than tasks.
 
     Raises:
         PerennialError: worker processes die, or a Dask worker runs other versions.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from perennial.contracts.triggers import TriggersSection
+from perennial.contracts.validation import OTHER
 from perennial.detect_drift.block_noise import (
     CommonVariance,
     Floats,
@@ -22,7 +23,7 @@ from perennial.detect_drift.block_noise import (
     estimate_correlations,
     find_common_variance,
 )
-from perennial.detect_drift.two_sample import OTHER, Profile
+from perennial.detect_drift.two_sample import Profile
 
 
 def new_value_profiles(profiles: Sequence[Profile], old: slice) -> list[Profile]:

@@ -1,6 +1,5 @@
 """Windows: choose the complete blocks of the reference and those after it."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import Reference
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
-from perennial.contracts.validation import BlockSketch, CategoricalSketch
+from perennial.contracts.validation import OTHER, BlockSketch, CategoricalSketch
+from perennial.data.dataset import ZONE
 from perennial.detect_drift.reference import MIN_BLOCKS
-from perennial.detect_drift.two_sample import OTHER
 
 MIN_COVERAGE = 0.9
 """Share of its time that the newest block must cover to be complete; a day that ends in the evening
@@ -164,7 +163,7 @@ def newest_streak(alarms: Sequence[bool]) -> int:
 
 def _local_time(moment: datetime, dtype: str) -> datetime:
     """Convert to the column's own time zone, in which blocks are cut; snapshots use UTC."""
-    zone = re.search(r"time_zone='([^']+)'", dtype)
+    zone = ZONE.search(dtype)
     if moment.tzinfo is None or zone is None:
         return moment.replace(tzinfo=None)
     local = pl.Series([moment]).dt.convert_time_zone(zone[1]).dt.replace_time_zone(None)

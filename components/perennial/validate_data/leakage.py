@@ -35,13 +35,8 @@ def leakage_aucs(
     """Area under the ROC curve of each feature on its own; empty when it cannot be computed.
 
     For several classes, the mean over one class against the rest, weighted by frequency; for a
-    number, the share of pairs of rows that the feature orders as the label does.
-
-    Args:
-        sample: Labelled rows in random order; the even ones fit, the odd ones score.
-        features: Features and their types.
-        label: The label's column.
-        kind: What the label is.
+    number, the share of pairs of rows that the feature orders as the label does. The sample has
+    labelled rows in random order; the even ones fit, the odd ones score.
     """
     rows = sample.head(SAMPLE_ROWS)
     if kind == "text" or rows.height < MIN_ROWS or rows[label].n_unique() < 2:

@@ -51,10 +51,7 @@ def split_distances(
 ) -> Iterator[SplitDistance]:
     """Yield the distance of each feature of validation and test from that of training.
 
-    Args:
-        sample: Random rows, with the name of their split.
-        features: Columns to compare, and their types.
-        blocks: Sketches of the blocks of the dataset.
+    `sample` has random rows with the name of their split.
     """
     parts = {
         split: sample.filter(pl.col(SPLIT_COLUMN) == split.value)

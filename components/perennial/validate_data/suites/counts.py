@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from perennial.validate_data.columns import merge_columns
-from perennial.validate_data.hash_levels import cut_levels, level_of
+from perennial.validate_data.samples import cut_levels, level_of
 from perennial.validate_data.state import FactsState
 
 MAX_VALUES = 1_000_000

@@ -12,11 +12,9 @@ from perennial.contracts.errors import OutageError, PerennialError
 
 
 def open_rows(address: str, uris: Iterable[str]) -> Any:  # noqa: ANN401 - pyspark has no types
-    """Return the rows of Parquet files as a table of Spark.
+    """Return the rows of Parquet files, which the server must be able to read, as a table of Spark.
 
-    Args:
-        address: Of Spark Connect, such as `sc://spark-connect:15002`.
-        uris: Of the files, which the server must be able to read.
+    The address is one of Spark Connect, such as `sc://spark-connect:15002`.
 
     Raises:
         OutageError: Spark does not answer.
