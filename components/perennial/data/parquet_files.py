@@ -59,7 +59,7 @@ def read_footer(path: Path) -> tuple[int, dict[str, str]]:
 
 @contextmanager
 def readable(uri: str) -> Iterator[None]:
-    """The one place where what polars, pyarrow and the system raise becomes our own error.
+    """Explain what polars, pyarrow and the system raise about a file.
 
     Raises:
         BadDataError: the file cannot be read.
@@ -92,7 +92,7 @@ def readable(uri: str) -> Iterator[None]:
 
 @contextmanager
 def decodable(uri: str) -> Iterator[None]:
-    """As `readable`, for the rows of a partition whose footer can be read.
+    """Explain errors of decoding the rows of a partition whose footer can be read.
 
     Raises:
         BadDataError: they cannot be decoded.

@@ -67,7 +67,7 @@ class RowGroup(Section):
 
 
 class PartitionIndex(Artifact):
-    """What is known of one partition under one rule of splitting; one object in the store."""
+    """The row groups of one partition under one rule of splitting; one object in the store."""
 
     file_name: ClassVar[str] = "row_groups.json"
 

@@ -33,7 +33,7 @@ SUMMARY: Mapping[str, Any] = {
 
 
 class RowSummary(TypedDict):
-    """What a snapshot needs to know of a partition's rows."""
+    """Counts and times of a partition's rows, of which those of a snapshot are made."""
 
     rows_read: int
     time_min: int | None

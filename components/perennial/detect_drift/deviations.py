@@ -202,15 +202,13 @@ class BlockDeviations:
         # At most half: rows of one block may be spread more evenly than independent ones.
         self.row_shares = np.clip(noise / np.maximum(variances, 1e-300), 0.0, 0.5)
         self.correlations = np.zeros(len(variances))
+        self.common: dict[str, CommonVariance] = {}
+        self.variances, self.borrowed = variances.copy(), np.zeros(len(variances))
         for kind in set(self.scores.kinds):
             chosen = np.array([other == kind for other in self.scores.kinds])
             self.correlations[chosen] = estimate_correlations(
                 known[:, chosen], self.row_shares[chosen]
             )
-        self.common: dict[str, CommonVariance] = {}
-        self.variances, self.borrowed = variances.copy(), np.zeros(len(variances))
-        for kind in set(self.scores.kinds):
-            chosen = np.array([other == kind for other in self.scores.kinds])
             common = find_common_variance(variances[chosen], self.size - 1)
             self.common[kind] = common
             moderated = common.moderate(variances[chosen], self.size - 1)

@@ -16,6 +16,7 @@ from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import OTHER, BlockSketch, CategoricalSketch
 from perennial.data.dataset import ZONE
 from perennial.detect_drift.reference import MIN_BLOCKS
+from perennial.reports.text import counted
 
 MIN_COVERAGE = 0.9
 """Share of its time that the newest block must cover to be complete; a day that ends in the evening
@@ -71,18 +72,18 @@ class Chosen:
         )
 
     def _too_few_blocks(self, count: int) -> str:
-        blocks = f"complete block{'' if count == 1 else 's'}"
+        blocks = counted(count, "complete block")
         advice = "lower data.block_days"
         if self.by_file:
             size = len(self.reference[0].files) if self.reference else 1
-            blocks = f"block{'' if count == 1 else 's'} of files to compare with"
+            blocks = f"{counted(count, 'block')} of files to compare with"
             advice = (
                 "lower triggers.files_in_a_block"
                 if size > 1
                 else "write new data to separate files and train on five or more, or set data.time"
             )
         return (
-            f"the champion's snapshot has {count} {blocks}, minimum {MIN_BLOCKS} to estimate the "
+            f"the champion's snapshot has {blocks}, minimum {MIN_BLOCKS} to estimate the "
             f"variation between blocks: {advice}"
         )
 

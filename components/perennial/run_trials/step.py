@@ -12,13 +12,13 @@ from perennial.contracts.environment import Environment, leave_run_folder
 from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.snapshot import Snapshot
 from perennial.run_trials.recording import TrialRecorder
-from perennial.run_trials.report import trials_page
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 from perennial.studies.driver import Driver
 from perennial.studies.katib import search_by_katib
 from perennial.studies.planning import StudyConfig, plan_study
 from perennial.studies.records import Trial, summarize_trials
+from perennial.studies.report import trials_page
 from perennial.studies.store import StudyStore
 from perennial.studies.trial import TrialRunner
 from perennial.training_jobs.attempts import stopping_on_signals

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a study has shown.
+    """Findings, judgement and proposal of a study.
 
     Attributes:
         next_study: Text of the next study's file; empty if nothing is left to ask.

@@ -16,7 +16,7 @@ from perennial.studies.space import option_value, read_with
 from perennial.training_jobs.config import TrainModelConfig
 
 COUNTED_RESOURCES = ("num_processes", "threads_per_process")
-"""Of the resources, what all trials of a study share, wherever they run."""
+"""Options under `resources` that all trials of a study share, wherever they run."""
 
 
 class StudyConfig(TrainModelConfig):

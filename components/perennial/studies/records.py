@@ -46,9 +46,9 @@ class StudyPlan(Artifact):
     code: str
     """Digest of the task's code."""
     initial: dict[str, JsonValue] = Field(default_factory=dict)
-    """What determines the weights that trials start with; empty for random ones."""
+    """Identity of the weights that trials start with; empty for random ones."""
     teachers: dict[str, JsonValue] = Field(default_factory=dict)
-    """What determines the versions that trials learn from; empty without distillation."""
+    """Identity of the versions that trials learn from; empty without distillation."""
 
     @cached_property
     def study_digest(self) -> str:

@@ -80,7 +80,7 @@ def _sobol_point(dimensions: int, index: int, seed: int) -> list[float]:
     """Return a point of a scrambled Sobol sequence (Owen 1998), which fills the cube evenly."""
     sequence = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
     with warnings.catch_warnings():
-        # Of the balance of numbers of points that are not a power of two: the design warns of it.
+        # A number of points that is not a power of two is less balanced: the design warns of it.
         warnings.simplefilter("ignore", UserWarning)
         point: list[float] = sequence.random(index + 1)[-1].tolist()
     return point

@@ -46,7 +46,7 @@ class Work:
     Attributes:
         number: Its number.
         values: Its hyperparameters.
-        seeds: Of its trainings.
+        seeds: One for each of its trainings.
         earlier: The trials that it may be compared with at a rung.
         candidate: For a confirmation, the trial that is trained again.
     """

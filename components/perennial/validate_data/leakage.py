@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import kendalltau, mannwhitneyu, rankdata
 
 from perennial.validate_data.columns import finite, is_text
 from perennial.validate_data.labels import LabelKind
@@ -108,11 +108,10 @@ def _encoded(fit_codes: Codes, target: Targets, codes: Codes) -> Targets:
 
 def _roc_auc(score: Targets, truth: Targets) -> float:
     positives = truth > 0.5
-    num_positives, num_negatives = positives.sum(), (~positives).sum()
-    rank_sum = rankdata(score)[positives].sum()
-    return float(
-        (rank_sum - num_positives * (num_positives + 1) / 2) / (num_positives * num_negatives)
-    )
+    higher, lower = score[positives], score[~positives]
+    pairs = len(higher) * len(lower)
+    # The number of pairs in the right order; the method matters for the p-value only.
+    return float(mannwhitneyu(higher, lower, method="asymptotic").statistic) / pairs
 
 
 def _concordance(score: Targets, truth: Targets) -> float:

@@ -71,7 +71,7 @@ def partition_facts(snapshot: Snapshot, section: ExpectationsSection) -> FactsSt
 
 
 class Measuring:
-    """What is measured of every batch of one dataset."""
+    """Measures every batch of one dataset."""
 
     def __init__(self, snapshot: Snapshot, schema: pl.Schema, section: ExpectationsSection) -> None:
         self._data = snapshot.data

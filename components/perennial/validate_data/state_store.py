@@ -34,7 +34,7 @@ _MERGED = "facts/merged/"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured of every partition, and how the states of several become one.
+    """A measure of every partition, and how the states of several become one.
 
     Attributes:
         kind: Its name, which begins the name of the states.

@@ -147,7 +147,7 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
     _train(folder, trial, training, recorded, record)
     after = digest_attributes(training)
     record.drifting = tuple(name for name in after if before.get(name) != after[name])
-    # Of the unsharded model; all ranks collect them together.
+    # The weights of the unsharded model; all ranks collect them together.
     options = StateDictOptions(full_state_dict=True)
     collected = get_model_state_dict(training.model, options=options)
     weights = {name: value for name, value in collected.items() if isinstance(value, Tensor)}

@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from scipy.special import bdtrc, ndtri
-from scipy.stats import fisher_exact, rankdata, t
+from scipy.special import bdtrc
+from scipy.stats import fisher_exact, t
 
-from perennial.studies.analysis.search import Floats, Search, shown_value
+from perennial.studies.analysis.search import Floats, Search, normal_scores, shown_value
 from perennial.studies.findings import Boundary, GoodPoints, InfeasibleRegion
 from perennial.studies.space import Axis
 
@@ -113,7 +113,7 @@ def _improves_at(search: Search, option: str, side: Side) -> bool:
     )  # fmt: skip
     places = search.positions(option, ended)
     known = np.isfinite(places)
-    scores = ndtri((rankdata(values[known]) - 0.375) / (known.sum() + 0.25))
+    scores = normal_scores(values[known])
     ahead = places[known] if side == "high" else 1.0 - places[known]
     columns = [np.ones_like(ahead), ahead - 1.0, (ahead - 1.0) ** 2]
     for other in search.ranges:

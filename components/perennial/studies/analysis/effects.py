@@ -13,11 +13,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import ndtri
 from scipy.stats import f as f_distribution
-from scipy.stats import ncf, rankdata
+from scipy.stats import ncf
 
-from perennial.studies.analysis.search import Floats, Search, shown_value
+from perennial.studies.analysis.search import Floats, Search, normal_scores, shown_value
 from perennial.studies.findings import Effect, Effects, Isolation, IsolationPoint
 
 LEVEL = 0.05
@@ -84,7 +83,7 @@ def explain_values(search: Search) -> Effects:
     if not _has_room(terms, number):
         text = f"{number} trials are too few to tell which of {len(terms)} hyperparameters matter"
         return Effects(text=text)
-    scores = ndtri((rankdata(search.values) - 0.375) / (number + 0.25))
+    scores = normal_scores(search.values)
     main = _holm(
         [
             _effect((option,), _joined(terms, without=option), columns, scores)

@@ -11,6 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from perennial.studies.config import Dimension
 from perennial.studies.records import StudyPlan, Trial
@@ -139,6 +141,11 @@ def best_by_value(search: Search) -> dict[str, dict[str, int]]:
                 best.setdefault(names[trial.number], trial.number)
         found[option] = best
     return found
+
+
+def normal_scores(values: Floats) -> Floats:
+    """Return the normal quantiles of the values' ranks (Blom, 1958): no outlier dominates them."""
+    return np.asarray(ndtri((rankdata(values) - 0.375) / (len(values) + 0.25)))
 
 
 def shown_value(value: JsonValue) -> str:

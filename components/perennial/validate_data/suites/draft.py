@@ -32,7 +32,8 @@ _DEVIATIONS = 3.0
 _SPAN_MARGIN = 0.5
 _ROWS_SHARE = 0.25
 _BINS = 10
-# Of the mass for values that the reference lacks; without one a single one is infinitely far.
+# Share of the mass that is kept for values which the reference lacks: without it, a single one of
+# them would make the divergence infinite.
 _HOLDOUT = 0.01
 _MIN_DIVERGENCE = 0.05
 _OPAQUE = (pl.Binary, pl.List, pl.Array, pl.Struct)

@@ -221,7 +221,7 @@ def _can_tell(distribution: SuiteExpectation, rows: int) -> bool:
     if not isinstance(partition, dict) or not isinstance(threshold, int | float):
         return False
     weights = partition.get("weights")
-    # Of a sample of n rows over k values the divergence is (k - 1) / 2n on average.
+    # The divergence of a sample of n rows over k values is (k - 1) / 2n on average.
     return isinstance(weights, list) and len(weights) <= threshold * rows
 
 

@@ -51,7 +51,7 @@ class Request:
 
 
 class Need(NamedTuple):
-    """What a metric needs of the rows: a number, moments, or counts of values."""
+    """A measure of the rows that a metric is computed from, and how its values are added up."""
 
     key: str
     measure: pl.Expr
@@ -60,10 +60,10 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What the pass over the rows found.
+    """Results of the pass over the rows.
 
     Attributes:
-        tables: Of all rows, as `SuiteMeasures` describes them.
+        tables: Measures of all rows, as `SuiteMeasures` describes them.
         types: Pandas' type of each column, in their order.
     """
 
@@ -116,7 +116,7 @@ Condition: TypeAlias = Callable[[Request, pl.Schema], pl.Expr]
 
 
 class Metric(NamedTuple):
-    """How a metric is measured, and computed from what was found."""
+    """The measures that a metric needs, and its value, computed from the results."""
 
     needs: Callable[[Request, pl.Schema], Sequence[Need]]
     value: Callable[[Request, Found], object]
