@@ -140,7 +140,7 @@ class Driver:
                     continue
                 is_complete = False
                 earlier = self._ended(plan.needed(number))
-                if earlier is None:
+                if earlier is None:  # nor do later trials have theirs
                     break
                 if number and not self._is_affordable(stage):
                     store.cut(stage, number - 1)

@@ -92,6 +92,7 @@ class StudyPlan(Artifact):
         sampler = (
             study.sampler if stage == "explore" or not study.exploit else study.exploit.sampler
         )
+        # Of the trials before it, the newest `parallel - 1` may still run when it starts.
         if sampler in ADAPTIVE or study.pruning != "off":
             return range(max(number - study.parallel + 1, self.first_of(stage) or min(number, 1)))
         return range(self.first_of(stage) or min(number, 1))

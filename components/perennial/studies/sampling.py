@@ -162,6 +162,8 @@ def _around(axis: Axis, best: Sequence[Mapping[str, JsonValue]]) -> Dimension:
         kept = {canonical(axis.value(place)) for place in places}
         left = tuple(each for each in dimension.choices if canonical(each) in kept)
         return dimension.model_copy(update={"choices": left})
+    # The mean distance of neighbours: the ends of the range that they were drawn from lie about so
+    # far beyond the outermost of them.
     margin = (max(places) - min(places)) / (len(places) - 1)
     low, high = min(places) - margin, max(places) + margin
     missing = max(0.0, SHRUNK_WIDTH - (high - low)) / 2

@@ -111,6 +111,7 @@ class Axis:
         if found.log is not None:
             real = low * math.exp(u * math.log(high / low))
             return min(max(float(f"{real:.{DIGITS}g}"), low), high)
+        # Relative to the width of the range: near zero, significant digits would be too fine.
         decimals = DIGITS - math.floor(math.log10(high - low))
         return min(max(round(low + u * (high - low), decimals), low), high)
 

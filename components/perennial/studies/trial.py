@@ -203,6 +203,7 @@ class TrialRunner:
         watcher = threading.Thread(target=self._watch, args=(work, settings, job, training))
         self._trainings.append(training)
         try:
+            # `stop` may have run before this training was in the list.
             if self._is_stopping:
                 training.stop()
             watcher.start()

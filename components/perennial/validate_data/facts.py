@@ -93,7 +93,8 @@ def summarise(
     is_text_label = data.label in data.text
     counts = _in_windows(state["labels"], snapshot)
     label = label_facts(counts, "text" if is_text_label else section.label_kind)
-    sample = uniform_sample(_in_windows(state["sample"], snapshot))
+    sampled = _in_windows(state["sample"], snapshot, SPLIT_COLUMN, "__day__")
+    sample = uniform_sample(sampled.drop_nulls(SPLIT_COLUMN))
     own = (SPLIT_COLUMN, "__day__", "__key__", "__stratum__", data.label)
     features = {name: dtype for name, dtype in sample.schema.items() if name not in own}
     aucs = leakage_aucs(sample, features, data.label, label.kind)
@@ -127,18 +128,15 @@ def summarise(
     return Facts(values, label, blocks, _derived_columns(state, snapshot, features), splits, sample)
 
 
-def _in_windows(table: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
-    """Take the split from entries on days outside of its window; the sample loses such rows."""
-    if snapshot.split.train_days is None and snapshot.split.test_days is None:
+def _in_windows(
+    table: pl.DataFrame, snapshot: Snapshot, split: str = "split", day: str = "day"
+) -> pl.DataFrame:
+    """Take the split from entries on days outside of its window."""
+    is_windowed = snapshot.split.train_days is not None or snapshot.split.test_days is not None
+    if not is_windowed or day not in table.columns:
         return table
-    if not {"day", "__day__"} & set(table.columns):
-        return table
-    name = SPLIT_COLUMN if SPLIT_COLUMN in table.columns else "split"
-    day = "__day__" if name == SPLIT_COLUMN else "day"
-    used = within_window(pl.col(name).cast(pl.String), pl.col(day), snapshot)
-    if name == SPLIT_COLUMN:
-        return table.filter(used)
-    return table.with_columns(pl.when(used).then(name))
+    used = within_window(pl.col(split).cast(pl.String), pl.col(day), snapshot)
+    return table.with_columns(pl.when(used).then(split))
 
 
 def _table_facts(snapshot: Snapshot, label: LabelFacts) -> dict[str, FactValue]:

@@ -127,6 +127,7 @@ class Difference:
         """Return the two-sided interval; None where the test rows or seeds are too few for one."""
         if not math.isfinite(self.error):
             return None
+        # Third moments add up as variances do, and the seeds' errors are taken for symmetric.
         share = (self.data.error / self.error) ** 3 if self.error else 0.0
         whole = Estimate(
             self.data.value, self.error, self.degrees, skewness=share * self.data.skewness

@@ -115,6 +115,7 @@ def _improves_at(search: Search, option: str, side: Side) -> bool:
     known = np.isfinite(places)
     scores = normal_scores(values[known])
     ahead = places[known] if side == "high" else 1.0 - places[known]
+    # Centred on this end, so that the linear term's coefficient is the slope there.
     columns = [np.ones_like(ahead), ahead - 1.0, (ahead - 1.0) ** 2]
     for other in search.ranges:
         if other != option and len(columns) + 2 <= len(ahead) / 3:

@@ -157,6 +157,7 @@ def _effect(options: tuple[str, ...], others: Floats, own: Floats, scores: Float
         return Effect(options=options, share=0.0, low=0.0, high=1.0, p_value=1.0, is_clear=False)
     error = max(after / left, 1e-12)
     ratio = (before - after) / added / error
+    # Columns of pure noise explain `added * error` on average.
     share = max(0.0, before - after - added * error) / total
     bounds = [
         min(1.0, _noncentrality(ratio, added, left, chance) * error / total)
