@@ -40,8 +40,8 @@ def compare_means(
     contrast = np.zeros(size)
     contrast[:num_reference] = -1 / num_reference
     contrast[[num_reference + window for window in windows]] = 1 / len(windows)
-    # The sample variance is a quadratic form: its mean is the trace of the centred covariance, and
-    # its own variance that of the square.
+    # The sample variance is a quadratic form: its mean is the trace of the centred covariance, its
+    # variance twice the trace of that squared.
     centred = covariance[:num_reference, :num_reference]
     centred = centred - centred.mean(axis=0)
     trace = float(np.trace(centred))

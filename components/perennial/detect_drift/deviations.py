@@ -342,7 +342,7 @@ class BlockDeviations:
         size = self.size
         residuals = np.nan_to_num(values - means)
         total = (residuals**2).sum(axis=0)
-        # Without one of B values, the mean moves too: its squared residual counts B / (B - 1) times.
+        # Without one of B values the mean moves too: the squared residual counts B / (B - 1) times.
         others = np.maximum(total - residuals**2 * size / (size - 1), 0.0) / (size - 2)
         variances = np.maximum(common.moderate(others, size - 2), 1e-12)
         deviates = residuals * math.sqrt(size / (size - 1)) / np.sqrt(variances)

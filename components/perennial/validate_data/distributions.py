@@ -31,7 +31,8 @@ Floats = NDArray[np.float64]
 
 def encode_numbers(values: Floats) -> Codes:
     """Map finite numbers, rounded to 24 significant bits, to codes in the same order."""
-    # Bits of doubles sort as the numbers do once negative ones are inverted and others get the sign.
+    # Bits of doubles sort as the numbers do once those of negative ones are inverted, and the
+    # others have the highest bit.
     bits = (values + 0.0).view(np.uint64) + _HALF  # a sum with 0 has no negative zero
     return np.where(bits & _SIGN, ~bits, bits | _SIGN) >> _DROPPED_BITS
 
