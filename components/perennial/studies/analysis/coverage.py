@@ -212,7 +212,7 @@ def _rules(search: Search) -> Iterator[InfeasibleRegion]:
     bad = np.array([trial.state == "infeasible" for trial in ended])
     if not bad.any():
         return
-    for option in search.dimensions:
+    for option in search.axes:
         known = np.array([option in trial.values for trial in ended])
         axis = search.ranges.get(option)
         if axis is None:

@@ -34,8 +34,8 @@ def isolate(search: Search, deviation: float | None = None) -> tuple[Isolation, 
     """
     seeds = search.plan.study.seeds_per_trial
     spread = None if deviation is None else 2.0 * deviation / math.sqrt(seeds)
-    scientific = [each for each in search.plan.study.scientific if each in search.dimensions]
-    options = [*scientific, *(each for each in search.dimensions if each not in scientific)]
+    scientific = [each for each in search.plan.study.scientific if each in search.axes]
+    options = [*scientific, *(each for each in search.axes if each not in scientific)]
     found = []
     for option in options:
         groups = search.groups(option)
@@ -71,7 +71,7 @@ def explain_values(search: Search) -> Effects:
     share are those of the noncentral F distribution.
     """
     number = len(search.usable)
-    terms = {option: _terms(search, option) for option in search.dimensions}
+    terms = {option: _terms(search, option) for option in search.axes}
     terms = {option: columns for option, columns in terms.items() if columns.shape[1]}
     if number < SPARE or not terms:
         return Effects(text="too few trials to tell which hyperparameters matter")

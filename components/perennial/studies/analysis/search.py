@@ -14,7 +14,6 @@ from pydantic import JsonValue
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from perennial.studies.config import Dimension
 from perennial.studies.records import StudyPlan, Trial
 from perennial.studies.space import Axis
 
@@ -45,19 +44,16 @@ class Search:
         return 1.0 if self.plan.direction == "maximize" else -1.0
 
     @cached_property
-    def dimensions(self) -> dict[str, Dimension]:
-        """Return option → space of the dimensions that vary on their own."""
-        found = self.plan.study.dimensions
-        return {option: each for option, each in found.items() if each.same_as is None}
+    def axes(self) -> dict[str, Axis]:
+        """Return option → axis of the dimensions that vary on their own."""
+        found = self.plan.study.dimensions.items()
+        return {option: Axis(option, each) for option, each in found if each.same_as is None}
 
     @cached_property
     def ranges(self) -> dict[str, Axis]:
         """Return option → axis of the ranges."""
-        return {
-            option: Axis(option, each)
-            for option, each in self.dimensions.items()
-            if each.bounds is not None
-        }
+        found = self.axes.items()
+        return {option: axis for option, axis in found if axis.dimension.bounds is not None}
 
     @cached_property
     def usable(self) -> tuple[Trial, ...]:
@@ -86,7 +82,7 @@ class Search:
         Few values are groups of their own; others are cut into bins of equal width on their scale.
         """
         axis, found = self.ranges.get(option), dict[str, list[int]]()
-        names = [shown_value(value) for value in self._values_of(option)]
+        names = [shown_value(value) for value in _single_values(self.axes[option])]
         is_binned = axis is not None and not names
         if axis is not None and is_binned:
             ends = [axis.at(number / bins) for number in range(bins + 1)]
@@ -102,11 +98,11 @@ class Search:
         order = {name: place for place, name in enumerate(names)}
         return dict(sorted(found.items(), key=lambda item: order.get(item[0], len(order))))
 
-    def _values_of(self, option: str) -> list[JsonValue]:
-        """Return the values that are compared one by one; none for a range of many."""
-        axis = Axis(option, self.dimensions[option])
-        few = axis.dimension.choices is not None or (axis.levels or math.inf) <= FEW_VALUES
-        return axis.values() if few else []
+
+def _single_values(axis: Axis) -> list[JsonValue]:
+    """Return the values that are compared one by one; none for a range of many."""
+    few = axis.dimension.choices is not None or (axis.levels or math.inf) <= FEW_VALUES
+    return axis.values() if few else []
 
 
 def finalists(plan: StudyPlan, trials: Sequence[Trial]) -> tuple[int, ...]:
@@ -131,7 +127,7 @@ def best_by_value(search: Search) -> dict[str, dict[str, int]]:
     """
     found: dict[str, dict[str, int]] = {}
     for option in search.plan.study.scientific:
-        if option not in search.dimensions:  # it is tied to another one
+        if option not in search.axes:  # it is tied to another one
             continue
         groups = search.groups(option, bins=THIRDS)
         names = {search.usable[i].number: name for name, group in groups.items() for i in group}
