@@ -39,7 +39,7 @@ def validate_snapshot(
     found = ValidationReport(
         snapshot_digest=snapshot.digest(),
         facts=facts.values,
-        expectations=(*expectations, *team.judge(snapshot, section, store, facts.sample)),
+        expectations=(*expectations, *team.judge(snapshot, store, facts.sample)),
         blocks=facts.blocks,
     )
     return Validation(

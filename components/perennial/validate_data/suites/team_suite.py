@@ -40,6 +40,7 @@ _BATCH_ROWS = 250_000
 class TeamSuite:
     """The expectations of a suite, and what must be measured to judge them."""
 
+    section: ExpectationsSection
     planned: tuple[Planned, ...]
     measures: SuiteMeasures
     schema: pl.Schema
@@ -66,7 +67,7 @@ class TeamSuite:
             sample_rows=0 if spark else section.suite_sample_rows,
             sample_seed=section.suite_sample_seed,
         )
-        return cls(planned, measures, schema, spark)
+        return cls(section, planned, measures, schema, spark)
 
     @property
     def documents(self) -> list[SuiteExpectation]:
@@ -74,11 +75,7 @@ class TeamSuite:
         return [each.document for each in self.planned]
 
     def judge(
-        self,
-        snapshot: Snapshot,
-        section: ExpectationsSection,
-        store: ObjectStore,
-        sample: pl.DataFrame,
+        self, snapshot: Snapshot, store: ObjectStore, sample: pl.DataFrame
     ) -> tuple[Expectation, ...]:
         """Return each expectation with its outcome; only new partitions are counted.
 
@@ -86,15 +83,15 @@ class TeamSuite:
         """
         if not self.planned:
             return ()
-        measurement = self._measurement(snapshot, section)
+        measurement = self._measurement(snapshot)
         tables = load_states(snapshot, measurement, store).tables
         uris = [file.uri for file in snapshot.files]
         open_spark = partial(open_rows, self.spark, uris) if self.spark else None
         judged = judge_suite(self.planned, tables, self.schema, open_spark)
         return (*judged, *judge_splits(self.planned, sample))
 
-    def _measurement(self, snapshot: Snapshot, section: ExpectationsSection) -> Measurement:
-        is_sampled = bool(self.measures.sampled)
+    def _measurement(self, snapshot: Snapshot) -> Measurement:
+        section, is_sampled = self.section, bool(self.measures.sampled)
         return Measurement(
             "suite",
             {
