@@ -304,6 +304,7 @@ def _descend(
         },
     )
     values = torch.from_numpy(found.x).to(start.dtype).reshape(start.shape)
+    # Beside the gradient at the start, which the first call has stored.
     left = float(np.abs(found.jac).max())
     is_falling = left > STILL_FALLING * scale[1]
     if is_falling and np.isinf(reach) and found.fun >= 0:

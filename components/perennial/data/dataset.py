@@ -195,6 +195,7 @@ class Dataset:
         except BadDataError:
             if store.find(key).size_bytes == file.size_bytes:
                 raise
+            # It has another size now, which is the error to report.
             found = ""
         if found != file.sha256:
             now = store.find(key)

@@ -56,6 +56,7 @@ def run_trials_step(
                 with stopping_on_signals(search.stop):
                     search.run()
             with stopping_on_signals(driver.stop):
+                # The workers share the trials that run at the same time.
                 driver.run(math.ceil(plan.study.parallel / int(worker.rpartition("/")[2])))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

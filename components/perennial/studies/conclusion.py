@@ -89,6 +89,7 @@ def conclude_study(
         store.write(f"{plan.prefix}/{record.file_name}", record.to_json().encode())
     store.write(f"{plan.prefix}/{FILE_NAME}", text.encode())
     store.write(f"{plan.prefix}/{PAGE_NAME}", page.read_bytes())
+    # Before there is a comparison, trials that have not ended may become finalists.
     if judgement.comparisons:
         delete_checkpoints(plan, trials, Snapshot.read(snapshot), store)
     return Conclusion(findings, judgement, text)

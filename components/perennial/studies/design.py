@@ -183,7 +183,7 @@ def _budget(plan: StudyPlan) -> Iterator[Flaw]:
                     "set grid_points",
                 )
                 return
-        del counted["trials"]
+        del counted["trials"]  # the grid's own size counts
         size = math.prod(axis.dimension.grid_points or axis.size or 1 for axis in space.axes)
         size = len(space.grid()) if size <= 100_000 else size
         if size > study.trials:

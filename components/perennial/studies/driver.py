@@ -263,6 +263,7 @@ class Driver:
             )
         if stage == "explore" and study.exploit is not None:
             budget *= study.trials / (study.trials + study.exploit.trials)
+        # Each trial that runs, and this one, will cost as much as those that have ended on average.
         seconds = [trial.device_seconds for trial in ended]
         running = 1 + sum(number <= self._plan.last_search for number in self._running)
         return sum(seconds) + running * fmean(seconds) <= max(budget, 2 * baseline)

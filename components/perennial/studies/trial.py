@@ -169,6 +169,7 @@ class TrialRunner:
             seconds, processes = result.seconds, result.world_size
         else:
             points, history = read_curves(job.logs / CURVES)
+            # By the logged speed: how often it was interrupted must not matter.
             rates = [point.examples_per_second for point in history]
             seconds = last * job.training.global_batch_size / fmean(rates) if rates else 0.0
             processes, limit = job.num_processes, None

@@ -114,6 +114,7 @@ def quantiles_of(bins: pl.DataFrame, levels: Floats) -> Floats:
         value: Floats = low[place] + width[place] * within
         return value
 
+    # Between two ranks, numpy's default interpolates linearly.
     ranks = levels * (sizes - 1)[:, None]
     share = ranks - np.floor(ranks)
     below = first_rank + np.floor(ranks).astype(np.int64)

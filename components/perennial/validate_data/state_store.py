@@ -100,6 +100,7 @@ def _partition_states(
         digest = file.sha256
         if (path, digest) in known:
             continue
+        # Equal files are measured once.
         state = None if digest in waiting else read_state(store, *measurement.place_of(digest))
         if state is None:
             waiting.setdefault(digest, []).append(path)

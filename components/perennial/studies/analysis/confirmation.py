@@ -196,6 +196,7 @@ def compare_candidates(
         difference = difference_of(ours, theirs, test, sign)
         interval = difference.interval(each)
         decision = decide(interval, least)
+        # A divergence has no value to average: it speaks against the candidate that has it.
         if ours.diverged and decision != "reject":
             decision = "reject" if not theirs.diverged else "inconclusive"
         needed, target = None, target_of(interval, least)

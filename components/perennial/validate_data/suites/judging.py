@@ -166,6 +166,7 @@ def judge_suite(
         outcome = None if each.reason else _judge_from_facts(each, found, engine)
         if outcome is not None:
             judged[index] = outcome
+    # Besides those that no fact answers, those whose values turned out to be too many to count.
     rest = [index for index in range(len(planned)) if index not in judged]
     if rest:
         left = [planned[index] for index in rest]
