@@ -391,7 +391,7 @@ def record(contract: Path, study: Path) -> None:
             for trial in known
         ],
         "noise": noise,
-        "blocks": measured.blocks.count,
+        "blocks": measured.rows.blocks.count,
         "spread": vars(_spread_of(list(measured.candidates.values()))),
     }
     WORLDS.write_text(json.dumps(worlds, indent=1) + "\n")
