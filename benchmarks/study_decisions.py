@@ -31,9 +31,8 @@ from benchmarks.record import keep_figures, keep_page
 from perennial.contracts.study import Confirmed
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.studies.analysis.confirmation import HeldOutRows, Measured, compare_candidates
-from perennial.studies.analysis.search import Search
+from perennial.studies.analysis.search import Search, finalists
 from perennial.studies.config import StudySection
-from perennial.studies.finalists import finalists
 from perennial.studies.records import StudyPlan, Trial, TrialTraining
 from perennial.studies.sampling import propose, space_of
 
@@ -163,12 +162,11 @@ class World:
         """Return points as coordinates: places in ranges, and one column for each choice."""
         search = Search.of(self.plan, [])
         columns = []
-        for option, dimension in search.dimensions.items():
-            scale = search.ranges.get(option)
-            if scale is not None:
-                columns.append([scale.position(point[option]) for point in points])
+        for option, axis in search.axes.items():
+            if option in search.ranges:
+                columns.append([axis.position(point[option]) for point in points])
             else:
-                for choice in dimension.choices or ():
+                for choice in axis.dimension.choices or ():
                     columns.append([0.5 * (point[option] == choice) for point in points])
         return np.array(columns, dtype=np.float64).T
 
@@ -381,7 +379,9 @@ def record(contract: Path, study: Path) -> None:
             scale.position(trial.values.get(name)) <= 1.0 for name, scale in searched.ranges.items()
         )
     ]
-    nuisance = {name: each.model_dump(mode="json") for name, each in searched.dimensions.items()}
+    nuisance = {
+        name: axis.dimension.model_dump(mode="json") for name, axis in searched.axes.items()
+    }
     noise = measure_noise(searched, trials).deviation or 0.0
     worlds = json.loads(WORLDS.read_text()) if WORLDS.exists() else {}
     worlds[plan.model] = {
@@ -391,7 +391,7 @@ def record(contract: Path, study: Path) -> None:
             for trial in known
         ],
         "noise": noise,
-        "blocks": measured.blocks.count,
+        "blocks": measured.rows.blocks.count,
         "spread": vars(_spread_of(list(measured.candidates.values()))),
     }
     WORLDS.write_text(json.dumps(worlds, indent=1) + "\n")

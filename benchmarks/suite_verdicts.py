@@ -68,7 +68,7 @@ def run_way(way: str, folder: Path) -> dict[str, Any]:
         store = open_store(str(folder / "store"))
         before, start = memory(), time.process_time()
         team = TeamSuite.prepare(section, Dataset(snapshot).scan().collect_schema(), snapshot.rows)
-        verdicts = [each.outcome for each in team.judge(snapshot, section, store, pl.DataFrame())]
+        verdicts = [each.outcome for each in team.judge(snapshot, store, pl.DataFrame())]
     cpu = time.process_time() - start
     return {"cpu": cpu, "peak": memory() - before, "verdicts": verdicts}
 

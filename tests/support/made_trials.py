@@ -57,20 +57,19 @@ def made_trials(
     """
     empty = Search.of(plan, [])
     generator = np.random.default_rng(seed)
-    sobol = qmc.Sobol(len(empty.dimensions), seed=seed)
+    sobol = qmc.Sobol(len(empty.axes), seed=seed)
     points = sobol.random_base2((count - 1).bit_length())[:count]
     trials = []
     for number, point in enumerate(points):
         seen: dict[str, Any] = {}
         values: dict[str, Any] = {}
-        for place, (option, dimension) in zip(point, empty.dimensions.items(), strict=True):
-            scale = empty.ranges.get(option)
-            if scale is None:
-                choices = dimension.choices or ()
-                values[option] = seen[option] = choices[int(place * len(choices))]
+        for place, (option, axis) in zip(point, empty.axes.items(), strict=True):
+            if option in empty.ranges:
+                values[option] = axis.at(place)
+                seen[option] = axis.position(values[option])
             else:
-                values[option] = scale.at(place)
-                seen[option] = scale.position(values[option])
+                choices = axis.dimension.choices or ()
+                values[option] = seen[option] = choices[int(place * len(choices))]
         true = value(seen)
         drawn = noise * generator.standard_normal(plan.study.seeds_per_trial)
         trials.append(made_trial(number, values, None if true is None else true + drawn))

@@ -40,7 +40,7 @@ PROBED_ROWS = 256
 DENSITY_REACH = 6.0
 # At a minimum gradients vanish; a density that narrows without end keeps half of them.
 STILL_FALLING = 0.02
-# Of an untrained model's loss. Constants of honest tasks keep a tenth of it and more.
+# Share of an untrained model's loss. Constants of honest tasks keep a tenth of it and more.
 LEFT_BY_CONSTANTS = 1e-3
 KINK_STEPS = 100
 IN_PLACE = "outputs in place of the model's"
@@ -59,8 +59,8 @@ UNSEEN = 0.5
 class OutputDomain:
     """The outputs that a model can have."""
 
-    # Of the last function: probabilities and their logarithms are bounded together, other outputs
-    # each by itself.
+    # Kind of the last function: probabilities and their logarithms are bounded together, other
+    # outputs each by itself.
     kind: Literal["free", "probabilities", "log_probabilities", "bounded"] = "free"
     # Least value of each column of the last dimension, minus infinity where there is none.
     low: Tensor | None = None
@@ -304,6 +304,7 @@ def _descend(
         },
     )
     values = torch.from_numpy(found.x).to(start.dtype).reshape(start.shape)
+    # Beside the gradient at the start, which the first call has stored.
     left = float(np.abs(found.jac).max())
     is_falling = left > STILL_FALLING * scale[1]
     if is_falling and np.isinf(reach) and found.fun >= 0:

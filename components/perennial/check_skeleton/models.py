@@ -11,21 +11,16 @@ from types import UnionType
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from perennial.check_skeleton.subject import Subject, select_rows
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
 Losses = Callable[[Tensor, Batch], Tensor]
 """A task's `losses` or `training_losses`."""
-BATCH_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-DROPOUTS = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
-)
+# The base classes of all that PyTorch has.
+BATCH_STATISTICS, DROPOUTS = _BatchNorm, _DropoutNd
 
 
 def build_noisy_model(subject: Subject) -> nn.Module:

@@ -54,7 +54,7 @@ class Preview:
     tensors: tuple[tuple[str, ...], ...]
     # An inline SVG of the task's pictures, or of an input that looks like them; else empty.
     pictures: str = ""
-    # The same examples once augmented; empty for tasks that do not augment.
+    # These examples once augmented; empty for tasks that do not augment.
     augmented_rows: tuple[tuple[str, ...], ...] = ()
     augmented_pictures: str = ""  # their pictures
 

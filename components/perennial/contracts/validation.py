@@ -44,6 +44,10 @@ class CategoricalSketch(Section):
     nulls: int
 
 
+OTHER = "(other)"
+"""The category of all values other than the most frequent ones."""
+
+
 class BlockSketch(Block):
     """One block of a snapshot, small enough to be kept permanently instead of its rows."""
 

@@ -24,7 +24,7 @@ from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import DataFile, Snapshot
-from perennial.data.parquet_files import LIBRARY_ERRORS, decoding_error
+from perennial.data.parquet_files import LIBRARY_ERRORS, decodable
 from perennial.data.verified_files import is_verified, record_verified
 
 SPLIT_COLUMN = "__split__"
@@ -88,8 +88,8 @@ class Dataset:
         rows: int,
         *,
         together: int = 1,
-        part: "slice | None" = None,
-        columns: "list[str] | None" = None,
+        part: slice | None = None,
+        columns: list[str] | None = None,
     ) -> Iterator[pl.DataFrame]:
         """The rows of one split in file order, `batch_rows` at a time, the last with what is left.
 
@@ -148,7 +148,13 @@ class Dataset:
             yield
         except LIBRARY_ERRORS as error:
             self._check_unchanged()
-            raise self._decoding_error(error) from error
+            # One file after the other, to name the one that is damaged.
+            for file, path in zip(self.snapshot.files, self._paths, strict=True):
+                with decodable(file.uri):
+                    scan_files([path]).collect(engine="streaming")
+            raise BadDataError(
+                "the partitions cannot be read together", evidence=str(error)
+            ) from error
 
     def _check_unchanged(self) -> None:
         for file, path in zip(self.snapshot.files, self._paths, strict=True):
@@ -158,14 +164,6 @@ class Dataset:
                     evidence="its size or its time of change is another than at the start",
                     action="write partitions once; corrections go into a new partition",
                 )
-
-    def _decoding_error(self, error: BaseException) -> BadDataError:
-        for file, path in zip(self.snapshot.files, self._paths, strict=True):
-            try:
-                scan_files([path]).collect(engine="streaming")
-            except LIBRARY_ERRORS as found:
-                return decoding_error(file.uri, found)
-        return BadDataError("the partitions cannot be read together", evidence=str(error))
 
     def fetch_all(self) -> None:
         """Fetch and verify every file."""
@@ -197,6 +195,7 @@ class Dataset:
         except BadDataError:
             if store.find(key).size_bytes == file.size_bytes:
                 raise
+            # It has another size now, which is the error to report.
             found = ""
         if found != file.sha256:
             now = store.find(key)
@@ -271,10 +270,7 @@ def count_seen_rows(dataset: Dataset, then: Snapshot) -> int | None:
 def within_window(name: pl.Expr, day: pl.Expr, snapshot: Snapshot) -> pl.Expr:
     """Whether a row is in the window of its split: `train_days` or `test_days` up to the newest.
 
-    Args:
-        name: The split's name.
-        day: The row's day, in the time column's own zone.
-        snapshot: Its newest time ends the windows; without one they hold every row.
+    Days are in the time column's own zone; a snapshot without a newest time has every row in them.
     """
     used = pl.lit(True)
     if snapshot.time_max is not None:
@@ -398,10 +394,7 @@ def _microseconds(moment: datetime) -> int:
 def _stable_uniform(key: pl.Expr, salt: str, *, repeats: bool) -> pl.Expr:
     """A number in [0, 1) from each key; unlike polars' own hash, the same in every version.
 
-    Args:
-        key: Of each row.
-        salt: Of the split.
-        repeats: Whether keys are expected to occur again, so that each is hashed once.
+    Where keys are expected to repeat, each is hashed once.
     """
     salted = hashlib.blake2b(f"{salt}\x1f".encode(), digest_size=8)
 

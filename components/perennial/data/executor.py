@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from math import ceil
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -47,11 +48,8 @@ def open_executor(tasks: int, workers: int | None = None) -> Iterator[Executor]:
     """Open an executor for a number of tasks; Dask's where the environment names a scheduler.
 
     Functions must be importable by name, and arguments and results must be picklable. Where one
-    process is enough, tasks run in a thread of this one.
-
-    Args:
-        tasks: The number of tasks, which bounds the processes.
-        workers: Processes on this machine; None for one a core.
+    process is enough, tasks run in a thread of this one. `workers` are processes on this machine,
+    one a core by default and not more than tasks.
 
     Raises:
         PerennialError: worker processes die, or a Dask worker runs other versions.
@@ -139,15 +137,22 @@ class _LocalPool(Executor):
 def _enter_worker(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    # A worker holds both ends of its queue: it would wait permanently for work of a killed parent.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+def end_with_parent(clean_up: Callable[[], object] = lambda: None) -> None:
+    """Let a thread end this worker process, after a clean-up, as soon as its parent has ended.
+
+    A worker holds both ends of its queue: it would wait permanently for work of a killed parent.
+    """
+
+    def wait(parent: BaseProcess) -> None:
         parent.join()
+        clean_up()
         os._exit(1)
+
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=wait, args=(parent,), daemon=True).start()
 
 
 def _call(waits_here: bool, work: Callable[..., T], *args: object, **kwargs: object) -> T:

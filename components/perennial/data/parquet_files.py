@@ -59,7 +59,7 @@ def read_footer(path: Path) -> tuple[int, dict[str, str]]:
 
 @contextmanager
 def readable(uri: str) -> Iterator[None]:
-    """The one place where what polars, pyarrow and the system raise becomes our own error.
+    """Explain what polars, pyarrow and the system raise about a file.
 
     Raises:
         BadDataError: the file cannot be read.
@@ -82,7 +82,7 @@ def readable(uri: str) -> Iterator[None]:
             action="give the user that runs the step read access to it",
         ) from error
     except (*LIBRARY_ERRORS, UnicodeError, OSError, ValueError) as error:
-        raise unreadable(
+        raise _unreadable(
             uri,
             error,
             problem="is not a complete Parquet file",
@@ -90,18 +90,26 @@ def readable(uri: str) -> Iterator[None]:
         ) from error
 
 
-def decoding_error(uri: str, error: BaseException) -> BadDataError:
-    """The error for a partition whose footer can be read, but not its rows."""
-    return unreadable(
-        uri,
-        error,
-        problem="cannot be decoded",
-        action="write it again under a new name and remove this one: its footer is intact but its "
-        "pages are damaged",
-    )
+@contextmanager
+def decodable(uri: str) -> Iterator[None]:
+    """Explain errors of decoding the rows of a partition whose footer can be read.
+
+    Raises:
+        BadDataError: they cannot be decoded.
+    """
+    try:
+        yield
+    except LIBRARY_ERRORS as error:
+        raise _unreadable(
+            uri,
+            error,
+            problem="cannot be decoded",
+            action="write it again under a new name and remove this one: its footer is intact but "
+            "its pages are damaged",
+        ) from error
 
 
-def unreadable(uri: str, error: BaseException, *, problem: str, action: str) -> BadDataError:
+def _unreadable(uri: str, error: BaseException, *, problem: str, action: str) -> BadDataError:
     """The error for a partition that a library refused, by the message."""
     if "encrypt" in str(error).lower():
         problem, action = "is encrypted", "write it without encryption; the store can encrypt it"

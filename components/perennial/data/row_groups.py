@@ -7,7 +7,7 @@ digest of its bytes and that of the split's rule: a run looks at new partitions 
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -40,7 +40,7 @@ from perennial.data.dataset import (
     selected_split,
     window_start,
 )
-from perennial.data.parquet_files import LIBRARY_ERRORS, decoding_error, readable
+from perennial.data.parquet_files import decodable, readable
 
 _READERS = 8  # partitions looked at together: reading waits for the store, hashing for a core
 _CHUNK = 1 << 22
@@ -67,7 +67,7 @@ class RowGroup(Section):
 
 
 class PartitionIndex(Artifact):
-    """What is known of one partition under one rule of splitting; one object in the store."""
+    """The row groups of one partition under one rule of splitting; one object in the store."""
 
     file_name: ClassVar[str] = "row_groups.json"
 
@@ -131,17 +131,15 @@ def _first_day(snapshot: Snapshot, split: Split) -> date | None:
     return cast("date", pl.select(window_start(snapshot, days)).item())
 
 
-def index_partitions(
-    snapshot: Snapshot, store: ObjectStore, cache_folder: Path | None = None
-) -> list[PartitionIndex]:
+def index_partitions(snapshot: Snapshot, store: ObjectStore) -> list[PartitionIndex]:
     """Return what is known of each partition; partitions that are new to the store are read once.
 
     Raises:
         BadDataError: a partition is gone, damaged, or not the file that the snapshot pinned.
     """
     prefix = index_prefix(snapshot)
-    cache_folder = cache_folder or data_cache()
-    cache_folder.mkdir(parents=True, exist_ok=True)
+    cache = data_cache()
+    cache.mkdir(parents=True, exist_ok=True)
 
     def find(file: DataFile) -> PartitionIndex:
         key = f"{prefix}{file.sha256}.json"
@@ -149,7 +147,7 @@ def index_partitions(
         if content is not None:
             return PartitionIndex.from_json(content)
         # Verified as a whole, once; the copy of a remote one is not kept.
-        with TemporaryDirectory(dir=cache_folder) as folder:
+        with TemporaryDirectory(dir=cache) as folder:
             found = _index(snapshot, file, Dataset(snapshot, Path(folder)).fetch(file))
         store.write(key, found.to_json().encode())
         return found
@@ -241,7 +239,7 @@ def _counts(
     query = scan_files([path]).select(split, day.alias(_DAY))
     found: list[dict[Split, dict[str, int]]] = []
     start = 0
-    with _decoding(file):
+    with decodable(file.uri):
         for rows in group_rows:
             frame = query.slice(start, rows).drop_nulls(SPLIT_COLUMN)
             counts: dict[Split, dict[str, int]] = {}
@@ -253,16 +251,12 @@ def _counts(
 
 
 class RowGroupReader:
-    """Reads single row groups of a snapshot, each verified by its digest.
+    """Reads single row groups of a snapshot, each verified by its digest."""
 
-    Args:
-        snapshot: Which partitions.
-        cache_folder: Where copies of a remote store's row groups lie while they are decoded.
-    """
-
-    def __init__(self, snapshot: Snapshot, cache_folder: Path | None = None) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._cache = cache_folder or data_cache()
+        # Copies of a remote store's row groups lie there while they are decoded.
+        self._cache = data_cache()
         self._cache.mkdir(parents=True, exist_ok=True)
         self._source = lru_cache(_KNOWN_SOURCES)(self._find_source)
 
@@ -276,7 +270,7 @@ class RowGroupReader:
         """
         for run in _neighbours([each for each in groups if each.selected]):
             file, expected = self.snapshot.files[run[0].file], sum(each.selected for each in run)
-            with _decoding(file), self._place_for(file) as folder:
+            with decodable(file.uri), self._place_for(file) as folder:
                 found = self._query(run, split, Path(folder)).collect()
             if found.height != expected:
                 raise _changed(
@@ -287,12 +281,9 @@ class RowGroupReader:
             yield found
 
     def scan(self, groups: Sequence[SelectedGroup], split: Split, folder: Path) -> pl.LazyFrame:
-        """Return a query of the rows of a split in these row groups, in file order.
+        """Return a query of the rows of a split in these row groups, which are in file order.
 
-        Args:
-            groups: In file order.
-            split: Whose rows.
-            folder: Copies of a remote store's row groups are written there.
+        Copies of a remote store's row groups are written to the folder.
         """
         return pl.concat(self._query(run, split, folder) for run in _neighbours(groups))
 
@@ -370,15 +361,6 @@ def _neighbours(groups: Sequence[SelectedGroup]) -> list[list[SelectedGroup]]:
     numbered = enumerate(groups)
     runs = groupby(numbered, lambda found: (found[1].file, found[1].index - found[0]))
     return [[each for _, each in run] for _, run in runs]
-
-
-@contextmanager
-def _decoding(file: DataFile) -> Iterator[None]:
-    """Turn what a library raises about a partition's pages into our own error."""
-    try:
-        yield
-    except LIBRARY_ERRORS as error:
-        raise decoding_error(file.uri, error) from error
 
 
 def _changed(file: DataFile, evidence: str) -> BadDataError:

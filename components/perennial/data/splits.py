@@ -33,7 +33,7 @@ SUMMARY: Mapping[str, Any] = {
 
 
 class RowSummary(TypedDict):
-    """What a snapshot needs to know of a partition's rows."""
+    """Counts and times of a partition's rows, of which those of a snapshot are made."""
 
     rows_read: int
     time_min: int | None
@@ -75,9 +75,9 @@ def summarize_rows(
     return {**summary, "days": counts.to_dicts()}
 
 
-def summarize_partitions(snapshot: Snapshot, cache: Path | None = None) -> pl.DataFrame:
+def summarize_partitions(snapshot: Snapshot) -> pl.DataFrame:
     """Summarize every partition of a snapshot, in its order."""
-    dataset = Dataset(snapshot, cache)
+    dataset = Dataset(snapshot)
     found = [
         summarize_rows(dataset.fetch(file), snapshot.data, snapshot.split, snapshot.columns)
         for file in snapshot.files
@@ -86,11 +86,9 @@ def summarize_partitions(snapshot: Snapshot, cache: Path | None = None) -> pl.Da
 
 
 def with_split_rows(snapshot: Snapshot, summaries: pl.DataFrame | None = None) -> Snapshot:
-    """The snapshot with its first and last moment and the rows that each split selects.
+    """Return the snapshot with its first and last moment and the rows that each split selects.
 
-    Args:
-        snapshot: Without them.
-        summaries: One `RowSummary` for each partition, in order; None to read them all.
+    `summaries` has a `RowSummary` for each partition, in order; None to read them all.
     """
     if summaries is None:
         summaries = summarize_partitions(snapshot)
@@ -98,7 +96,7 @@ def with_split_rows(snapshot: Snapshot, summaries: pl.DataFrame | None = None) -
     if snapshot.data.time:
         _check_years(snapshot, summaries)
         kind = snapshot.columns[snapshot.data.time]
-        low, high = (_moment(_value(end, kind)) for end in _ends(summaries))
+        low, high = (_moment(end, kind) for end in _ends(summaries))
         snapshot = snapshot.model_copy(update={"time_min": low, "time_max": high})
     rows = dict(_selected_days(snapshot, summaries).group_by("split").agg(_ROWS.sum()).iter_rows())
     return snapshot.model_copy(
@@ -174,13 +172,20 @@ def _unit(kind: str) -> Literal["d", "ms", "us", "ns"]:
     return cast(Literal["ms", "us", "ns"], found[1]) if found else "d"
 
 
-def _value(number: int | None, kind: str) -> datetime | date | None:
-    """Return a moment of the column's type from its number."""
+def _moment(number: int | None, kind: str) -> datetime | None:
+    """Return a moment from its number in the column's type.
+
+    A Date column's day is its midnight; moments with a zone are in UTC, equal for every reader.
+    """
     zone = ZONE.search(kind)
     unit = _unit(kind)
     dtype = pl.Date() if unit == "d" else pl.Datetime(unit, zone[1] if zone else None)
     found: datetime | date | None = pl.Series([number], dtype=pl.Int64).cast(dtype).item()
-    return found
+    if found is None:
+        return None
+    if not isinstance(found, datetime):
+        return datetime(found.year, found.month, found.day)
+    return found.astimezone(UTC) if found.tzinfo else found
 
 
 def _ends(summaries: pl.DataFrame) -> Sequence[Any]:
@@ -209,11 +214,9 @@ def check_splits(snapshot: Snapshot) -> None:
 def rows_by_block(
     snapshot: Snapshot, summaries: pl.DataFrame | None = None
 ) -> dict[str, list[tuple[date, int]]]:
-    """Rows of each split per block of time, in time order, zero included; empty without a time.
+    """Return the rows of each split per block of time, in time order, zero included.
 
-    Args:
-        snapshot: With its first and last moment.
-        summaries: As for `with_split_rows`.
+    Empty without a time column. The snapshot has its first and last moment.
     """
     if not snapshot.data.time:
         return {}
@@ -228,15 +231,6 @@ def rows_by_block(
     return {
         split.value: [(day, found.get((split.value, day), 0)) for day in days] for split in Split
     }
-
-
-def _moment(value: datetime | date | None) -> datetime | None:
-    """A Date column's day as its midnight; moments with a zone in UTC, equal for every reader."""
-    if value is None:
-        return None
-    if not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day)
-    return value.astimezone(UTC) if value.tzinfo else value
 
 
 def _rule(snapshot: Snapshot) -> str:

@@ -26,11 +26,9 @@ def compare_means(
 ) -> tuple[float, float]:
     """Compare a mean over windows with the reference's, without drift.
 
-    Args:
-        correlation: Correlation from block to block, without the noise of rows.
-        row_share: Share of the variance that is noise of rows, independent between blocks.
-        num_reference: Number of reference blocks.
-        windows: Position after the reference, from 0 on, of each window in the mean.
+    The correlation from block to block is without the noise of rows; `row_share` is the share of
+    the variance that is noise of rows, independent between blocks. Windows are given by their
+    positions after the reference, from 0 on.
 
     Returns:
         Variance of the difference of means, over the expected sample variance of the reference,
@@ -42,6 +40,8 @@ def compare_means(
     contrast = np.zeros(size)
     contrast[:num_reference] = -1 / num_reference
     contrast[[num_reference + window for window in windows]] = 1 / len(windows)
+    # The sample variance is a quadratic form: its mean is the trace of the centred covariance, its
+    # variance twice the trace of that squared.
     centred = covariance[:num_reference, :num_reference]
     centred = centred - centred.mean(axis=0)
     trace = float(np.trace(centred))
@@ -58,12 +58,8 @@ def estimate_correlations(values: Floats, row_shares: Floats) -> Floats:
     one as far as they agree (empirical Bayes), and the remaining standard error is added. The
     estimate's bias, -(1 + 4r)/B (Kendall 1954), is corrected.
 
-    Args:
-        values: Scores of the reference blocks, in time order, shape [B, K].
-        row_shares: Share of each score's variance that is the noise of rows, shape [K].
-
-    Returns:
-        Shape [K].
+    From the scores of the reference blocks in time order, shape [B, K], and the share of each
+    score's variance that is the noise of rows, shape [K]; returns shape [K].
     """
     num_blocks, num_scores = values.shape
     if not num_scores:
@@ -101,11 +97,8 @@ class CommonVariance:
 def find_common_variance(variances: Floats, degrees: float) -> CommonVariance:
     """Estimate the common variance by empirical Bayes (Smyth 2004, "moderated t").
 
-    The more alike the columns' variances, the more each is shrunk to the common one.
-
-    Args:
-        variances: Of scores of one kind, shape [K].
-        degrees: Degrees of freedom of each.
+    The more alike the variances of scores of one kind, shape [K] and each with `degrees` degrees of
+    freedom, the more each is shrunk to the common one.
     """
     known = variances[variances > 0]
     if len(known) < 2:

@@ -40,11 +40,8 @@ def dependence_profile(
 ) -> Profile | None:
     """Measure how well a classifier separates each block from the reference by column pairs.
 
-    Args:
-        rows: All rows of the snapshot; without a time column with their files.
-        snapshot: Defines time and features.
-        blocks: Blocks of the reference, then the windows, in time order.
-        num_reference: Number of reference blocks among them.
+    Rows are all of the snapshot, with their files where it has no time column; blocks are those of
+    the reference, then the windows, in time order.
 
     Returns:
         Values are twice the area under the curve minus one, shape [T, 1]; blocks with few rows have
@@ -68,12 +65,9 @@ def dependence_profile(
 def tell_apart(blocks: Sequence[Floats], num_reference: int) -> Floats:
     """Measure how well a linear classifier separates each block from the other reference blocks.
 
-    Args:
-        blocks: Normal scores of the rows of each block in time order, shape [n, C] each.
-        num_reference: The first this many are the reference, at least two.
-
-    Returns:
-        Twice the area under the curve minus one: 0 if they are alike, shape [T].
+    The normal scores of the rows of each block are in time order, shape [n, C]; the first blocks,
+    at least two, are the reference. Returns twice the area under the curve minus one: 0 if they are
+    alike, shape [T].
     """
     pairs = np.array(list(combinations(range(blocks[0].shape[1]), 2)))
     products = [block[:, pairs[:, 0]] * block[:, pairs[:, 1]] for block in blocks]

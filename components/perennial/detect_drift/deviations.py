@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from perennial.contracts.triggers import TriggersSection
+from perennial.contracts.validation import OTHER
 from perennial.detect_drift.block_noise import (
     CommonVariance,
     Floats,
@@ -22,7 +23,7 @@ from perennial.detect_drift.block_noise import (
     estimate_correlations,
     find_common_variance,
 )
-from perennial.detect_drift.two_sample import OTHER, Profile
+from perennial.detect_drift.two_sample import Profile
 
 
 def new_value_profiles(profiles: Sequence[Profile], old: slice) -> list[Profile]:
@@ -201,15 +202,13 @@ class BlockDeviations:
         # At most half: rows of one block may be spread more evenly than independent ones.
         self.row_shares = np.clip(noise / np.maximum(variances, 1e-300), 0.0, 0.5)
         self.correlations = np.zeros(len(variances))
+        self.common: dict[str, CommonVariance] = {}
+        self.variances, self.borrowed = variances.copy(), np.zeros(len(variances))
         for kind in set(self.scores.kinds):
             chosen = np.array([other == kind for other in self.scores.kinds])
             self.correlations[chosen] = estimate_correlations(
                 known[:, chosen], self.row_shares[chosen]
             )
-        self.common: dict[str, CommonVariance] = {}
-        self.variances, self.borrowed = variances.copy(), np.zeros(len(variances))
-        for kind in set(self.scores.kinds):
-            chosen = np.array([other == kind for other in self.scores.kinds])
             common = find_common_variance(variances[chosen], self.size - 1)
             self.common[kind] = common
             moderated = common.moderate(variances[chosen], self.size - 1)
@@ -343,6 +342,7 @@ class BlockDeviations:
         size = self.size
         residuals = np.nan_to_num(values - means)
         total = (residuals**2).sum(axis=0)
+        # Without one of B values the mean moves too: the squared residual counts B / (B - 1) times.
         others = np.maximum(total - residuals**2 * size / (size - 1), 0.0) / (size - 2)
         variances = np.maximum(common.moderate(others, size - 2), 1e-12)
         deviates = residuals * math.sqrt(size / (size - 1)) / np.sqrt(variances)

@@ -19,6 +19,7 @@ from perennial.detect_drift.windows import (
     column_notes,
     full_blocks,
 )
+from perennial.reports.text import counted
 
 
 class ArrivedFiles(Section):
@@ -200,7 +201,7 @@ def _nothing_new(
         )
     if not new:
         return "no new file since the champion's training"
-    return f"no complete block in {_new_files(len(new))} since the champion's training"
+    return f"no complete block in {counted(len(new), 'new file')} since the champion's training"
 
 
 def _in_order(blocks: Sequence[BlockSketch], arrivals: Mapping[str, int]) -> list[BlockSketch]:
@@ -228,11 +229,7 @@ def _file_notes(
         )
     if num_sketched < len(new):
         notes.append(
-            f"{len(new) - num_sketched} of {_new_files(len(new))} were not compared: "
+            f"{len(new) - num_sketched} of {counted(len(new), 'new file')} were not compared: "
             "validation describes only the last 1,000 files by name; write larger files"
         )
     return notes
-
-
-def _new_files(count: int) -> str:
-    return f"{count:,} new file{'' if count == 1 else 's'}"

@@ -77,7 +77,7 @@ def measure_windows(
     calibration, z_scores = blocks.calibration, blocks.z_scores(effects)
     floors = np.array([_floor(profile, triggers) for profile in profiles])
     measured = [
-        _window(
+        _judge_window(
             window,
             profiles,
             effects[index],
@@ -85,7 +85,7 @@ def measure_windows(
             threshold=calibration.threshold,
             floors=floors,
         )
-        for index, window in enumerate(windows)
+        for index, window in enumerate(unjudged_windows(windows))
     ]
     return Measured(tuple(measured), calibration, tuple(profiles), old)
 
@@ -104,8 +104,8 @@ def _floor(profile: Profile, triggers: TriggersSection) -> float:
     return triggers.new_values_floor if profile.statistic == "new_values" else triggers.effect_floor
 
 
-def _window(
-    window: BlockSketch,
+def _judge_window(
+    window: WindowDrift,
     profiles: Sequence[Profile],
     effects: Floats,
     z_scores: Floats,
@@ -129,28 +129,20 @@ def _window(
         if not np.isnan(effect)
     ]
     measured.sort(key=lambda column: -column.effect)
-    return WindowDrift(
-        start=window.start,
-        end=window.end,
-        files=window.files,
-        rows=window.rows,
-        max_z_score=float(np.max(np.nan_to_num(z_scores), where=judged, initial=0.0)),
-        threshold=threshold,
-        columns=tuple(
-            column for rank, column in enumerate(measured) if column.alarmed or rank < KEPT_COLUMNS
-        ),
-        alarmed=bool(alarms.any()),
+    kept = (each for rank, each in enumerate(measured) if each.alarmed or rank < KEPT_COLUMNS)
+    return window.model_copy(
+        update={
+            "max_z_score": float(np.max(np.nan_to_num(z_scores), where=judged, initial=0.0)),
+            "threshold": threshold,
+            "columns": tuple(kept),
+            "alarmed": bool(alarms.any()),
+        }
     )
 
 
 def unjudged_windows(windows: Sequence[BlockSketch]) -> tuple[WindowDrift, ...]:
     """Return windows without a drift verdict, so that their loss can be judged."""
     return tuple(
-        WindowDrift(
-            start=window.start,
-            end=window.end,
-            files=window.files,
-            rows=window.rows,
-        )
-        for window in windows
+        WindowDrift(start=each.start, end=each.end, files=each.files, rows=each.rows)
+        for each in windows
     )

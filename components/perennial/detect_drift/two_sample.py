@@ -21,9 +21,6 @@ from perennial.detect_drift.block_noise import Floats
 Statistic = Literal[
     "kolmogorov_smirnov", "total_variation", "null_share", "new_values", "dependence", "label_mean"
 ]
-OTHER = "(other)"
-"""The category of all values other than the most frequent ones."""
-
 LABEL_MEAN = "label"
 MAX_GRID_POINTS = 2048  # changes a distance by less than 1/2048 of the pooled rows
 

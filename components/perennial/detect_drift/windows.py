@@ -1,6 +1,5 @@
 """Windows: choose the complete blocks of the reference and those after it."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import Reference
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
-from perennial.contracts.validation import BlockSketch, CategoricalSketch
+from perennial.contracts.validation import OTHER, BlockSketch, CategoricalSketch
+from perennial.data.dataset import ZONE
 from perennial.detect_drift.reference import MIN_BLOCKS
-from perennial.detect_drift.two_sample import OTHER
+from perennial.reports.text import counted
 
 MIN_COVERAGE = 0.9
 """Share of its time that the newest block must cover to be complete; a day that ends in the evening
@@ -72,18 +72,18 @@ class Chosen:
         )
 
     def _too_few_blocks(self, count: int) -> str:
-        blocks = f"complete block{'' if count == 1 else 's'}"
+        blocks = counted(count, "complete block")
         advice = "lower data.block_days"
         if self.by_file:
             size = len(self.reference[0].files) if self.reference else 1
-            blocks = f"block{'' if count == 1 else 's'} of files to compare with"
+            blocks = f"{counted(count, 'block')} of files to compare with"
             advice = (
                 "lower triggers.files_in_a_block"
                 if size > 1
                 else "write new data to separate files and train on five or more, or set data.time"
             )
         return (
-            f"the champion's snapshot has {count} {blocks}, minimum {MIN_BLOCKS} to estimate the "
+            f"the champion's snapshot has {blocks}, minimum {MIN_BLOCKS} to estimate the "
             f"variation between blocks: {advice}"
         )
 
@@ -164,7 +164,7 @@ def newest_streak(alarms: Sequence[bool]) -> int:
 
 def _local_time(moment: datetime, dtype: str) -> datetime:
     """Convert to the column's own time zone, in which blocks are cut; snapshots use UTC."""
-    zone = re.search(r"time_zone='([^']+)'", dtype)
+    zone = ZONE.search(dtype)
     if moment.tzinfo is None or zone is None:
         return moment.replace(tzinfo=None)
     local = pl.Series([moment]).dt.convert_time_zone(zone[1]).dt.replace_time_zone(None)

@@ -16,13 +16,7 @@ STUDY_TAG = "perennial.study"
 
 
 class TrialRecorder:
-    """Writes to MLflow in a thread: trials need not wait for it.
-
-    Args:
-        environment: Of the step.
-        plan: The study.
-        resources: The contract's.
-    """
+    """Writes to MLflow in a thread: trials need not wait for it."""
 
     def __init__(
         self, environment: Environment, plan: StudyPlan, resources: ResourcesSection

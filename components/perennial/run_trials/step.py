@@ -12,13 +12,13 @@ from perennial.contracts.environment import Environment, leave_run_folder
 from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.snapshot import Snapshot
 from perennial.run_trials.recording import TrialRecorder
-from perennial.run_trials.report import trials_page
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
-from perennial.studies.driver import Driver, Progress
+from perennial.studies.driver import Driver
 from perennial.studies.katib import search_by_katib
 from perennial.studies.planning import StudyConfig, plan_study
 from perennial.studies.records import Trial, summarize_trials
+from perennial.studies.report import trials_page
 from perennial.studies.store import StudyStore
 from perennial.studies.trial import TrialRunner
 from perennial.training_jobs.attempts import stopping_on_signals
@@ -30,17 +30,12 @@ def run_trials_step(
 ) -> StepResult:
     """Run the study's trials until all have ended, by this worker or others.
 
-    Args:
-        contract: With its study.
-        worker: `1/2` for the first of two workers, which share the trials.
-        snapshot: The artifact with the snapshot.
-        trials: Where to write the plan.
-        report: Where to write the page.
+    `worker` is `1/2` for the first of two workers, which share the trials.
     """
     settings = StudyConfig.from_json(contract)
     environment = Environment.read()
-    found = Snapshot.read(Path(snapshot))
     place = Path(snapshot)
+    found = Snapshot.read(place)
     pinned = InitialModel.find(place), Teachers.find(place)
     plan = plan_study(settings, found, environment.code_digest, *pinned)
     store = StudyStore(open_store(environment.store_uri), plan, owner_of(environment, worker))
@@ -48,18 +43,12 @@ def run_trials_step(
     journal = Journal(environment.run_folder)
     leave_run_folder()
     scratch = Path(tempfile.mkdtemp(prefix="trials-"))
-    runner = TrialRunner(plan, settings.resources, Path(snapshot), environment, scratch)
+    runner = TrialRunner(plan, settings.resources, place, environment, scratch)
     with TrialRecorder(environment, plan, settings.resources) as recorder:
 
-        def show(trial: Trial, progress: Progress) -> None:
+        def show(trial: Trial, ended: int, total: int) -> None:
             recorder.record(trial)
-            journal.append(
-                "progress",
-                step="run_trials",
-                unit="trial",
-                done=progress.ended,
-                total=progress.total,
-            )
+            journal.append("progress", step="run_trials", unit="trial", done=ended, total=total)
 
         driver = Driver(store, runner, show)
         try:
@@ -67,12 +56,13 @@ def run_trials_step(
                 with stopping_on_signals(search.stop):
                     search.run()
             with stopping_on_signals(driver.stop):
+                # The workers share the trials that run at the same time.
                 driver.run(math.ceil(plan.study.parallel / int(worker.rpartition("/")[2])))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         ended = driver.all_trials()
         recorder.finish(ended)
-    hand_on(Path(trials), plan, Path(snapshot))
+    hand_on(Path(trials), plan, place)
     trials_page(plan, ended).write(Path(report))
     return StepResult(metrics={"trials": float(len(ended))}, summary=summarize_trials(plan, ended))
 

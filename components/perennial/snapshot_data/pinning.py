@@ -15,7 +15,7 @@ from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.environment import KUBERNETES_HOST, data_cache
 from perennial.contracts.errors import BadDataError
 from perennial.data.executor import open_executor
-from perennial.data.parquet_files import LIBRARY_ERRORS, decoding_error, read_footer, readable
+from perennial.data.parquet_files import decodable, read_footer, readable
 from perennial.data.partition_index import INDEX
 from perennial.data.splits import RowSummary, summarize_rows
 from perennial.data.verified_files import record_verified
@@ -107,7 +107,5 @@ def _summary(
         check_roles(data, split, columns)
     except BadDataError:
         return dict.fromkeys(RowSummary.__annotations__)
-    try:
+    with decodable(uri):
         return summarize_rows(path, data, split, columns)
-    except LIBRARY_ERRORS as error:
-        raise decoding_error(uri, error) from error

@@ -1,6 +1,7 @@
 """Conclusion: analyse a study from its records, judge its finalists, and store what follows."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,16 @@ from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
 from perennial.engine.job import training_contract, training_fingerprint
 from perennial.engine.task import check_options, load_task_type
 from perennial.gate.config import GateSection
-from perennial.studies.analysis.coverage import Accepts
-from perennial.studies.analysis.summary import analyze_search
-from perennial.studies.finalists import finalists
+from perennial.studies.analysis.coverage import (
+    Accepts,
+    count_good_points,
+    find_boundaries,
+    find_infeasible_regions,
+)
+from perennial.studies.analysis.effects import explain_values, isolate
+from perennial.studies.analysis.length import advise_length
+from perennial.studies.analysis.noise import measure_noise
+from perennial.studies.analysis.search import Search, finalists
 from perennial.studies.findings import StudyFindings
 from perennial.studies.judgement import judge_study
 from perennial.studies.next_study import FILE_NAME, propose_next, write_study
@@ -33,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a study has shown.
+    """Findings, judgement and proposal of a study.
 
     Attributes:
         next_study: Text of the next study's file; empty if nothing is left to ask.
@@ -62,13 +70,6 @@ def conclude_study(
     Results are stored beside the records; equal records give equal results, bit for bit. Once
     finalists were compared, checkpoints that nothing uses again are deleted.
 
-    Args:
-        plan: The study.
-        gate: How few test rows decide nothing, and the number of bootstrap draws.
-        snapshot: The data, as a step hands it on.
-        store: Where the study's records and trainings are.
-        page: The page to write.
-
     Raises:
         PerennialError: no trial has ended, or a record, training or checkpoint is damaged or gone.
     """
@@ -79,7 +80,7 @@ def conclude_study(
             evidence=f"{store.uri}/{plan.prefix}/trials is empty",
             action="run it with `perennial study run`",
         )
-    findings = analyze_search(plan, trials, accepts_values(plan))
+    findings = analyze_search(plan, trials)
     judgement = judge_study(plan, trials, gate, snapshot, store)
     proposed = propose_next(plan, trials, findings, judgement)
     text = write_study(*proposed) if proposed is not None else ""
@@ -88,9 +89,31 @@ def conclude_study(
         store.write(f"{plan.prefix}/{record.file_name}", record.to_json().encode())
     store.write(f"{plan.prefix}/{FILE_NAME}", text.encode())
     store.write(f"{plan.prefix}/{PAGE_NAME}", page.read_bytes())
+    # Before there is a comparison, trials that have not ended may become finalists.
     if judgement.comparisons:
         delete_checkpoints(plan, trials, Snapshot.read(snapshot), store)
     return Conclusion(findings, judgement, text)
+
+
+def analyze_search(plan: StudyPlan, trials: Sequence[Trial]) -> StudyFindings:
+    """Return everything that the search shows; equal trials give equal findings, bit for bit.
+
+    `trials` are those that have ended, confirmations included, in the order of their numbers.
+    """
+    search = Search.of(plan, trials)
+    noise = measure_noise(search, trials)
+    return StudyFindings(
+        study=plan.study_digest,
+        trials=dict(sorted(Counter(trial.state for trial in search.trials).items())),
+        best=search.ranked[0].number if search.ranked else None,
+        boundaries=find_boundaries(search, accepts_values(plan)),
+        good_points=count_good_points(search, noise.deviation),
+        infeasible=find_infeasible_regions(search),
+        isolation=isolate(search, noise.deviation),
+        effects=explain_values(search),
+        noise=noise,
+        length=advise_length(search),
+    )
 
 
 def delete_checkpoints(

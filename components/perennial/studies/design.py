@@ -69,10 +69,7 @@ def find_flaws(
 ) -> list[Flaw]:
     """Return the mistakes of a study's design; of the values only if the rest is right.
 
-    Args:
-        study: The study.
-        draft: Makes its plan, whose data and code may be left empty.
-        validate: Holds values against the contract and the task.
+    `draft` makes the study's plan, whose data and code may be left empty.
     """
     flaws = list(_wrong_options(study))
     if not flaws and (reason := validate({})):
@@ -186,7 +183,7 @@ def _budget(plan: StudyPlan) -> Iterator[Flaw]:
                     "set grid_points",
                 )
                 return
-        del counted["trials"]
+        del counted["trials"]  # the grid's own size counts
         size = math.prod(axis.dimension.grid_points or axis.size or 1 for axis in space.axes)
         size = len(space.grid()) if size <= 100_000 else size
         if size > study.trials:

@@ -8,14 +8,13 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.user_code import RunStopped
 from perennial.engine.job import EXIT_INTERRUPTED
-from perennial.studies.finalists import MOST, finalists
+from perennial.studies.analysis.search import MOST_FINALISTS, finalists
 from perennial.studies.records import Stage, StudyPlan, Trial
 from perennial.studies.sampling import propose, space_of
 from perennial.studies.store import StudyStore
@@ -37,25 +36,15 @@ class Runner(Protocol):
         """Stop the trials that run; each of them raises `RunStopped`."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a study stands."""
-
-    ended: int
-    total: int
-
-
 class Driver:
     """Runs the trials of a study.
 
-    Args:
-        store: Its records.
-        runner: Runs one trial.
-        on_end: Called with each trial that ended, and how many have.
+    `on_end(trial, ended, total)` is called with each trial that ended, how many have, and how many
+    will have at the end.
     """
 
     def __init__(
-        self, store: StudyStore, runner: Runner, on_end: Callable[[Trial, Progress], None]
+        self, store: StudyStore, runner: Runner, on_end: Callable[[Trial, int, int], None]
     ) -> None:
         self._store = store
         self._plan: StudyPlan = store.plan
@@ -122,7 +111,7 @@ class Driver:
         value = "" if held.value is None else f" {plan.metric}={held.value:.6g}"
         logger.info("trial=%d stage=%s %s%s", held.number, held.stage, held.state, value)
         with self._changed:
-            self._on_end(held, self._progress())
+            self._on_end(held, *self._count_trials())
 
     def _take(self) -> Work | None:
         """Wait for a trial that may start, claim it; None when there is none any more."""
@@ -145,15 +134,13 @@ class Driver:
         """Return the next trial, claimed; and whether all have ended."""
         plan, store = self._plan, self._store
         for stage in ("explore", "exploit"):
-            numbers = self._numbers(stage)
             is_complete = True
-            for number in numbers:
+            for number in self._numbers(stage):
                 if store.trial(number) is not None:
                     continue
                 is_complete = False
-                needed = plan.needed(number)
-                earlier = self._ended(needed)
-                if earlier is None:
+                earlier = self._ended(plan.needed(number))
+                if earlier is None:  # nor do later trials have theirs
                     break
                 if number and not self._is_affordable(stage):
                     store.cut(stage, number - 1)
@@ -193,6 +180,11 @@ class Driver:
                 work = Work(number, values, [plan.confirm_seed(index)], candidate=candidate)
                 break
         return work, is_over
+
+    @property
+    def _most_candidates(self) -> int:
+        """The most trials that are confirmed, the baseline among them."""
+        return 1 + (MOST_FINALISTS if self._plan.study.scientific else 1)
 
     def _confirmations(self) -> list[tuple[int, int]]:
         """Return candidate and seed index of each confirmation."""
@@ -256,7 +248,7 @@ class Driver:
             return True
         ended = self.search_trials()
         baseline = ended[0].device_seconds
-        candidates = 1 + (MOST if study.scientific else 1)
+        candidates = self._most_candidates
         each = baseline / study.seeds_per_trial
         reserved = candidates * study.confirmations * each
         budget = study.device_hours * SECONDS_PER_HOUR - reserved
@@ -271,18 +263,20 @@ class Driver:
             )
         if stage == "explore" and study.exploit is not None:
             budget *= study.trials / (study.trials + study.exploit.trials)
+        # Each trial that runs, and this one, will cost as much as those that have ended on average.
         seconds = [trial.device_seconds for trial in ended]
         running = 1 + sum(number <= self._plan.last_search for number in self._running)
         return sum(seconds) + running * fmean(seconds) <= max(budget, 2 * baseline)
 
-    def _progress(self) -> Progress:
+    def _count_trials(self) -> tuple[int, int]:
+        """Return how many trials have ended, and of how many; an upper bound during the search."""
         plan = self._plan
         search = [number for stage in ("explore", "exploit") for number in self._numbers(stage)]
         ended = sum(self._store.trial(number) is not None for number in search)
         if ended < len(search):
-            most = (1 + (MOST if plan.study.scientific else 1)) * plan.study.confirmations
-            return Progress(ended, len(search) + most)
+            most = self._most_candidates * plan.study.confirmations
+            return ended, len(search) + most
         count = len(self._confirmations())
         first = plan.first_of("confirm")
         confirmed = len(self._store.trials(range(first, first + count)))
-        return Progress(ended + confirmed, len(search) + count)
+        return ended + confirmed, len(search) + count

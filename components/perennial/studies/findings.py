@@ -14,11 +14,11 @@ class Boundary(Section):
     option: str
     side: Literal["low", "high"]
     best: int
-    """The best trials that were looked at."""
+    """Number of the best trials that were looked at."""
     at_edge: int
-    """Those of them in the outer fifth of the range."""
+    """Number of the best trials in the outer fifth of the range."""
     probability: float
-    """Of so many there by chance, if the range's end had no effect."""
+    """Probability of so many there by chance, if the range's end had no effect."""
     proposed: tuple[float, float] | None
     """The next range; None where the contract allows no value beyond this end."""
     text: str
@@ -105,7 +105,7 @@ class Noise(Section):
     seeds_needed: int | None = None
     """Seeds per trial that would separate the best two; None if it is not known."""
     optimism: float | None = None
-    """What the best trial's value is too good by, because it was chosen among many."""
+    """How much too good the best trial's value is, because it was chosen among many."""
     text: str
 
 
@@ -133,7 +133,7 @@ class TrainingLength(Section):
 
 
 class StudyFindings(Artifact):
-    """What the search has shown.
+    """Findings about the search.
 
     File tree: `result.json`.
     """

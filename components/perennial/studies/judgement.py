@@ -8,7 +8,6 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from pydantic import JsonValue
 
 from perennial.clients.object_store import ObjectStore
 from perennial.contracts.data import Split
@@ -41,8 +40,7 @@ from perennial.studies.analysis.confirmation import (
     compare_candidates,
     name_values,
 )
-from perennial.studies.analysis.search import Floats, Search
-from perennial.studies.finalists import best_by_value, finalists
+from perennial.studies.analysis.search import Floats, Search, best_by_value, finalists
 from perennial.studies.records import StudyPlan, Trial, TrialTraining
 
 LEVEL = 0.05
@@ -57,7 +55,6 @@ class Measurements:
 
     Attributes:
         candidates: Number of the trial → its confirmations; the baseline is 0.
-        rows: The rows that they were measured on.
         repeats: Earlier studies of the same baseline on the same rows.
         count: Number of rows.
     """
@@ -66,11 +63,6 @@ class Measurements:
     rows: HeldOutRows
     repeats: Repeats
     count: int
-
-    @property
-    def blocks(self) -> Blocks:
-        """Return the blocks of the rows."""
-        return self.rows.blocks
 
 
 def judge_study(
@@ -114,11 +106,7 @@ def decide_study(
 ) -> StudyJudgement:
     """Return the verdict on measured confirmations, and the answers to scientific questions.
 
-    Args:
-        plan: The study.
-        trials: All of them.
-        judged: Their confirmations.
-        too_small: Why the test rows are too few for any verdict; empty if they are not.
+    `too_small` is why the test rows are too few for any verdict; empty if they are not.
     """
     search = Search.of(plan, trials)
     study, confidence = plan.study, 1.0 - judged.repeats.level
@@ -142,9 +130,7 @@ def decide_study(
         each.model_copy(update={"values": values[each.trial]}) for each in comparisons
     )
     decision, winner, summary = _verdict(plan, comparisons, too_small)
-    changes: dict[str, JsonValue] = {}
-    if winner is not None:
-        changes = {**study.fixed, **winner.values}
+    changes = {**study.fixed, **winner.values} if winner is not None else {}
     return StudyJudgement(
         study=plan.study_digest,
         model=plan.model,
@@ -157,11 +143,11 @@ def decide_study(
         min_improvement=study.min_improvement,
         confidence=confidence,
         comparisons=comparisons,
-        answers=_answers(search, judged, confidence),
+        answers=_answers(search, judged),
         repeats=judged.repeats,
         test_rows=judged.count,
-        test_blocks=judged.blocks.count,
-        unit=judged.blocks.unit,
+        test_blocks=judged.rows.blocks.count,
+        unit=judged.rows.blocks.unit,
         summary=summary,
     )
 
@@ -170,9 +156,10 @@ def _too_small(gate: GateSection, judged: Measurements) -> str:
     """Return why the test rows are too few for any verdict; the limits are the gate's."""
     if judged.count < gate.min_test_rows:
         return f"{judged.count} test rows are fewer than gate.min_test_rows = {gate.min_test_rows}"
-    if judged.blocks.count < gate.min_test_blocks:
+    blocks = judged.rows.blocks
+    if blocks.count < gate.min_test_blocks:
         return (
-            f"{judged.blocks.count} test {judged.blocks.unit}s are fewer than "
+            f"{blocks.count} test {blocks.unit}s are fewer than "
             f"gate.min_test_blocks = {gate.min_test_blocks}"
         )
     return ""
@@ -200,9 +187,7 @@ def _estimate(found: Confirmed) -> float:
     return found.improvement.estimate if found.improvement is not None else -math.inf
 
 
-def _answers(
-    search: Search, judged: Measurements, confidence: float
-) -> tuple[ScientificAnswer, ...]:
+def _answers(search: Search, judged: Measurements) -> tuple[ScientificAnswer, ...]:
     """Return one sentence for each scientific question, with the comparisons that it rests on."""
     answers, chosen = [], best_by_value(search)
     least = search.plan.study.min_improvement
@@ -221,7 +206,7 @@ def _answers(
             [(known[first], known[second]) for first, second in pairs],
             judged.rows,
             sign=search.sign,
-            confidence=confidence,
+            confidence=1.0 - judged.repeats.level,
             least=least,
         )
         texts = [

@@ -247,12 +247,7 @@ def _refuse_what_katib_lacks(plan: StudyPlan, resources: ResourcesSection) -> No
 
 
 class KatibSearch:
-    """Has Katib propose and run the first stage of a study.
-
-    Args:
-        plan: The study.
-        resources: Of each trial.
-        trials: How many have no record yet.
+    """Has Katib propose and run the first stage of a study, so many trials of it.
 
     Raises:
         PerennialError: this is no step on a cluster, or the study needs what Katib lacks.
@@ -303,22 +298,22 @@ class KatibSearch:
             if ended != shown:
                 logger.info("experiment=%s trials=%d ended", self._name, ended)
                 shown = ended
-            if outcome := outcome_of(found):
-                return self._end(*outcome)
+            kind, message = outcome_of(found) or ("", "")
+            if kind == "Failed":
+                raise PerennialError(
+                    f"the Experiment {self._name} failed",
+                    evidence=message,
+                    action=f"see `kubectl describe experiment {self._name}`; delete it to try "
+                    "again",
+                )
+            if kind:
+                return
         self._cluster.delete(EXPERIMENTS, self._name)
         raise RunStopped(EXIT_INTERRUPTED)
 
     def stop(self) -> None:
         """Delete the Experiment with its running trials; for a signal handler, too."""
         self._stopped.set()
-
-    def _end(self, kind: str, message: str) -> None:
-        if kind == "Failed":
-            raise PerennialError(
-                f"the Experiment {self._name} failed",
-                evidence=message,
-                action=f"see `kubectl describe experiment {self._name}`; delete it to try again",
-            )
 
 
 def search_by_katib(store: StudyStore, resources: ResourcesSection) -> KatibSearch | None:

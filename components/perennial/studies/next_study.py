@@ -25,17 +25,11 @@ def propose_next(
 ) -> tuple[StudySection, tuple[str, ...]] | None:
     """Return the next study with a reason for each change; None if nothing is left to ask.
 
-    Args:
-        plan: This study.
-        trials: Its trials; the best one's values hold where a dimension is not searched again.
-        findings: Of its search.
-        judgement: Of its finalists.
+    The best trial's values hold where a dimension is not searched again.
     """
     study, reasons = plan.study, list[str]()
-    spaces, best = (
-        dict(study.dimensions),
-        next((trial for trial in trials if trial.number == findings.best), None),
-    )
+    best = next((trial for trial in trials if trial.number == findings.best), None)
+    spaces = dict(study.dimensions)
     if not findings.boundaries and not findings.good_points.more_trials:
         spaces = shrink(plan, trials)
         if spaces != study.dimensions:

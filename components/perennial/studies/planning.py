@@ -16,7 +16,7 @@ from perennial.studies.space import option_value, read_with
 from perennial.training_jobs.config import TrainModelConfig
 
 COUNTED_RESOURCES = ("num_processes", "threads_per_process")
-"""Of the resources, what all trials of a study share, wherever they run."""
+"""Options under `resources` that all trials of a study share, wherever they run."""
 
 
 class StudyConfig(TrainModelConfig):
@@ -39,10 +39,7 @@ def baseline_of(
 ) -> dict[str, JsonValue]:
     """Return option → value of the contract, of what varies and of what it is tied to.
 
-    Args:
-        document: The contract that trials vary.
-        study: The study.
-        task_options: The task's options with their defaults, which a contract may leave out.
+    `task_options` has the defaults of the task's options, which a contract may leave out.
     """
     tied = [each.same_as for each in study.dimensions.values() if each.same_as is not None]
     found: dict[str, JsonValue] = {}
@@ -104,18 +101,14 @@ def plan_study(
     settings: StudyConfig,
     snapshot: Snapshot,
     code: str,
-    initial: InitialModel | None = None,
-    teachers: Teachers | None = None,
+    initial: InitialModel | None,
+    teachers: Teachers | None,
 ) -> StudyPlan:
     """Return the plan of the contract's study on a snapshot; imports PyTorch.
 
-    Args:
-        settings: The contract's sections.
-        snapshot: The data.
-        code: Digest of the task's code.
-        initial: The weights that trials start with; None for random ones. A study that continues
-            after its champion was replaced is another study.
-        teachers: The versions that trials learn from; None without distillation.
+    `code` is the digest of the task's code, `initial` the weights that trials start with (None for
+    random ones), `teachers` the versions that they learn from. A study that continues after its
+    champion was replaced is another study.
 
     Raises:
         PerennialError: the contract has no study, or the task lacks the metric.

@@ -76,7 +76,7 @@ def prune(
             if value is not None
         ]
         compared = len(others) + 1
-        if compared < plan.study.reduction:
+        if compared < plan.study.reduction:  # the best share of them is less than one trial
             continue
         limit = sorted(others, key=lambda value: sign * value)[compared // plan.study.reduction - 1]
         if own is None or sign * own > sign * limit:

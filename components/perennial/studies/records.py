@@ -46,9 +46,9 @@ class StudyPlan(Artifact):
     code: str
     """Digest of the task's code."""
     initial: dict[str, JsonValue] = Field(default_factory=dict)
-    """What determines the weights that trials start with; empty for random ones."""
+    """Identity of the weights that trials start with; empty for random ones."""
     teachers: dict[str, JsonValue] = Field(default_factory=dict)
-    """What determines the versions that trials learn from; empty without distillation."""
+    """Identity of the versions that trials learn from; empty without distillation."""
 
     @cached_property
     def study_digest(self) -> str:
@@ -92,6 +92,7 @@ class StudyPlan(Artifact):
         sampler = (
             study.sampler if stage == "explore" or not study.exploit else study.exploit.sampler
         )
+        # Of the trials before it, the newest `parallel - 1` may still run when it starts.
         if sampler in ADAPTIVE or study.pruning != "off":
             return range(max(number - study.parallel + 1, self.first_of(stage) or min(number, 1)))
         return range(self.first_of(stage) or min(number, 1))

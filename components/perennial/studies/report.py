@@ -1,4 +1,4 @@
-"""Page of a study: the verdict first, then what each figure or table rests on."""
+"""Pages of a study: its trials, and its verdict with what each figure or table rests on."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from perennial.reports.page import Outcome, Page
 from perennial.studies.analysis.coverage import BEST_SHARE, FEWEST_BEST
 from perennial.studies.analysis.search import Search, shown_value
 from perennial.studies.findings import StudyFindings
-from perennial.studies.records import StudyPlan, Trial
+from perennial.studies.records import StudyPlan, Trial, summarize_trials
 
 BADGES = {"adopt": "Adopt", "reject": "Reject", "inconclusive": "Inconclusive"}
 OUTCOMES: dict[str, Outcome] = {"adopt": "passed", "reject": "neutral", "inconclusive": "neutral"}
@@ -54,7 +54,7 @@ def write_page(
     _add_noise(page, search, findings)
     _add_curves(page, search, findings)
     page.folded_table(
-        f"All {len(search.trials)} trials of the search", *trials_table(plan, search.trials)
+        f"All {len(search.trials)} trials of the search", *_trials_table(plan, search.trials)
     )
     page.write(path)
 
@@ -320,7 +320,29 @@ def _add_curves(page: Page, search: Search, findings: StudyFindings) -> None:
     )
 
 
-def trials_table(
+def trials_page(plan: StudyPlan, trials: Sequence[Trial]) -> Page:
+    """Return the page with all trials, the best first."""
+    page = Page("Run trials", outcome="neutral", summary=summarize_trials(plan, trials))
+    page.text(f"Question: {plan.study.goal}")
+    page.values(
+        {
+            "study": plan.study_digest[:16],
+            "metric": f"{plan.metric} ({plan.direction})",
+            "sampler": plan.study.sampler,
+            "device hours": f"{sum(each.device_seconds for each in trials) / 3600:.3g}",
+        }
+    )
+    search = Search.of(plan, trials)
+    searched = [*search.ranked, *(trial for trial in search.trials if not trial.is_usable)]
+    confirmed = [trial for trial in trials if trial.stage == "confirm"]
+    for title, shown in (("Search", searched), ("Confirmations", confirmed)):
+        if shown:
+            page.heading(title)
+            page.table(*_trials_table(plan, shown))
+    return page
+
+
+def _trials_table(
     plan: StudyPlan, trials: Sequence[Trial]
 ) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """Return the headings and a row for each trial."""

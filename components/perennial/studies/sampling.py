@@ -36,13 +36,7 @@ def space_of(plan: StudyPlan, dimensions: Mapping[str, Dimension] | None = None)
 
 
 def propose(plan: StudyPlan, number: int, earlier: Sequence[Trial]) -> Values:
-    """Return the values of a trial of the search.
-
-    Args:
-        plan: The study.
-        number: The trial's number; not one of the confirmations.
-        earlier: The trials that its values may depend on: those of `plan.needed(number)`.
-    """
+    """Return the values of a trial of the search; they may depend on `plan.needed(number)`."""
     study = plan.study
     if number == 0:
         return baseline_values(plan)
@@ -50,19 +44,15 @@ def propose(plan: StudyPlan, number: int, earlier: Sequence[Trial]) -> Values:
         return _propose(plan, space_of(plan), study.sampler, number, earlier)
     if study.exploit is None:
         raise ValueError(f"trial {number} is not part of the search")
-    return _propose(
-        plan, space_of(plan, shrink(plan, earlier)), study.exploit.sampler, number, earlier
-    )
+    shrunk = space_of(plan, shrink(plan, earlier))
+    return _propose(plan, shrunk, study.exploit.sampler, number, earlier)
 
 
 def baseline_values(plan: StudyPlan) -> Values:
     """Return the contract's own values of the hyperparameters that have a meaning there."""
     space = space_of(plan)
-    values: Values = {}
-    for option in plan.study.dimensions:
-        if space.is_active(option, plan.baseline):
-            values[option] = plan.baseline[option]
-    return values
+    options = plan.study.dimensions
+    return {each: plan.baseline[each] for each in options if space.is_active(each, plan.baseline)}
 
 
 def _propose(
@@ -90,7 +80,7 @@ def _sobol_point(dimensions: int, index: int, seed: int) -> list[float]:
     """Return a point of a scrambled Sobol sequence (Owen 1998), which fills the cube evenly."""
     sequence = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
     with warnings.catch_warnings():
-        # Of the balance of numbers of points that are not a power of two: the design warns of it.
+        # A number of points that is not a power of two is less balanced: the design warns of it.
         warnings.simplefilter("ignore", UserWarning)
         point: list[float] = sequence.random(index + 1)[-1].tolist()
     return point
@@ -172,6 +162,8 @@ def _around(axis: Axis, best: Sequence[Mapping[str, JsonValue]]) -> Dimension:
         kept = {canonical(axis.value(place)) for place in places}
         left = tuple(each for each in dimension.choices if canonical(each) in kept)
         return dimension.model_copy(update={"choices": left})
+    # The mean distance of neighbours: the ends of the range that they were drawn from lie about so
+    # far beyond the outermost of them.
     margin = (max(places) - min(places)) / (len(places) - 1)
     low, high = min(places) - margin, max(places) + margin
     missing = max(0.0, SHRUNK_WIDTH - (high - low)) / 2

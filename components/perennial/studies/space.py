@@ -111,6 +111,7 @@ class Axis:
         if found.log is not None:
             real = low * math.exp(u * math.log(high / low))
             return min(max(float(f"{real:.{DIGITS}g}"), low), high)
+        # Relative to the width of the range: near zero, significant digits would be too fine.
         decimals = DIGITS - math.floor(math.log10(high - low))
         return min(max(round(low + u * (high - low), decimals), low), high)
 
@@ -150,10 +151,7 @@ class Axis:
 class Space:
     """All hyperparameters that vary: those searched, and those tied to others.
 
-    Args:
-        dimensions: Option → its space.
-        baseline: Option → value where the contract holds, of each dimension and of what one is
-            tied to.
+    `baseline` has the contract's values of each dimension and of what one is tied to.
     """
 
     def __init__(
@@ -191,11 +189,7 @@ class Space:
         )
 
     def complete(self, searched: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return searched values without those that have no meaning, and with those tied to them.
-
-        Args:
-            searched: Option → value of the axes; one that has no meaning may be missing.
-        """
+        """Return searched values without those that have no meaning, with those tied to them."""
         values: dict[str, JsonValue] = {}
         for option in self._order:
             if not self.is_active(option, values):

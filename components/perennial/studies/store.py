@@ -45,10 +45,7 @@ class StageEnd(Section):
 class StudyStore:
     """The records of one study, for one worker, whose threads may share it.
 
-    Args:
-        store: The object store.
-        plan: The study.
-        owner: Names the worker, and its next attempt too: it takes over its own claims.
+    `owner` names the worker and its next attempt, which takes over the worker's own claims.
     """
 
     def __init__(self, store: ObjectStore, plan: StudyPlan, owner: str) -> None:

@@ -46,7 +46,7 @@ class Work:
     Attributes:
         number: Its number.
         values: Its hyperparameters.
-        seeds: Of its trainings.
+        seeds: One for each of its trainings.
         earlier: The trials that it may be compared with at a rung.
         candidate: For a confirmation, the trial that is trained again.
     """
@@ -69,12 +69,7 @@ class TrialFailedError(Exception):
 class TrialRunner:
     """Runs trials of one study; several threads may run one each.
 
-    Args:
-        plan: The study.
-        resources: Where trainings run.
-        snapshot: The artifact with the snapshot.
-        environment: Of the step.
-        scratch: Folder for what trials share on this machine; the caller removes it.
+    `scratch` is a folder for what trials share on this machine; the caller removes it.
     """
 
     def __init__(
@@ -174,6 +169,7 @@ class TrialRunner:
             seconds, processes = result.seconds, result.world_size
         else:
             points, history = read_curves(job.logs / CURVES)
+            # By the logged speed: how often it was interrupted must not matter.
             rates = [point.examples_per_second for point in history]
             seconds = last * job.training.global_batch_size / fmean(rates) if rates else 0.0
             processes, limit = job.num_processes, None
@@ -208,6 +204,7 @@ class TrialRunner:
         watcher = threading.Thread(target=self._watch, args=(work, settings, job, training))
         self._trainings.append(training)
         try:
+            # `stop` may have run before this training was in the list.
             if self._is_stopping:
                 training.stop()
             watcher.start()
@@ -278,9 +275,6 @@ class SharedData:
 
     Trials that vary the training alone share one. Those that vary the task's options may encode
     differently: their folder is removed when no trial uses it, all but the first, the baseline's.
-
-    Args:
-        root: Folder on this machine.
     """
 
     def __init__(self, root: Path) -> None:
@@ -313,11 +307,7 @@ def trial_settings(
 ) -> TrainModelConfig:
     """Return the settings of a trial's training.
 
-    Args:
-        plan: The study; of the resources, it has what all trials share.
-        resources: The contract's, with where trainings run.
-        values: The trial's hyperparameters.
-        seed: Of the training.
+    Of `resources`, the contract's, only what trials do not share enters: where trainings run.
 
     Raises:
         pydantic.ValidationError: the contract refuses the values.

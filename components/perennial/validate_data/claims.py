@@ -11,11 +11,46 @@ from perennial.validate_data.facts import Facts
 _COARSE_SHARE = 0.5
 # A broken camera or parser leaves more of these than nature does.
 _BLANK_SHARE = 0.01
-_BAD_VALUES = {
-    "outside": "values beyond `min` or `max`: a wrong unit or a sensor error",
-    "unlisted": "values that `allowed` does not list: extend the list or fix the source",
-    "unmatched": "texts that do not match: fix the source or the pattern",
+_HINTS = {
+    "rows": "wait for more data, or lower expectations.min_rows",
+    "label_values": "the label never changes, so a model cannot learn anything: check its "
+    "definition and the filter that made the data",
+    "rarest_class_rows": "metrics of the rarest class are noise: collect more of it, or merge "
+    "classes",
+    "duplicate_row_share": "the source delivers rows twice: deduplicate on write",
+    "overlap_beyond_chance": "validation and test hold copies of training rows, so they measure "
+    "memorisation: deduplicate the data, or split by a group that keeps copies together",
+    "conflict_share": "equal features come with different labels: look for mislabelled copies or a "
+    "missing feature",
+    "duplicate_id_share": "data.ids do not identify a row: deduplicate, or name the columns that "
+    "do",
+    "overlap_id_share": "the same ids lie in training and in held-out splits: deduplicate, or "
+    "split by group",
+    "overlap_group_share": "held-out rows belong to groups seen in training: set split.method = "
+    '"group"',
+    "future_rows": "rows lie in the future: check the source's clock, time zone and unit",
+    "undated_rows": "it has values whose time of arrival is missing, so late values cannot be "
+    "detected",
+    "values": "no row has a value: the source stopped filling it or a join failed; fix it, or list "
+    "it under data.meta",
+    "varies": "it has one value in all rows: the source broke or the column is useless; list it "
+    "under data.meta",
+    "distinct_share": "nearly every row has a value of its own, like an identifier: list it under "
+    "data.ids or data.meta",
+    "unreadable_share": "pictures that cannot be decoded, or lists with values that are not finite "
+    "numbers: write them again at the source",
+    "blank_share": "pictures of one colour, lists of one number or texts without a word: look for "
+    "a broken camera, crop or parser",
+    "repeated_share": "the same content comes under several ids: deduplicate it, or split by a "
+    "group that keeps copies together",
+    "leakage_auc": "it predicts the label almost alone (possible leakage); it is probably recorded "
+    "after the label: list it under data.meta, or under expectations.leakage_allow if you know why "
+    "it is legitimate",
+    "outside_share": "values beyond `min` or `max`: a wrong unit or a sensor error",
+    "unlisted_share": "values that `allowed` does not list: extend the list or fix the source",
+    "unmatched_share": "texts that do not match: fix the source or the pattern",
 }
+"""Kind of fact → what to do where its bound is not met; other claims bring their own hint."""
 
 
 @dataclass(frozen=True)
@@ -43,188 +78,128 @@ class Claim:
         return f"{what}{low}" + (f" at most {self.high:g}" if self.high is not None else "")
 
 
+def _claim(
+    fact: str,
+    subject: str,
+    hint: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    severity: Severity = "critical",
+) -> Claim:
+    hint = hint or _HINTS[fact.partition(":")[0]]
+    return Claim(fact, subject, hint, low, high, severity)
+
+
 def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -> tuple[Claim, ...]:
     """Return every claim on a snapshot, the table first, then column by column."""
-    claims = [*_table_claims(section), *_label_claims(snapshot, section, facts)]
+    claims = [_claim("rows", "rows", low=section.min_rows)]
+    claims += _label_claims(snapshot, section, facts)
     claims += _repeat_claims(snapshot, section, facts)
-    claims += _role_claims(snapshot, facts)
+    claims += _role_claims(snapshot)
     for feature in snapshot.task_columns.features:
         claims += _feature_claims(feature, section, facts)
     for column, derived in facts.opaque.items():
-        claims += _opaque_claims(column, section)
+        claims += [
+            # Training and serving refuse a row that cannot be read.
+            _claim(f"unreadable_share:{column}", column, high=0.0),
+            _claim(f"blank_share:{column}", column, high=_BLANK_SHARE, severity="warning"),
+            _claim(
+                f"repeated_share:{column}",
+                column,
+                high=section.max_repeated_share,
+                severity="warning",
+            ),
+        ]
         for each in derived:
             claims += _leakage_claims(each, section, facts)
     for column, expectation in section.columns.items():
         claims += _declared_claims(column, expectation)
-    claims += [
-        Claim(
-            each.fact,
-            each.column,
-            f"{each.split.value} rows have other values than training rows, by more than blocks of "
-            "the data differ: the split follows something that changes; look at split.method",
-            high=each.limit,
-            severity="warning",
+    for distance in facts.splits:
+        hint = (
+            f"{distance.split.value} rows have other values than training rows, by more than "
+            "blocks of the data differ: the split follows something that changes; look at "
+            "split.method"
         )
-        for each in facts.splits
-    ]
+        high = distance.limit
+        claims.append(_claim(distance.fact, distance.column, hint, high=high, severity="warning"))
     known = {*snapshot.task_columns.features, *(each for d in facts.opaque.values() for each in d)}
-    for feature in sorted(set(section.leakage_allow) - known):
-        claims.append(
-            Claim(
-                f"leakage_auc:{feature}",
-                feature,
-                "leakage_allow names no such feature: correct it or remove it",
-                high=1.0,
-                severity="warning",
-            )
-        )
+    hint = "leakage_allow names no such feature: correct it or remove it"
+    for name in sorted(set(section.leakage_allow) - known):
+        claims.append(_claim(f"leakage_auc:{name}", name, hint, high=1.0, severity="warning"))
     return tuple(claims)
-
-
-def _table_claims(section: ExpectationsSection) -> Iterator[Claim]:
-    yield Claim(
-        "rows", "rows", "wait for more data, or lower expectations.min_rows", low=section.min_rows
-    )
 
 
 def _label_claims(
     snapshot: Snapshot, section: ExpectationsSection, facts: Facts
 ) -> Iterator[Claim]:
     label = snapshot.data.label
-    yield Claim(
+    yield _claim(
         f"missing_share:{label}",
         label,
         "fill the label at the source; if labels arrive late, raise "
         "expectations.max_missing_label_share",
         high=section.max_missing_label_share,
     )
-    yield Claim(
-        "label_values",
-        label,
-        "the label never changes, so a model cannot learn anything: check "
-        "its definition and the filter that made the data",
-        low=2,
-    )
+    yield _claim("label_values", label, low=2)
     if f"infinite:{label}" in facts.values:
-        yield Claim(
-            f"infinite:{label}",
-            label,
-            "an infinite label makes every loss infinite: fix the source",
-            high=0,
-        )
+        hint = "an infinite label makes every loss infinite: fix the source"
+        yield _claim(f"infinite:{label}", label, hint, high=0)
     if facts.label.kind == "classes":
         untrained = ", ".join(facts.label.untrained[:5])
-        yield Claim(
+        yield _claim(
             "untrained_classes",
             label,
             f"the classes {untrained} have no training row: wait for more data, drop their rows, "
             'or set expectations.label_kind = "number" if the label is an amount',
             high=0,
         )
-        yield Claim(
-            "rarest_class_rows",
-            label,
-            "metrics of the rarest class are noise: collect more of it, or merge classes",
-            low=section.min_class_rows,
-            severity="warning",
-        )
+        yield _claim("rarest_class_rows", label, low=section.min_class_rows, severity="warning")
 
 
 def _repeat_claims(
     snapshot: Snapshot, section: ExpectationsSection, facts: Facts
 ) -> Iterator[Claim]:
+    data, most = snapshot.data, section.max_duplicate_share
     # Rows without a time or an id may well be equal without being the same.
-    identified: Severity = "critical" if snapshot.data.ids or snapshot.data.time else "warning"
-    yield Claim(
-        "duplicate_row_share",
-        "rows",
-        "the source delivers rows twice: deduplicate on write",
-        high=section.max_duplicate_share,
-        severity=identified,
-    )
-    yield Claim(
-        "overlap_beyond_chance",
-        "features and label",
-        "validation and test hold copies of "
-        "training rows, so they measure memorisation: deduplicate the data, or split by a group "
-        "that keeps copies together",
-        high=section.max_overlap_share,
-    )
+    identified: Severity = "critical" if data.ids or data.time else "warning"
+    yield _claim("duplicate_row_share", "rows", high=most, severity=identified)
+    both = "features and label"
+    yield _claim("overlap_beyond_chance", both, high=section.max_overlap_share)
     # Where most rows share features and label with others, contradictions are plain uncertainty.
     if float(facts.values["coarse_share"] or 0) < _COARSE_SHARE:
-        yield Claim(
-            "conflict_share",
-            "features and label",
-            "equal features come with different labels: "
-            "look for mislabelled copies or a missing feature",
-            high=section.max_conflict_share,
-            severity="warning",
-        )
-    if snapshot.data.ids:
-        yield Claim(
-            "duplicate_id_share",
-            "ids",
-            "data.ids do not identify a row: deduplicate, or name the columns that do",
-            high=section.max_duplicate_share,
-        )
-        yield Claim(
-            "overlap_id_share",
-            "ids",
-            "the same ids lie in training and in held-out splits: deduplicate, or split by group",
-            high=section.max_overlap_share,
-        )
+        conflicts = section.max_conflict_share
+        yield _claim("conflict_share", both, high=conflicts, severity="warning")
+    if data.ids:
+        yield _claim("duplicate_id_share", "ids", high=most)
+        yield _claim("overlap_id_share", "ids", high=section.max_overlap_share)
     if section.max_group_overlap_share is not None:
-        yield Claim(
-            "overlap_group_share",
-            snapshot.data.group or "group",
-            'held-out rows belong to groups seen in training: set split.method = "group"',
-            high=section.max_group_overlap_share,
-        )
+        shared = section.max_group_overlap_share
+        yield _claim("overlap_group_share", data.group or "group", high=shared)
     if "future_rows" in facts.values:
-        yield Claim(
-            "future_rows",
-            snapshot.data.time or "time",
-            "rows lie in the future: check the source's clock, time zone and unit",
-            high=0,
-        )
+        yield _claim("future_rows", data.time or "time", high=0)
 
 
-def _role_claims(snapshot: Snapshot, facts: Facts) -> Iterator[Claim]:
+def _role_claims(snapshot: Snapshot) -> Iterator[Claim]:
     data = snapshot.data
+    hint = "a row without it cannot be assigned to a split or identified: fill it at the source"
     for column in filter(None, dict.fromkeys((data.time, data.group, *data.ids))):
-        yield Claim(
-            f"missing_share:{column}",
-            column,
-            "a row without it cannot be assigned to a split or identified: fill it at the source",
-            high=0,
-        )
+        yield _claim(f"missing_share:{column}", column, hint, high=0)
     for feature in data.available_at:
-        yield Claim(
+        yield _claim(
             f"late_rows:{feature}",
             feature,
-            f"its value became known after {data.time!r}: the "
-            "model would see the future; take the value known at that time",
+            f"its value became known after {data.time!r}: the model would see the future; take the "
+            "value known at that time",
             high=0,
         )
-        yield Claim(
-            f"undated_rows:{feature}",
-            feature,
-            "it has values whose time of arrival is missing, so late values cannot be detected",
-            high=0,
-            severity="warning",
-        )
+        yield _claim(f"undated_rows:{feature}", feature, high=0, severity="warning")
 
 
 def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
-    yield Claim(
-        f"values:{feature}",
-        feature,
-        "no row has a value: the source stopped filling it or a "
-        "join failed; fix it, or list it under data.meta",
-        low=1,
-    )
+    yield _claim(f"values:{feature}", feature, low=1)
     if feature not in section.columns or section.columns[feature].max_missing_share is None:
-        yield Claim(
+        yield _claim(
             f"missing_share:{feature}",
             feature,
             "find out why it is missing, or state its usual share as max_missing_share under "
@@ -233,93 +208,39 @@ def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) ->
             severity="warning",
         )
     if f"infinite:{feature}" in facts.values:
-        yield Claim(
+        yield _claim(
             f"infinite:{feature}",
             feature,
-            "one infinite value makes means and losses infinite: "
-            "write null instead, often of a division by zero",
+            "one infinite value makes means and losses infinite: write null instead, often of a "
+            "division by zero",
             high=0,
         )
     if facts.values.get(f"varies:{feature}") is not None:
-        yield Claim(
-            f"varies:{feature}",
-            feature,
-            "it has one value in all rows: the source broke or the "
-            "column is useless; list it under data.meta",
-            low=1,
-            severity="warning",
-        )
+        yield _claim(f"varies:{feature}", feature, low=1, severity="warning")
     if f"distinct_share:{feature}" in facts.values:
-        yield Claim(
-            f"distinct_share:{feature}",
-            feature,
-            "nearly every row has a value of its own, like "
-            "an identifier: list it under data.ids or data.meta",
-            high=section.max_distinct_share,
-            severity="warning",
-        )
+        most = section.max_distinct_share
+        yield _claim(f"distinct_share:{feature}", feature, high=most, severity="warning")
     yield from _leakage_claims(feature, section, facts)
-
-
-def _opaque_claims(column: str, section: ExpectationsSection) -> Iterator[Claim]:
-    yield Claim(
-        f"unreadable_share:{column}",
-        column,
-        "pictures that cannot be decoded, or lists with "
-        "values that are not finite numbers: write them again at the source",
-        high=0.0,  # training and serving refuse such a row
-    )
-    yield Claim(
-        f"blank_share:{column}",
-        column,
-        "pictures of one colour, lists of one number or texts "
-        "without a word: look for a broken camera, crop or parser",
-        high=_BLANK_SHARE,
-        severity="warning",
-    )
-    yield Claim(
-        f"repeated_share:{column}",
-        column,
-        "the same content comes under several ids: "
-        "deduplicate it, or split by a group that keeps copies together",
-        high=section.max_repeated_share,
-        severity="warning",
-    )
 
 
 def _leakage_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
     """Claims that no feature predicts the label alone; the width of a picture may, too."""
-    if f"leakage_auc:{feature}" in facts.values and feature not in section.leakage_allow:
-        hint = (
-            "it predicts the label almost alone (possible leakage); it is probably recorded after "
-            "the label: list it under data.meta, or under expectations.leakage_allow if you know "
-            "why it is legitimate"
-        )
-        auc = f"leakage_auc:{feature}"
-        yield Claim(auc, feature, hint, high=section.leakage_auc_fail)
-        yield Claim(auc, feature, hint, high=section.leakage_auc_warn, severity="warning")
+    auc = f"leakage_auc:{feature}"
+    if auc in facts.values and feature not in section.leakage_allow:
+        yield _claim(auc, feature, high=section.leakage_auc_fail)
+        yield _claim(auc, feature, high=section.leakage_auc_warn, severity="warning")
 
 
-def _declared_claims(column: str, expectation: ColumnExpectation) -> Iterator[Claim]:
-    limits = expectation
-    asked = {
-        "outside": limits.min is not None or limits.max is not None,
-        "unlisted": bool(limits.allowed),
-        "unmatched": bool(limits.matches),
+def _declared_claims(column: str, limits: ColumnExpectation) -> Iterator[Claim]:
+    limited = {
+        "outside_share": limits.min is not None or limits.max is not None,
+        "unlisted_share": bool(limits.allowed),
+        "unmatched_share": bool(limits.matches),
     }
-    for kind in (kind for kind, is_asked in asked.items() if is_asked):
-        yield Claim(
-            f"{kind}_share:{column}",
-            column,
-            _BAD_VALUES[kind],
-            high=limits.max_bad_share,
-            severity=limits.severity,
-        )
+    for kind in (kind for kind, is_limited in limited.items() if is_limited):
+        most = limits.max_bad_share
+        yield _claim(f"{kind}:{column}", column, high=most, severity=limits.severity)
     if limits.max_missing_share is not None:
-        yield Claim(
-            f"missing_share:{column}",
-            column,
-            "more values are missing than usual: look at the source",
-            high=limits.max_missing_share,
-            severity=limits.severity,
-        )
+        hint = "more values are missing than usual: look at the source"
+        most = limits.max_missing_share
+        yield _claim(f"missing_share:{column}", column, hint, high=most, severity=limits.severity)

@@ -57,8 +57,8 @@ def column_measures(
         measures[f"blank:{name}"] = is_blank(name, kind).sum()
     for name, expectation in expectations.items():
         if name in schema:
-            bad = bad_values(name, schema[name], expectation)
-            measures |= {f"{kind}:{name}": e.sum() for kind, e in bad.items() if e is not None}
+            bad = _bad_values(name, schema[name], expectation)
+            measures |= {f"{kind}:{name}": is_bad.sum() for kind, is_bad in bad}
     data = snapshot.data
     for feature, available in data.available_at.items():
         late = pl.col(available) > pl.col(data.time or "")
@@ -86,31 +86,26 @@ def is_text(dtype: pl.DataType) -> bool:
     return dtype in (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
 
 
-def bad_values(
+def _bad_values(
     name: str, dtype: pl.DataType, expectation: ColumnExpectation
-) -> dict[str, pl.Expr | None]:
-    """Return the values that break an expectation, by kind; None where the type rules it out."""
-    column, text = pl.col(name), is_text(dtype)
-    found: dict[str, pl.Expr | None] = {}
-    if expectation.min is not None or expectation.max is not None:
+) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the values that break an expectation, by kind; none where the type rules it out."""
+    column = pl.col(name)
+    if dtype.is_numeric() and (expectation.min is not None or expectation.max is not None):
         low = -math.inf if expectation.min is None else expectation.min
         high = math.inf if expectation.max is None else expectation.max
-        inside = finite(name, dtype).is_between(low, high) if dtype.is_numeric() else None
-        found["outside"] = None if inside is None else ~inside
+        yield "outside", ~finite(name, dtype).is_between(low, high)
     if expectation.allowed:
         words = [value for value in expectation.allowed if isinstance(value, str | bool)]
         numbers = [float(value) for value in expectation.allowed if value not in words]
-        if text and not numbers:
+        if is_text(dtype) and not numbers:
             known = [str(value).lower() if isinstance(value, bool) else value for value in words]
-            found["unlisted"] = ~column.cast(pl.String).is_in(known)
+            yield "unlisted", ~column.cast(pl.String).is_in(known)
         elif dtype.is_numeric() and not words:
-            found["unlisted"] = ~finite(name, dtype).cast(pl.Float64).is_in(numbers)
-        else:
-            found["unlisted"] = None
-    if expectation.matches:
+            yield "unlisted", ~finite(name, dtype).cast(pl.Float64).is_in(numbers)
+    if expectation.matches and is_text(dtype):
         pattern = f"^(?:{expectation.matches})$"
-        found["unmatched"] = ~column.cast(pl.String).str.contains(pattern) if text else None
-    return found
+        yield "unmatched", ~column.cast(pl.String).str.contains(pattern)
 
 
 def _value(column: pl.Series) -> object:

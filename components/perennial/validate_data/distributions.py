@@ -2,7 +2,7 @@
 
 Numbers are counted in bins that merge in any order (UDDSketch: Epicoco et al., 2020): every value
 of 24 significant bits has its own bin until a block has too many; then all bins of that column and
-block are widened together. Texts are counted on a sample of rows, chosen by hash (`hash_levels`).
+block are widened together. Texts are counted on a sample of rows, chosen by hash (`samples`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from perennial.validate_data.columns import finite
-from perennial.validate_data.hash_levels import cut_levels, largest_beyond, level_of
+from perennial.validate_data.samples import cut_levels, largest_beyond, level_of
 
 MAX_BINS = 1_024
 """Bins of a column in one block: one of a normal column then holds at most 1% of the rows."""
@@ -31,6 +31,8 @@ Floats = NDArray[np.float64]
 
 def encode_numbers(values: Floats) -> Codes:
     """Map finite numbers, rounded to 24 significant bits, to codes in the same order."""
+    # Bits of doubles sort as the numbers do once those of negative ones are inverted, and the
+    # others have the highest bit.
     bits = (values + 0.0).view(np.uint64) + _HALF  # a sum with 0 has no negative zero
     return np.where(bits & _SIGN, ~bits, bits | _SIGN) >> _DROPPED_BITS
 
@@ -44,11 +46,7 @@ def decode_numbers(codes: Codes) -> Floats:
 
 
 def count_numbers(rows: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Count the finite values of each column in each block.
-
-    Args:
-        rows: With `__block__`; rows without one are left out.
-        columns: Numeric columns and their types.
+    """Count the finite values of each numeric column in each `__block__`.
 
     Returns:
         `column`, `block`, `code`, `shift` (0: the code's dropped bits) and `rows`.
@@ -100,12 +98,8 @@ def _widened(table: pl.DataFrame) -> pl.DataFrame:
 def quantiles_of(bins: pl.DataFrame, levels: Floats) -> Floats:
     """Return quantiles of every column in every block; rows are spread evenly over a bin.
 
-    Args:
-        bins: Of `merge_numbers`: G columns in blocks, one after the other.
-        levels: L levels from 0 to 1.
-
-    Returns:
-        Quantiles as `numpy.quantile` would return them, shape [G, L].
+    For bins of `merge_numbers`, with G pairs of column and block, and L levels from 0 to 1: as
+    `numpy.quantile` would return them, shape [G, L].
     """
     sizes = bins.group_by(_GROUP, maintain_order=True).agg(pl.col("rows").sum())["rows"].to_numpy()
     codes, counts = bins["code"].to_numpy(), bins["rows"].to_numpy()
@@ -120,6 +114,7 @@ def quantiles_of(bins: pl.DataFrame, levels: Floats) -> Floats:
         value: Floats = low[place] + width[place] * within
         return value
 
+    # Between two ranks, numpy's default interpolates linearly.
     ranks = levels * (sizes - 1)[:, None]
     share = ranks - np.floor(ranks)
     below = first_rank + np.floor(ranks).astype(np.int64)
@@ -134,9 +129,7 @@ def quantiles_of(bins: pl.DataFrame, levels: Floats) -> Floats:
 def count_texts(rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """Count the values of text columns in each block, apart for each level of the rows' hashes.
 
-    Args:
-        rows: With `__block__`, null for rows of no block, and the row's hash `__key__`.
-        names: Text columns.
+    Rows have `__block__`, null for no block, and their hash `__key__`.
 
     Returns:
         `column`, `block`, `value`, `level`, `cut` (0) and `rows`.

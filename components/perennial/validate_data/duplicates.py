@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from perennial.contracts.data import Split
-from perennial.validate_data.hash_levels import level_of, lowest_level
+from perennial.validate_data.samples import level_of, lowest_level
 
 MAX_ENTRIES = 1 << 17
 """Entries that are kept; of more, those of a sample of keys. A share of 1% is then measured within

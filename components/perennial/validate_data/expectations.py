@@ -66,12 +66,9 @@ def judge(
 def run_suite(
     suite: ExpectationSuite, rows: object, source: Literal["pandas", "spark"] = "pandas"
 ) -> dict[int, ExpectationValidationResult]:
-    """Return each result by the number in its expectation's `meta`: they come in another order.
+    """Return each result by its expectation's number, `claim` in `meta`: the order changes.
 
-    Args:
-        suite: Expectations, each with its number as `claim` in its `meta`.
-        rows: A table of pandas or Spark.
-        source: Which of the two.
+    Rows are a table of pandas or Spark, as `source` states.
     """
     # Results carry the reason of everything that cannot be evaluated; the log would repeat it.
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)

@@ -23,7 +23,7 @@ from perennial.validate_data.labels import (
 )
 from perennial.validate_data.leakage import leakage_aucs
 from perennial.validate_data.partition_facts import DISTINCT, KEYS, facts_measurement
-from perennial.validate_data.sample import uniform_sample
+from perennial.validate_data.samples import uniform_sample
 from perennial.validate_data.sketches import BlockKey, Place, block_sketches
 from perennial.validate_data.split_distances import SplitDistance, split_distances
 from perennial.validate_data.state import FactsState
@@ -86,17 +86,15 @@ def summarise(
 ) -> Facts:
     """Return the facts of a snapshot's merged state; what its newest time decides is decided here.
 
-    Args:
-        state: Its blocks of files are named by their paths below `data.uri`.
-        snapshot: Has the windows, and the place of each block.
-        section: What the label is.
-        now: The time after which rows lie in the future, with the clocks' margin.
+    Blocks of files are named by their paths below `data.uri`; rows later than `now`, with the
+    clocks' margin, lie in the future.
     """
     data = snapshot.data
     is_text_label = data.label in data.text
     counts = _in_windows(state["labels"], snapshot)
     label = label_facts(counts, "text" if is_text_label else section.label_kind)
-    sample = uniform_sample(_in_windows(state["sample"], snapshot))
+    sampled = _in_windows(state["sample"], snapshot, SPLIT_COLUMN, "__day__")
+    sample = uniform_sample(sampled.drop_nulls(SPLIT_COLUMN))
     own = (SPLIT_COLUMN, "__day__", "__key__", "__stratum__", data.label)
     features = {name: dtype for name, dtype in sample.schema.items() if name not in own}
     aucs = leakage_aucs(sample, features, data.label, label.kind)
@@ -112,7 +110,9 @@ def summarise(
         **{f"leakage_auc:{name}": round(auc, 4) for name, auc in aucs.items()},
     }
     if data.time:
-        values["future_rows"] = _future_rows(state["days"], now)
+        last = (now + CLOCK_MARGIN).astimezone(UTC).date()
+        later = state["days"].filter(pl.col("day") > last)
+        values["future_rows"] = int(later["rows"].sum())
     blocks = block_sketches(
         state["blocks"],
         state["numbers"],
@@ -128,18 +128,15 @@ def summarise(
     return Facts(values, label, blocks, _derived_columns(state, snapshot, features), splits, sample)
 
 
-def _in_windows(table: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
-    """Take the split from entries on days outside of its window; the sample loses such rows."""
-    if snapshot.split.train_days is None and snapshot.split.test_days is None:
+def _in_windows(
+    table: pl.DataFrame, snapshot: Snapshot, split: str = "split", day: str = "day"
+) -> pl.DataFrame:
+    """Take the split from entries on days outside of its window."""
+    is_windowed = snapshot.split.train_days is not None or snapshot.split.test_days is not None
+    if not is_windowed or day not in table.columns:
         return table
-    if not {"day", "__day__"} & set(table.columns):
-        return table
-    name = SPLIT_COLUMN if SPLIT_COLUMN in table.columns else "split"
-    day = "__day__" if name == SPLIT_COLUMN else "day"
-    used = within_window(pl.col(name).cast(pl.String), pl.col(day), snapshot)
-    if name == SPLIT_COLUMN:
-        return table.filter(used)
-    return table.with_columns(pl.when(used).then(name))
+    used = within_window(pl.col(split).cast(pl.String), pl.col(day), snapshot)
+    return table.with_columns(pl.when(used).then(split))
 
 
 def _table_facts(snapshot: Snapshot, label: LabelFacts) -> dict[str, FactValue]:
@@ -202,12 +199,6 @@ def _repeat_facts(keys: Mapping[str, pl.DataFrame]) -> dict[str, FactValue]:
     return facts
 
 
-def _future_rows(days: pl.DataFrame, now: datetime) -> int:
-    """Rows on days after the one that begins within the clocks' margin."""
-    last = (now + CLOCK_MARGIN).astimezone(UTC).date()
-    return int(days.filter(pl.col("day") > last)["rows"].sum())
-
-
 def _label_means(state: FactsState, label: LabelFacts) -> dict[BlockKey, float]:
     """Mean label of each block: of numbers, and as the share of the second of two classes."""
     means = mean_labels(state["label_sums"])
@@ -245,6 +236,4 @@ def _derived_columns(
 
 
 def _shown(value: object) -> FactValue:
-    if value is None or isinstance(value, int | float | str | bool):
-        return value
-    return str(value)
+    return value if value is None or isinstance(value, int | float | str) else str(value)

@@ -9,7 +9,7 @@ import polars as pl
 
 from perennial.contracts.data import Split
 from perennial.validate_data.columns import finite
-from perennial.validate_data.hash_levels import level_of, lowest_level
+from perennial.validate_data.samples import level_of, lowest_level
 from perennial.validate_data.sketches import BlockKey
 
 LabelKind = Literal["classes", "number", "text"]
@@ -57,11 +57,9 @@ class LabelFacts:
 
 
 def count_labels(rows: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
-    """Count label values by split and day; free text is counted by its hash.
+    """Count label values by `__split__` and `__day__`; free text is counted by its hash.
 
-    Args:
-        rows: With the columns `__split__` and, null where it decides nothing, `__day__`.
-        value: The label; null where it is missing.
+    The day is null where it decides nothing, the value where the label is missing.
     """
     counts = (
         rows.group_by(

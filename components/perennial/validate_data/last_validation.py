@@ -13,7 +13,7 @@ from perennial.validate_data.config import ValidateDataConfig
 
 
 class Validation(LastResult):
-    """What the step writes; the newest one is kept as `monitoring/<model>/validation.json`."""
+    """Results of the step; the newest one is kept as `monitoring/<model>/validation.json`."""
 
     found: ValidationReport
     suite: JsonValue

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import kendalltau, mannwhitneyu, rankdata
 
 from perennial.validate_data.columns import finite, is_text
 from perennial.validate_data.labels import LabelKind
@@ -35,13 +35,8 @@ def leakage_aucs(
     """Area under the ROC curve of each feature on its own; empty when it cannot be computed.
 
     For several classes, the mean over one class against the rest, weighted by frequency; for a
-    number, the share of pairs of rows that the feature orders as the label does.
-
-    Args:
-        sample: Labelled rows in random order; the even ones fit, the odd ones score.
-        features: Features and their types.
-        label: The label's column.
-        kind: What the label is.
+    number, the share of pairs of rows that the feature orders as the label does. The sample has
+    labelled rows in random order; the even ones fit, the odd ones score.
     """
     rows = sample.head(SAMPLE_ROWS)
     if kind == "text" or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
@@ -113,11 +108,10 @@ def _encoded(fit_codes: Codes, target: Targets, codes: Codes) -> Targets:
 
 def _roc_auc(score: Targets, truth: Targets) -> float:
     positives = truth > 0.5
-    num_positives, num_negatives = positives.sum(), (~positives).sum()
-    rank_sum = rankdata(score)[positives].sum()
-    return float(
-        (rank_sum - num_positives * (num_positives + 1) / 2) / (num_positives * num_negatives)
-    )
+    higher, lower = score[positives], score[~positives]
+    pairs = len(higher) * len(lower)
+    # The number of pairs in the right order; the method matters for the p-value only.
+    return float(mannwhitneyu(higher, lower, method="asymptotic").statistic) / pairs
 
 
 def _concordance(score: Targets, truth: Targets) -> float:

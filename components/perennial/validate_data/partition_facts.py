@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import chain
 
 import polars as pl
 import polars.selectors as cs
@@ -28,13 +29,12 @@ from perennial.validate_data.labels import (
     sum_labels,
 )
 from perennial.validate_data.sketches import count_blocks
-from perennial.validate_data.state import FactsState, merge
+from perennial.validate_data.state import FactsState, merge, merge_in_steps
 from perennial.validate_data.state_store import Measurement
 
 FACTS_VERSION = 2
 """Raised when a state's tables or what they count change."""
 BATCH_ROWS = 250_000
-MERGED_AT_ONCE = 4
 _NO_LABELS = (pl.Struct, pl.List, pl.Array, pl.Binary, pl.Duration, pl.Map, pl.Object)
 KEYS, DISTINCT = "keys:", "distinct:"
 """Begin the names of tables of keys, and the kinds of those that are values of a text column."""
@@ -66,16 +66,12 @@ def partition_facts(snapshot: Snapshot, section: ExpectationsSection) -> FactsSt
     """
     dataset = Dataset(snapshot)
     measuring = Measuring(snapshot, dataset.scan().collect_schema(), section)
-    states = [measuring.state_of(measuring.no_rows())]
-    for batch in dataset.labelled_batches(BATCH_ROWS):
-        states.append(measuring.state_of(batch))
-        if len(states) > MERGED_AT_ONCE:
-            states = [merge(states)]
-    return merge(states)
+    batches = chain([measuring.no_rows()], dataset.labelled_batches(BATCH_ROWS))
+    return merge_in_steps(map(measuring.state_of, batches), merge)
 
 
 class Measuring:
-    """What is measured of every batch of one dataset."""
+    """Measures every batch of one dataset."""
 
     def __init__(self, snapshot: Snapshot, schema: pl.Schema, section: ExpectationsSection) -> None:
         self._data = snapshot.data

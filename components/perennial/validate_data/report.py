@@ -194,6 +194,9 @@ def _beyond(aucs: Mapping[str, float], limit: float) -> str:
 def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> None:
     page.heading("Columns")
     facts = report.facts
+    types = dict(snapshot.columns)
+    for name in _by_column(report, "missing_share"):
+        types.setdefault(name, "derived")  # from a picture, a list or a text
     page.table(
         ["Column", "Type", "Missing", "Smallest", "Largest", "AUC alone"],
         [
@@ -203,7 +206,7 @@ def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> No
                 f"{facts[f'missing_share:{name}']:.2%}",
                 *(_shown(facts.get(f"{fact}:{name}")) for fact in ("low", "high", "leakage_auc")),
             ]
-            for name, dtype in {**snapshot.columns, **_derived_types(report, snapshot)}.items()
+            for name, dtype in types.items()
         ],
     )
     missing = {name: share for name, share in _by_column(report, "missing_share").items() if share}
@@ -273,12 +276,6 @@ def _share_series(
         ]
         for value in top
     }
-
-
-def _derived_types(report: ValidationReport, snapshot: Snapshot) -> dict[str, str]:
-    """Names of the derived columns of pictures, lists and texts, in place of a type."""
-    names = [name for name in _by_column(report, "missing_share") if name not in snapshot.columns]
-    return dict.fromkeys(names, "derived")
 
 
 def _by_column(report: ValidationReport, fact: str) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from perennial.contracts.block import BlockFile
-from perennial.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
+from perennial.contracts.validation import OTHER, BlockSketch, CategoricalSketch, NumericSketch
 from perennial.validate_data.columns import is_text
 from perennial.validate_data.distributions import quantiles_of
 
@@ -17,7 +17,6 @@ BlockKey: TypeAlias = int | str
 
 NUM_QUANTILES = 129
 MAX_CATEGORIES = 200
-OTHER = "(other)"
 _LEVELS = np.linspace(0, 1, NUM_QUANTILES)
 
 
@@ -50,16 +49,7 @@ def block_sketches(
     label_means: Mapping[BlockKey, float],
     place_of: Callable[[BlockKey], Place],
 ) -> tuple[BlockSketch, ...]:
-    """One sketch per block that has rows.
-
-    Args:
-        counts: Of `count_blocks`.
-        numbers: Of `count_numbers`.
-        texts: Of `count_texts`.
-        features: Features and their types.
-        label_means: Mean label by block, where there is one.
-        place_of: The place of a block.
-    """
+    """Return a sketch of each block that has rows, from merged tables of counts."""
     quantiles, categories = _quantiles(numbers), _categories(texts, counts)
     numeric_names = [name for name, dtype in features.items() if dtype.is_numeric()]
     text_names = [name for name, dtype in features.items() if is_text(dtype)]

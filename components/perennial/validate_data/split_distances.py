@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.stats import ks_2samp
 
 from perennial.contracts.data import Split
 from perennial.contracts.validation import BlockSketch
@@ -21,7 +22,7 @@ from perennial.validate_data.columns import finite, is_text
 MIN_DISTANCE = 0.1
 """Smaller ones matter little to any model, however certain they are."""
 _DEVIATIONS = 3.0
-# Of 1% of samples of equal distributions: Smirnov's critical value.
+# Smirnov's critical value, which 1% of the samples of equal distributions exceed.
 _SAMPLE_NOISE = 1.63
 _MIN_ROWS = 100
 _HELD_OUT = (Split.VALIDATION, Split.TEST)
@@ -51,10 +52,7 @@ def split_distances(
 ) -> Iterator[SplitDistance]:
     """Yield the distance of each feature of validation and test from that of training.
 
-    Args:
-        sample: Random rows, with the name of their split.
-        features: Columns to compare, and their types.
-        blocks: Sketches of the blocks of the dataset.
+    `sample` has random rows with the name of their split.
     """
     parts = {
         split: sample.filter(pl.col(SPLIT_COLUMN) == split.value)
@@ -86,8 +84,8 @@ def _distance(first: pl.Series, second: pl.Series) -> float:
     if first.dtype == pl.String:
         shares = [dict(each.value_counts(normalize=True).iter_rows()) for each in (first, second)]
         return _variation(*shares)
-    places = pl.concat([first, second]).unique().sort().to_numpy()
-    return float(np.abs(_cumulative(first, places) - _cumulative(second, places)).max())
+    # Its p-value, which takes rows for independent, is not used: the cheap method suffices.
+    return float(ks_2samp(first.to_numpy(), second.to_numpy(), method="asymp").statistic)
 
 
 def _chance_distance(first: pl.Series, second: pl.Series) -> float:
@@ -99,11 +97,6 @@ def _chance_distance(first: pl.Series, second: pl.Series) -> float:
     # Each category's difference is nearly normal; many of them add up, as in identifiers.
     shares = pl.concat([first, second]).value_counts(normalize=True)["proportion"]
     return beyond + float(shares.sqrt().sum()) * math.sqrt(spread / (2 * math.pi))
-
-
-def _cumulative(values: pl.Series, places: NDArray[np.float64]) -> NDArray[np.float64]:
-    ordered = values.sort().to_numpy()
-    return np.searchsorted(ordered, places, side="right") / len(ordered)
 
 
 def _variation(first: Mapping[str, float], second: Mapping[str, float]) -> float:

@@ -7,8 +7,10 @@ partitioning. Sums are of whole numbers, and samples are chosen by hashes.
 import io
 import json
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -16,7 +18,7 @@ from perennial.validate_data.columns import merge_columns
 from perennial.validate_data.distributions import merge_numbers, merge_texts
 from perennial.validate_data.duplicates import merge_keys
 from perennial.validate_data.labels import merge_few_labels, merge_label_sums, merge_labels
-from perennial.validate_data.sample import smallest_keys
+from perennial.validate_data.samples import smallest_keys
 from perennial.validate_data.sketches import merge_blocks
 
 _HEADER = "state.json"
@@ -101,23 +103,13 @@ class FactsState:
         Raises:
             ValueError: it is damaged, or has another title.
         """
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:  # checks every member's CRC
-                found = json.loads(archive.read(_HEADER))
-                if {name: found.get(name) for name in title} != title:
-                    raise ValueError(f"it is of {found}")
-                names = [name for name in archive.namelist() if name != _HEADER]
-                if found["tables"] != names:
-                    raise ValueError("it lacks a table")
-                return cls({name: pl.read_ipc(archive.read(name)) for name in names})
-        except (
-            zipfile.BadZipFile,
-            KeyError,
-            EOFError,
-            OSError,
-            pl.exceptions.PolarsError,
-        ) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+        with _opened(content) as (archive, found):
+            if {name: found.get(name) for name in title} != title:
+                raise ValueError(f"it is of {found}")
+            names = [name for name in archive.namelist() if name != _HEADER]
+            if found["tables"] != names:
+                raise ValueError("it lacks a table")
+            return cls({name: pl.read_ipc(archive.read(name)) for name in names})
 
 
 def title_of(content: bytes) -> dict[str, str]:
@@ -126,12 +118,38 @@ def title_of(content: bytes) -> dict[str, str]:
     Raises:
         ValueError: it is damaged.
     """
+    with _opened(content) as (_, found):
+        return {name: str(value) for name, value in found.items() if name != "tables"}
+
+
+@contextmanager
+def _opened(content: bytes) -> Iterator[tuple[zipfile.ZipFile, dict[str, Any]]]:
+    """Yield an archive, which checks every member's CRC, and its header."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            found = json.loads(archive.read(_HEADER))
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
+            yield archive, json.loads(archive.read(_HEADER))
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        EOFError,
+        OSError,
+        pl.exceptions.PolarsError,
+    ) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    return {name: str(value) for name, value in found.items() if name != "tables"}
+
+
+def merge_in_steps(
+    states: Iterable[FactsState],
+    merge_all: Callable[[Sequence[FactsState]], FactsState],
+    at_once: int = 4,
+) -> FactsState:
+    """Merge states as they come, a few at once: memory does not grow with their number."""
+    waiting: list[FactsState] = []
+    for state in states:
+        waiting.append(state)
+        if len(waiting) > at_once:
+            waiting = [merge_all(waiting)]
+    return waiting[0] if len(waiting) == 1 else merge_all(waiting)
 
 
 def merge(states: Sequence[FactsState]) -> FactsState:

@@ -13,6 +13,7 @@ from concurrent.futures import as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import polars as pl
 from pydantic import JsonValue
@@ -23,7 +24,7 @@ from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.executor import open_executor
 from perennial.data.parquet_files import LIBRARY_ERRORS
-from perennial.validate_data.state import FactsState, title_of
+from perennial.validate_data.state import FactsState, merge_in_steps, title_of
 
 logger = logging.getLogger(__name__)
 MERGED_AT_ONCE = 8
@@ -33,7 +34,7 @@ _MERGED = "facts/merged/"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured of every partition, and how the states of several become one.
+    """A measure of every partition, and how the states of several become one.
 
     Attributes:
         kind: Its name, which begins the name of the states.
@@ -70,36 +71,41 @@ def load_states(
 ) -> FactsState:
     """Return the merged state of a snapshot; partitions without a stored state are measured.
 
-    Args:
-        snapshot: Its partitions are measured.
-        measurement: What is measured of them.
-        store: Keeps the states.
-        place: Returns the state of the partition with a path, as a part of the whole.
-        keep_merged: Whether the merged state is the same in the next snapshot, and so kept.
+    `place` turns the state of the partition with a path into a part of the whole. With
+    `keep_merged` the merged state is stored, because it is the same in the next snapshot.
 
     Raises:
         BadDataError: a partition cannot be measured.
         PerennialError: a state that was just stored is gone.
     """
     history = _History(store, snapshot, measurement)
-    states = history.read() if keep_merged else []
-    known = history.known
+    merged = history.read() if keep_merged else []
+    parts = _partition_states(snapshot, measurement, store, history.known)
+    placed = (place(path, state) for path, state in parts)
+    found = merge_in_steps(chain(merged, placed), measurement.merge, MERGED_AT_ONCE)
+    if keep_merged and len(history.known) < len(snapshot.files):
+        history.write(found)
+    return found
+
+
+def _partition_states(
+    snapshot: Snapshot,
+    measurement: Measurement,
+    store: ObjectStore,
+    known: Collection[tuple[str, str]],
+) -> Iterator[tuple[str, FactsState]]:
+    """Yield path and state of each partition that is not known, first those with a stored state."""
     waiting: dict[str, list[str]] = {}
-
-    def add(path: str, state: FactsState) -> None:
-        states.append(place(path, state))
-        if len(states) > MERGED_AT_ONCE:  # so that memory does not grow with their number
-            states[:] = [measurement.merge(states)]
-
     for path, file in zip(snapshot.paths, snapshot.files, strict=True):
         digest = file.sha256
         if (path, digest) in known:
             continue
+        # Equal files are measured once.
         state = None if digest in waiting else read_state(store, *measurement.place_of(digest))
         if state is None:
             waiting.setdefault(digest, []).append(path)
         else:
-            add(path, state)
+            yield path, state
     for digest in _measure_missing(snapshot, measurement, store, set(waiting)):
         key, title = measurement.place_of(digest)
         state = read_state(store, key, title)
@@ -110,11 +116,7 @@ def load_states(
                 action="check whether something else deletes or overwrites objects there",
             )
         for path in waiting[digest]:
-            add(path, state)
-    found = states[0] if len(states) == 1 else measurement.merge(states)
-    if keep_merged and len(known) < len(snapshot.files):
-        history.write(found)
-    return found
+            yield path, state
 
 
 def _measure_missing(

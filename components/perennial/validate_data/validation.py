@@ -22,13 +22,9 @@ from perennial.validate_data.suites.team_suite import TeamSuite
 def validate_snapshot(
     snapshot: Snapshot, section: ExpectationsSection, store: ObjectStore, inputs: str
 ) -> Validation:
-    """Measure a snapshot and judge it.
+    """Measure the partitions of a snapshot that nobody measured before, and judge all of it.
 
-    Args:
-        snapshot: Its partitions are measured, those that nobody measured before.
-        section: Limits, and the team's suite.
-        store: Keeps what was measured of each partition.
-        inputs: Digest of all that the validation depends on.
+    `inputs` is the digest of all that the validation depends on.
 
     Raises:
         BadDataError: the data cannot be measured.
@@ -43,7 +39,7 @@ def validate_snapshot(
     found = ValidationReport(
         snapshot_digest=snapshot.digest(),
         facts=facts.values,
-        expectations=(*expectations, *team.judge(snapshot, section, store, facts.sample)),
+        expectations=(*expectations, *team.judge(snapshot, store, facts.sample)),
         blocks=facts.blocks,
     )
     return Validation(

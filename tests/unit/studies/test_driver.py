@@ -47,7 +47,7 @@ class MadeUpRunner:
 def driver_of(plan, folder, surface, owner="one", **runner):
     store = StudyStore(open_store(str(folder)), plan, owner)
     made_up = MadeUpRunner(plan, surface, **runner)
-    return Driver(store, made_up, lambda trial, progress: None), made_up
+    return Driver(store, made_up, lambda trial, ended, total: None), made_up
 
 
 def bowl(values):

@@ -1,8 +1,7 @@
 """Finalists: the best trial and the best of each scientific value, at most four."""
 
 from made_trials import ACTIVATION, RATE, made_plan, made_trial
-from perennial.studies.analysis.search import Search
-from perennial.studies.finalists import best_by_value, finalists
+from perennial.studies.analysis.search import Search, best_by_value, finalists
 
 CHOICES = {ACTIVATION: {"choices": ("relu", "gelu", "tanh")}}
 

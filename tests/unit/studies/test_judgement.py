@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.study_decisions import Spread, made_candidates, made_rows
 from made_trials import RATE, made_plan, made_trials
 from perennial.contracts.gate import Repeats
-from perennial.studies.finalists import finalists
+from perennial.studies.analysis.search import finalists
 from perennial.studies.judgement import Measurements, decide_study
 
 

@@ -15,7 +15,7 @@ from perennial.validate_data import (
     facts,
     labels,
     partition_facts,
-    sample,
+    samples,
     sketches,
 )
 from perennial.validate_data.config import ExpectationsSection
@@ -46,8 +46,8 @@ def few_kept(monkeypatch):
     monkeypatch.setattr(duplicates, "MAX_ENTRIES", 500)
     monkeypatch.setattr(duplicates, "MIN_KEYS", 50)
     monkeypatch.setattr(labels, "MAX_VALUES", 50)
-    monkeypatch.setattr(sample, "SAMPLE_ROWS", 700)
-    monkeypatch.setattr(sample, "STRATUM_ROWS", 100)
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 700)
+    monkeypatch.setattr(samples, "STRATUM_ROWS", 100)
 
 
 class TestStreaming:

@@ -20,7 +20,7 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import SPLIT_COLUMN, selected_split
-from perennial.validate_data import distributions, duplicates, labels, sample, state_store
+from perennial.validate_data import distributions, duplicates, labels, samples, state_store
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.facts import gather_facts
 from perennial.validate_data.partition_facts import Measuring, facts_measurement
@@ -40,8 +40,8 @@ def small_capacities():
         patch.setattr(duplicates, "MAX_ENTRIES", 40)
         patch.setattr(duplicates, "MIN_KEYS", 25)
         patch.setattr(labels, "MAX_VALUES", 20)
-        patch.setattr(sample, "SAMPLE_ROWS", 25)
-        patch.setattr(sample, "STRATUM_ROWS", 6)
+        patch.setattr(samples, "SAMPLE_ROWS", 25)
+        patch.setattr(samples, "STRATUM_ROWS", 6)
         yield
 
 

@@ -35,7 +35,7 @@ ROWS = "rows"
 PROBLEM = "problem.txt"
 
 RandomnessOff = Literal["dropout", "evaluation", "noise"]
-"""What makes two forward passes equal: dropout layers off, or evaluation mode; `noise` where
+"""How two forward passes are made equal: dropout layers off, or evaluation mode; `noise` where
 neither does."""
 
 

@@ -1,13 +1,12 @@
 """Rank: one process of a trial. It uses the engine's own parts, in the engine's order."""
 
 import hashlib
-import multiprocessing
 import os
 import pickle
 import shutil
-import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +36,7 @@ from perennial.check_skeleton.trials.plan import (
     write_record,
 )
 from perennial.contracts.user_code import user_code
+from perennial.data.executor import end_with_parent
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.data.loader import Loader, RankBatch
 from perennial.engine.loop.train import Training, save, update
@@ -111,15 +111,7 @@ def _enter(plan: Plan, variables: Mapping[str, str]) -> None:
     """Set up this process: its own session, the plan's environment, output to a file."""
     enter_process({**plan.environment, **variables}, plan.folder / OUTPUT)
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, args=(plan.folder,), daemon=True).start()
-
-
-def _end_with_parent(folder: Path) -> None:
-    """End this process, and delete the trials' files, when the process that wants them is gone."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
+    end_with_parent(partial(shutil.rmtree, plan.folder, ignore_errors=True))
 
 
 def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRecord:
@@ -155,7 +147,7 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
     _train(folder, trial, training, recorded, record)
     after = digest_attributes(training)
     record.drifting = tuple(name for name in after if before.get(name) != after[name])
-    # Of the unsharded model; all ranks collect them together.
+    # The weights of the unsharded model; all ranks collect them together.
     options = StateDictOptions(full_state_dict=True)
     collected = get_model_state_dict(training.model, options=options)
     weights = {name: value for name, value in collected.items() if isinstance(value, Tensor)}

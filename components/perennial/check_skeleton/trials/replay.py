@@ -102,6 +102,7 @@ def _install_clock(module: ModuleType) -> None:
         (time.time, now),
     ]
     folder = Path(module.__file__ or "").parent
+    # An import such as `from datetime import datetime` has copied the class into its module.
     for each in list(sys.modules.values()):
         if each is module or Path(getattr(each, "__file__", None) or "/").parent == folder:
             for name, value in list(vars(each).items()):

@@ -146,7 +146,7 @@ def make_trials(subject: Subject) -> Trials:
             f"on a CPU allow at most {MOST_PARAMETERS / 1e6:.0f} million: shrink it by its options"
         )
     randomness_off = find_randomness_switch(subject)
-    # Of a global batch, and of the trials' data set.
+    # Rows of a global batch, and of the trials' data set.
     most = min(subject.settings.batch_rows, subject.training.global_batch_size)
     size = max(2 * PROCESSES, min(most, int(subject.num_rows() / EPOCH_BATCHES)) // 4 * 4)
     rows = min(subject.num_rows(), int(EPOCH_BATCHES * size))

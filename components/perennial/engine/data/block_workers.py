@@ -7,7 +7,6 @@ Their number changes neither the order nor the content of a batch.
 import multiprocessing
 import os
 import signal
-import threading
 from concurrent.futures import (
     FIRST_COMPLETED,
     Future,
@@ -23,6 +22,7 @@ import torch
 
 from perennial.clients.outages import waiting_out_outages, waits
 from perennial.contracts.errors import PerennialError
+from perennial.data.executor import end_with_parent
 from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, RowBlock
 
 MAX_RESTARTS = 3
@@ -129,17 +129,11 @@ def _begin(recipe: EncoderRecipe) -> None:
     torch.set_num_threads(1)
     for number in (signal.SIGINT, signal.SIGTERM):  # the training decides when they end
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         _encoder = BlockEncoder(recipe)
     except Exception as error:  # the user's code; raised where a block is asked for
         _encoder = error
-
-
-def _end_with_parent() -> None:
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
 
 
 def _is_prepared() -> bool:

@@ -127,6 +127,7 @@ class Difference:
         """Return the two-sided interval; None where the test rows or seeds are too few for one."""
         if not math.isfinite(self.error):
             return None
+        # Third moments add up as variances do, and the seeds' errors are taken for symmetric.
         share = (self.data.error / self.error) ** 3 if self.error else 0.0
         whole = Estimate(
             self.data.value, self.error, self.degrees, skewness=share * self.data.skewness
@@ -154,11 +155,7 @@ class Difference:
 def difference_of(ours: Measured, theirs: Measured, test: HeldOutRows, sign: float) -> Difference:
     """Return how much better one candidate is than another.
 
-    Args:
-        ours: The one.
-        theirs: The other.
-        test: The rows that both were measured on.
-        sign: 1 where a higher metric is better, else -1.
+    `sign` is 1 where a higher metric is better, else -1.
     """
     value = sign * float(ours.values.mean() - theirs.values.mean())
     drawn = min(ours.draws.shape[1], theirs.draws.shape[1])
@@ -189,15 +186,9 @@ def compare_candidates(
 ) -> tuple[Confirmed, ...]:
     """Compare candidates in pairs, with intervals that hold for all pairs together.
 
-    `adopt`: the improvement is certainly larger than `least`; `reject`: certainly smaller.
-
-    Args:
-        pairs: The candidate and what it is compared with.
-        test: The rows that all were measured on.
-        sign: 1 where a higher metric is better, else -1.
-        confidence: Of all intervals together.
-        least: The smallest improvement worth a change.
-        searched: The improvement that the search showed, by both trials.
+    `adopt`: the improvement is certainly larger than `least`; `reject`: certainly smaller. All
+    intervals together hold with `confidence`; `sign` is 1 where a higher metric is better, else -1;
+    `searched` has the improvement that the search showed, by both trials.
     """
     each = simultaneous(confidence, len(pairs))
     found = []
@@ -205,6 +196,7 @@ def compare_candidates(
         difference = difference_of(ours, theirs, test, sign)
         interval = difference.interval(each)
         decision = decide(interval, least)
+        # A divergence has no value to average: it speaks against the candidate that has it.
         if ours.diverged and decision != "reject":
             decision = "reject" if not theirs.diverged else "inconclusive"
         needed, target = None, target_of(interval, least)

@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from scipy.special import bdtrc, ndtri
-from scipy.stats import fisher_exact, rankdata, t
+from scipy.special import bdtrc
+from scipy.stats import fisher_exact, t
 
-from perennial.studies.analysis.search import Floats, Search, shown_value
+from perennial.studies.analysis.search import Floats, Search, normal_scores, shown_value
 from perennial.studies.findings import Boundary, GoodPoints, InfeasibleRegion
 from perennial.studies.space import Axis
 
@@ -113,8 +113,9 @@ def _improves_at(search: Search, option: str, side: Side) -> bool:
     )  # fmt: skip
     places = search.positions(option, ended)
     known = np.isfinite(places)
-    scores = ndtri((rankdata(values[known]) - 0.375) / (known.sum() + 0.25))
+    scores = normal_scores(values[known])
     ahead = places[known] if side == "high" else 1.0 - places[known]
+    # Centred on this end, so that the linear term's coefficient is the slope there.
     columns = [np.ones_like(ahead), ahead - 1.0, (ahead - 1.0) ** 2]
     for other in search.ranges:
         if other != option and len(columns) + 2 <= len(ahead) / 3:
@@ -168,9 +169,7 @@ def _furthest(axis: Axis, inside: float, wanted: float, accepts: Accepts | None)
 def count_good_points(search: Search, deviation: float | None = None) -> GoodPoints:
     """Return how many trials came near the best one, and how many more would be enough.
 
-    Args:
-        search: The trials.
-        deviation: Of one training between seeds: what lies within twice this is near as well.
+    What lies within two standard deviations between seeds (`deviation` is one training's) is near.
     """
     values, usable = search.values, len(search.usable)
     if not usable:
@@ -213,7 +212,7 @@ def _rules(search: Search) -> Iterator[InfeasibleRegion]:
     bad = np.array([trial.state == "infeasible" for trial in ended])
     if not bad.any():
         return
-    for option in search.dimensions:
+    for option in search.axes:
         known = np.array([option in trial.values for trial in ended])
         axis = search.ranges.get(option)
         if axis is None:

@@ -13,11 +13,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import ndtri
 from scipy.stats import f as f_distribution
-from scipy.stats import ncf, rankdata
+from scipy.stats import ncf
 
-from perennial.studies.analysis.search import Floats, Search, shown_value
+from perennial.studies.analysis.search import Floats, Search, normal_scores, shown_value
 from perennial.studies.findings import Effect, Effects, Isolation, IsolationPoint
 
 LEVEL = 0.05
@@ -30,16 +29,13 @@ def isolate(search: Search, deviation: float | None = None) -> tuple[Isolation, 
 
     Google's Deep Learning Tuning Playbook, "Understanding the impact of a hyperparameter with
     isolation plots". The best of more trials is better by luck alone, so each value has the best
-    to expect of equally many trials beside it (Dodge et al., 2019).
-
-    Args:
-        search: The trials.
-        deviation: Of one training between seeds.
+    to expect of equally many trials beside it (Dodge et al., 2019). `deviation` is the standard
+    deviation of one training between seeds.
     """
     seeds = search.plan.study.seeds_per_trial
     spread = None if deviation is None else 2.0 * deviation / math.sqrt(seeds)
-    scientific = [each for each in search.plan.study.scientific if each in search.dimensions]
-    options = [*scientific, *(each for each in search.dimensions if each not in scientific)]
+    scientific = [each for each in search.plan.study.scientific if each in search.axes]
+    options = [*scientific, *(each for each in search.axes if each not in scientific)]
     found = []
     for option in options:
         groups = search.groups(option)
@@ -75,7 +71,7 @@ def explain_values(search: Search) -> Effects:
     share are those of the noncentral F distribution.
     """
     number = len(search.usable)
-    terms = {option: _terms(search, option) for option in search.dimensions}
+    terms = {option: _terms(search, option) for option in search.axes}
     terms = {option: columns for option, columns in terms.items() if columns.shape[1]}
     if number < SPARE or not terms:
         return Effects(text="too few trials to tell which hyperparameters matter")
@@ -87,7 +83,7 @@ def explain_values(search: Search) -> Effects:
     if not _has_room(terms, number):
         text = f"{number} trials are too few to tell which of {len(terms)} hyperparameters matter"
         return Effects(text=text)
-    scores = ndtri((rankdata(search.values) - 0.375) / (number + 0.25))
+    scores = normal_scores(search.values)
     main = _holm(
         [
             _effect((option,), _joined(terms, without=option), columns, scores)
@@ -161,6 +157,7 @@ def _effect(options: tuple[str, ...], others: Floats, own: Floats, scores: Float
         return Effect(options=options, share=0.0, low=0.0, high=1.0, p_value=1.0, is_clear=False)
     error = max(after / left, 1e-12)
     ratio = (before - after) / added / error
+    # Columns of pure noise explain `added * error` on average.
     share = max(0.0, before - after - added * error) / total
     bounds = [
         min(1.0, _noncentrality(ratio, added, left, chance) * error / total)

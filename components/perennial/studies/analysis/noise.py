@@ -31,12 +31,14 @@ def measure_noise(search: Search, trials: Sequence[Trial]) -> Noise:
         return Noise(deviation=None, text=text)
     seeds = search.plan.study.seeds_per_trial
     error = deviation / math.sqrt(seeds)
+    # A difference has the errors of both trials.
     lead = _leading_by(len(search.usable), degrees) * math.sqrt(2.0) * error
     values = np.sort(search.values)[::-1]
     number = int((values >= values[0] - lead).sum())
     tied = tuple(trial.number for trial in search.ranked[:number])
     needed = None
     if len(values) > 1 and values[0] > values[1] and error > 0.0:
+        # Errors shrink with the root of the number of seeds.
         ratio = lead / float(values[0] - values[1])
         needed = math.ceil(seeds * ratio**2)
     text = f"two seeds differ by {deviation * math.sqrt(2.0):.2g} (standard deviation)"
@@ -90,10 +92,7 @@ def winners_curse(values: Floats, error: float) -> float:
 
     What noise leaves of the spread above the median is taken for real differences; of trials whose
     true values differ so, noise chooses one. Shrunk as far as their variance asks (Louis, 1984).
-
-    Args:
-        values: Of the trials, higher is better.
-        error: Standard error of each.
+    Higher values are better; `error` is the standard error of each.
     """
     if error <= 0.0 or len(values) < 2:
         return 0.0

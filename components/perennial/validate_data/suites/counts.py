@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from perennial.validate_data.columns import merge_columns
-from perennial.validate_data.hash_levels import cut_levels, level_of
+from perennial.validate_data.samples import cut_levels, level_of
 from perennial.validate_data.state import FactsState
 
 MAX_VALUES = 1_000_000
@@ -22,8 +22,6 @@ MAX_VALUES = 1_000_000
 # A float64 is a whole number of 53 bits times a power of two; squares are summed by halves.
 _MANTISSA_BITS, _HALF_BITS = 53, 27
 _LOW = (1 << _HALF_BITS) - 1
-# The smallest float64 is 2^-1074.
-_SCALE = 1_074 + _MANTISSA_BITS
 # In place of an exponent, which is at most 1024.
 _INFINITE = 5_000
 _SUMS = ("count", "whole", "high_high", "high_low", "low_low")
@@ -31,7 +29,7 @@ _SUMS = ("count", "whole", "high_high", "high_low", "low_low")
 
 @dataclass(frozen=True)
 class SuiteMeasures:
-    """What a suite's metrics need of the rows.
+    """Expressions whose values a suite's metrics are computed from.
 
     Attributes:
         numbers: Aggregates by key: smallest and largest values of the metrics `column.min` and
@@ -86,49 +84,48 @@ class SuiteMeasures:
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, sum and sum of squares of a column, exact.
+    """Count of a column, and exact sum and sum of squares of its finite values.
 
     Attributes:
-        total: Sum of the finite values, in units of 2^-1127.
-        squares: Sum of their squares, in units of 2^-2254.
         infinite: Number of values that are plus and minus infinity.
     """
 
     count: int
-    total: int
-    squares: int
+    total: Fraction
+    squares: Fraction
     infinite: tuple[int, int]
 
     @classmethod
     def of(cls, moments: pl.DataFrame, column: str) -> "Moments":
         """Add up a column's rows of the table of moments."""
-        count = total = squares = 0
+        count, total, squares = 0, Fraction(0), Fraction(0)
         infinite = {_INFINITE: 0, -_INFINITE: 0}
         for row in moments.filter(pl.col("column") == column).iter_rows(named=True):
             count += row["count"]
             if row["exponent"] in infinite:
                 infinite[row["exponent"]] += row["count"]
                 continue
-            shift = row["exponent"] - _MANTISSA_BITS + _SCALE
+            unit = Fraction(2) ** (row["exponent"] - _MANTISSA_BITS)
             square = row["high_high"] << 2 * _HALF_BITS
             square += (row["high_low"] << _HALF_BITS + 1) + row["low_low"]
-            total += row["whole"] << shift
-            squares += square << 2 * shift
+            total += row["whole"] * unit
+            squares += square * unit**2
         return cls(count, total, squares, (infinite[_INFINITE], infinite[-_INFINITE]))
 
     @property
     def sum(self) -> float:
         """Return the sum, rounded once; infinite or NaN where infinite values make it so."""
         if any(self.infinite):
-            return math.nan if all(self.infinite) else math.copysign(math.inf, self._sign)
-        return float(Fraction(self.total, 1 << _SCALE))
+            sign = self.infinite[0] - self.infinite[1]
+            return math.nan if all(self.infinite) else math.copysign(math.inf, sign)
+        return float(self.total)
 
     @property
     def mean(self) -> float:
         """Return the mean, rounded once; NaN without values."""
         if not self.count or any(self.infinite):
             return self.sum if self.count else math.nan
-        return float(Fraction(self.total, self.count << _SCALE))
+        return float(self.total / self.count)
 
     @property
     def standard_deviation(self) -> float:
@@ -136,12 +133,8 @@ class Moments:
         n = self.count
         if n <= 1 or any(self.infinite):
             return math.nan
-        variance = Fraction(n * self.squares - self.total**2, n * (n - 1) << 2 * _SCALE)
+        variance = (n * self.squares - self.total**2) / (n * (n - 1))
         return math.sqrt(float(variance))
-
-    @property
-    def _sign(self) -> int:
-        return self.infinite[0] - self.infinite[1]
 
 
 def counted_values(values: pl.DataFrame, key: str, dtype: pl.DataType) -> tuple[pl.DataFrame, int]:

@@ -15,7 +15,7 @@ from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.validation import Severity
 from perennial.validate_data.config import PINNED
 
-# Of an expectation, what decides its verdict; identity and rendering are left out.
+# The keys of an expectation that decide its verdict; identity and rendering are left out.
 _KEPT = ("type", "kwargs", "meta", "severity")
 _NOT_JUDGED = ("id", "rendered_content", "notes", "description", "expectation_context")
 

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import Severity
 from perennial.data.dataset import Dataset, block_key
 from perennial.validate_data.columns import finite, is_missing, is_text
+from perennial.validate_data.state import merge_in_steps
 from perennial.validate_data.suites.counts import SuiteMeasures
 from perennial.validate_data.suites.document import Suite, SuiteExpectation
 
@@ -30,7 +32,8 @@ _DEVIATIONS = 3.0
 _SPAN_MARGIN = 0.5
 _ROWS_SHARE = 0.25
 _BINS = 10
-# Of the mass for values that the reference lacks; without one a single one is infinitely far.
+# Share of the mass that is kept for values which the reference lacks: without it, a single one of
+# them would make the divergence infinite.
 _HOLDOUT = 0.01
 _MIN_DIVERGENCE = 0.05
 _OPAQUE = (pl.Binary, pl.List, pl.Array, pl.Struct)
@@ -89,11 +92,9 @@ def _measure(dataset: Dataset) -> _Reference:
     measures = SuiteMeasures(numbers, {}, {}, {}, [*kept, "__block__"], SAMPLE_ROWS)
     by_file = not dataset.snapshot.data.time
     block = block_key(dataset.snapshot.data).alias("__block__")
-    states = [
-        measures.state_of(batch.with_columns(block))
-        for batch in dataset.labelled_batches(_BATCH_ROWS, with_file=by_file)
-    ]
-    state = measures.merge(states)
+    batches = dataset.labelled_batches(_BATCH_ROWS, with_file=by_file)
+    states = (measures.state_of(batch.with_columns(block)) for batch in batches)
+    state = merge_in_steps(states, measures.merge)
     return _Reference(
         dataset.snapshot, schema, state["sample"], state["numbers"].row(0, named=True)
     )
@@ -224,7 +225,8 @@ def _distribution(
     else:
         return
     smoothed = expected * (1 - _HOLDOUT) + _HOLDOUT / len(expected)
-    divergences = np.array([_divergence(share, smoothed) for share in shares])
+    # Kullback-Leibler divergences of the blocks, in nats.
+    divergences = np.array([rel_entr(share, smoothed).sum() for share in shares])
     limit = float(divergences.max()) + _DEVIATIONS * float(divergences.std())
     yield _expect(
         "column_kl_divergence_to_be_less_than", "warning", column=name, partition_object=partition,
@@ -239,12 +241,6 @@ def _value_shares(values: pl.Series, of: pl.Series) -> NDArray[np.float64]:
 
 def _bin_shares(values: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.histogram(values, bins)[0] / max(len(values), 1)
-
-
-def _divergence(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
-    """Kullback-Leibler divergence of what was found from what was expected, in nats."""
-    present = found > 0
-    return float((found[present] * np.log(found[present] / expected[present])).sum())
 
 
 def _rounded(value: float) -> float:

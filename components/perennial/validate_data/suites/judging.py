@@ -35,8 +35,6 @@ from perennial.validate_data.suites.metrics import (
     require_facts,
 )
 
-Basis = Literal["facts", "rows"]
-
 # Query a database, compare several batches, or depend on an order that files do not have.
 _UNSUPPORTED = {
     "unexpected_rows_expectation": "it queries a database",
@@ -81,11 +79,6 @@ class Planned:
     requests: Mapping[str, Request]
     reason: str = ""
     refusal: str = ""
-
-    @property
-    def basis(self) -> Basis:
-        """Return what it is judged on."""
-        return "rows" if self.reason else "facts"
 
     @property
     def columns(self) -> list[str]:
@@ -138,16 +131,10 @@ def suite_measures(
 ) -> SuiteMeasures:
     """Return what the rows must be measured for, and the columns that must be sampled.
 
-    Args:
-        planned: The suite.
-        schema: Columns of the rows.
-        sample_rows: Largest number of rows on which what facts do not answer is judged; 0 for
-            no sample.
-        sample_seed: Chooses them, where there are more.
+    At most `sample_rows` rows, chosen by `sample_seed`, are kept for what facts do not answer; 0
+    takes no sample.
     """
-    requests = [
-        request for each in planned if each.basis == "facts" for request in each.requests.values()
-    ]
+    requests = [request for each in planned for request in each.requests.values()]
     # Whether values are missing decides which type a column has on pandas.
     measures = measures_of([*requests, *map(_missing_request, schema)], schema)
     return replace(
@@ -166,11 +153,8 @@ def judge_suite(
 ) -> tuple[Expectation, ...]:
     """Return each expectation with its outcome, in the order of the suite.
 
-    Args:
-        planned: The suite.
-        tables: What was measured of all rows.
-        schema: Columns of the rows.
-        open_spark: Returns all rows as a table of Spark, in place of the sample.
+    `tables` are what was measured of all rows; `open_spark` returns all rows as a table of Spark,
+    in place of the sample.
     """
     numbers = tables["numbers"]
     nulls = {name: bool(numbers[_missing_request(name).key].item()) for name in schema}
@@ -182,6 +166,7 @@ def judge_suite(
         outcome = None if each.reason else _judge_from_facts(each, found, engine)
         if outcome is not None:
             judged[index] = outcome
+    # Besides those that no fact answers, those whose values turned out to be too many to count.
     rest = [index for index in range(len(planned)) if index not in judged]
     if rest:
         left = [planned[index] for index in rest]
@@ -200,11 +185,8 @@ def judge_splits(planned: Sequence[Planned], sample: pl.DataFrame) -> Iterator[E
     """Yield how each split alone meets what the suite expects of distributions.
 
     So training, validation and test are compared with the suite's reference one by one. A split
-    that too few rows are known of, by chance beyond half of the limit, is left out.
-
-    Args:
-        planned: The suite.
-        sample: Random rows of some columns, with the name of their split.
+    that too few rows are known of, by chance beyond half of the limit, is left out. `sample` has
+    random rows of some columns, with the name of their split.
     """
     expected = [
         each
@@ -240,7 +222,7 @@ def _can_tell(distribution: SuiteExpectation, rows: int) -> bool:
     if not isinstance(partition, dict) or not isinstance(threshold, int | float):
         return False
     weights = partition.get("weights")
-    # Of a sample of n rows over k values the divergence is (k - 1) / 2n on average.
+    # The divergence of a sample of n rows over k values is (k - 1) / 2n on average.
     return isinstance(weights, list) and len(weights) <= threshold * rows
 
 
@@ -329,8 +311,7 @@ def _judge_from_facts(
     except Exception as error:  # as Great Expectations does, which reports it
         return _not_evaluated(planned.document, f"{type(error).__name__}: {error}")
     judged = cast("dict[str, Any]", result)
-    outcome = _outcome(planned.document, judged["success"], judged.get("result", {}))
-    return outcome.model_copy(update={"basis": basis})
+    return _judged(planned.document, judged["success"], judged.get("result", {}), basis)
 
 
 def _judge_on_rows(
@@ -350,15 +331,14 @@ def _judge_on_rows(
     judged = []
     for index, each in enumerate(planned):
         result = results[index]
+        problem = exception_in(result.exception_info)
         if "sample" in basis and each.document.type in _NEEDS_ALL_ROWS:
-            reason = "it has too many different values to count, and a sample does not answer it"
-            judged.append(_not_evaluated(each.document, reason))
-            continue
-        if failed := exception_in(result.exception_info):
-            judged.append(_not_evaluated(each.document, failed))
-            continue
-        outcome = _outcome(each.document, bool(result.success), result.result)
-        judged.append(outcome.model_copy(update={"basis": basis}))
+            problem = "it has too many different values to count, and a sample does not answer it"
+        judged.append(
+            _not_evaluated(each.document, problem)
+            if problem
+            else _judged(each.document, bool(result.success), result.result, basis)
+        )
     return judged
 
 
@@ -370,15 +350,16 @@ def exception_in(info: Mapping[str, Any] | None) -> str:
     nested = [each for each in (info or {}).values() if isinstance(each, dict)]
     for each in (info or {}, *nested):
         if each.get("raised_exception"):
-            return str(each.get("exception_message") or "an exception without a message")
+            message = str(each.get("exception_message") or "").strip()
+            return message or "an exception without a message"
     return ""
 
 
-def _outcome(
-    document: SuiteExpectation,
-    is_met: bool,
-    result: Mapping[str, Any],
+def _judged(
+    document: SuiteExpectation, is_met: bool, result: Mapping[str, Any], basis: str
 ) -> Expectation:
+    notes = document.meta.get("notes") or document.meta.get("hint")
+    hint = str(notes) if notes else "fix the source, or the expectation in the suite"
     return Expectation(
         name=document.type,
         subject=_subject(document),
@@ -386,8 +367,8 @@ def _outcome(
         outcome="passed" if is_met else "failed",
         expected=_expected(document),
         observed=shown_result(result),
-        hint="" if is_met else _hint(document),
-        basis=ALL_ROWS,
+        hint="" if is_met else hint,
+        basis=basis,
     )
 
 
@@ -399,16 +380,9 @@ def _not_evaluated(document: SuiteExpectation, why: str) -> Expectation:
         outcome="not_evaluated",
         expected=_expected(document),
         observed="not measured",
-        hint=f"Great Expectations could not judge it: {why.strip().splitlines()[0]}"
-        if why.strip()
-        else "Great Expectations could not judge it",
+        hint=f"Great Expectations could not judge it: {why.splitlines()[0]}",
         basis=ALL_ROWS,
     )
-
-
-def _hint(document: SuiteExpectation) -> str:
-    notes = document.meta.get("notes") or document.meta.get("hint")
-    return str(notes) if notes else "fix the source, or the expectation in the suite"
 
 
 def _columns(document: SuiteExpectation) -> list[str]:

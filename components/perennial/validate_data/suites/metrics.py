@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import reduce
 from itertools import pairwise
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,7 @@ class Request:
 
 
 class Need(NamedTuple):
-    """What a metric needs of the rows: a number, moments, or counts of values."""
+    """A measure of the rows that a metric is computed from, and how its values are added up."""
 
     key: str
     measure: pl.Expr
@@ -60,10 +60,10 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What the pass over the rows found.
+    """Results of the pass over the rows.
 
     Attributes:
-        tables: Of all rows, as `SuiteMeasures` describes them.
+        tables: Measures of all rows, as `SuiteMeasures` describes them.
         types: Pandas' type of each column, in their order.
     """
 
@@ -111,8 +111,12 @@ class Found:
         return counted_values(self.tables["values"], key, dtype)
 
 
+Condition: TypeAlias = Callable[[Request, pl.Schema], pl.Expr]
+"""Whether each row meets what a request asks of it."""
+
+
 class Metric(NamedTuple):
-    """How a metric is measured, and computed from what was found."""
+    """The measures that a metric needs, and its value, computed from the results."""
 
     needs: Callable[[Request, pl.Schema], Sequence[Need]]
     value: Callable[[Request, Found], object]
@@ -155,12 +159,12 @@ def _present(name: str, schema: pl.Schema) -> pl.Expr:
     return ~is_missing(name, schema[name])
 
 
+def _is_present(request: Request, schema: pl.Schema) -> pl.Expr:
+    return _present(request.column, schema)
+
+
 def _values(name: str, schema: pl.Schema) -> pl.Expr:
     return pl.when(_present(name, schema)).then(pl.col(name))
-
-
-def _rows(condition: pl.Expr) -> pl.Expr:
-    return condition.sum().cast(pl.Int64)
 
 
 # Conditions on the values of one column ------------------------------------------------------
@@ -244,7 +248,7 @@ def _length(request: Request, schema: pl.Schema) -> pl.Expr:
     return _within(length, request.arguments)
 
 
-def _not(condition: Callable[[Request, pl.Schema], pl.Expr]) -> Callable[..., pl.Expr]:
+def _not(condition: Condition) -> Condition:
     return lambda request, schema: ~condition(request, schema)
 
 
@@ -297,31 +301,27 @@ def _kept_rows(request: Request, schema: pl.Schema) -> pl.Expr:
 # Metrics -------------------------------------------------------------------------------------
 
 
-def _column_condition(condition: Callable[[Request, pl.Schema], pl.Expr]) -> Metric:
-    """Count the present values that do not meet a condition."""
-
-    def needs(request: Request, schema: pl.Schema) -> list[Need]:
-        is_met = condition(request, schema).fill_null(value=False)
-        return [Need(request.key, _rows(_present(request.column, schema) & ~is_met))]
-
-    return Metric(needs, lambda request, found: found.count(request.key))
+def _of_table(value: Callable[[Request, Found], object]) -> Metric:
+    """Compute from what is known of every table."""
+    return Metric(lambda request, schema: (), value)
 
 
-def _rows_where(condition: Callable[[Request, pl.Schema], pl.Expr]) -> Metric:
+def _rows_where(condition: Condition) -> Metric:
     """Count the rows that meet a condition."""
 
     def needs(request: Request, schema: pl.Schema) -> list[Need]:
-        return [Need(request.key, _rows(condition(request, schema)))]
+        return [Need(request.key, condition(request, schema).sum().cast(pl.Int64))]
 
     return Metric(needs, lambda request, found: found.count(request.key))
 
 
-def _pair_condition(condition: Callable[[Request, pl.Schema], pl.Expr]) -> Metric:
-    def unmet(request: Request, schema: pl.Schema) -> pl.Expr:
-        is_met = condition(request, schema).fill_null(value=False)
-        return _kept_rows(request, schema) & ~is_met
+def _judged_rows_without(condition: Condition, judged: Condition) -> Metric:
+    """Count the judged rows that do not meet a condition."""
 
-    return _rows_where(unmet)
+    def is_unmet(request: Request, schema: pl.Schema) -> pl.Expr:
+        return judged(request, schema) & ~condition(request, schema).fill_null(value=False)
+
+    return _rows_where(is_unmet)
 
 
 def _extreme(kind: str) -> Metric:
@@ -351,16 +351,31 @@ def _moment(attribute: str) -> Metric:
     return Metric(needs, value)
 
 
-def _from_hashes(compute: Callable[[Request, pl.DataFrame], object]) -> Metric:
-    """Compute from the count of each different value."""
+def _column_hashes(request: Request, schema: pl.Schema) -> list[Need]:
+    dtype = schema[request.column]
+    if dtype not in _NUMBERS and dtype != pl.String:
+        raise NotFromFactsError(f"counted values of a column of {dtype}")
+    hashed = pl.when(_is_present(request, schema)).then(pl.col(request.column).hash())
+    return [Need(_key_of_hashes(request), hashed, "hashes")]
 
-    def needs(request: Request, schema: pl.Schema) -> list[Need]:
-        dtype = schema[request.column]
-        if dtype not in _NUMBERS and dtype != pl.String:
-            raise NotFromFactsError(f"counted values of a column of {dtype}")
-        present = _present(request.column, schema)
-        hashed = pl.when(present).then(pl.col(request.column).hash())
-        return [Need(_key_of_hashes(request), hashed, "hashes")]
+
+def _compound_hashes(request: Request, schema: pl.Schema) -> list[Need]:
+    names = request.arguments["column_list"]
+    # All missing values are one value; of a 64-bit hash, two rows in a million rarely share one.
+    row = pl.struct(_values(name, schema) for name in names).hash()
+    kept = pl.when(_kept_rows(request, schema)).then(row)
+    return [Need(_key_of_hashes(request), kept, "hashes")]
+
+
+def _key_of_hashes(request: Request) -> str:
+    return _COMPOUND.join(["", *(request.arguments.get("column_list") or [request.column])])
+
+
+def _from_hashes(
+    compute: Callable[[Request, pl.DataFrame], object],
+    needs: Callable[[Request, pl.Schema], list[Need]] = _column_hashes,
+) -> Metric:
+    """Compute from the count of each different value."""
 
     def value(request: Request, found: Found) -> object:
         return compute(request, found.value_table(_key_of_hashes(request)))
@@ -426,38 +441,22 @@ def _present_share(request: Request, found: Found) -> float:
     return found.count(request.key) / rows if rows else 0
 
 
-def _counted_between(request: Request, schema: pl.Schema) -> pl.Expr:
-    return _present(request.column, schema) & _between(request, schema)
-
-
 def _histogram_needs(request: Request, schema: pl.Schema) -> list[Need]:
     _require_numbers(request, schema, "histogram")
     values, bins = _values(request.column, schema), list(request.arguments["bins"])
-    pairs = list(pairwise(bins))
+    last = len(bins) - 2
+    # As numpy's histogram: only the last bin contains its upper end.
+    inside = [
+        values.is_between(low, high, closed="both" if index == last else "left")
+        for index, (low, high) in enumerate(pairwise(bins))
+    ]
     return [
-        Need(
-            f"{request.key}:{index}",
-            _rows(
-                (values >= low) & ((values < high) if index < len(pairs) - 1 else values <= high)
-            ),
-        )
-        for index, (low, high) in enumerate(pairs)
+        Need(f"{request.key}:{index}", each.sum().cast(pl.Int64))
+        for index, each in enumerate(inside)
     ]
 
 
-def _key_of_hashes(request: Request) -> str:
-    return _COMPOUND.join(["", *(request.arguments.get("column_list") or [request.column])])
-
-
-def _compound_needs(request: Request, schema: pl.Schema) -> list[Need]:
-    names = request.arguments["column_list"]
-    # All missing values are one value; of a 64-bit hash, two rows in a million rarely share one.
-    row = pl.struct(_values(name, schema) for name in names).hash()
-    kept = pl.when(_kept_rows(request, schema)).then(row)
-    return [Need(_key_of_hashes(request), kept, "hashes")]
-
-
-_CONDITIONS: dict[str, Callable[[Request, pl.Schema], pl.Expr]] = {
+_CONDITIONS: Mapping[str, Condition] = {
     "column_values.between": _between,
     "column_values.in_set": _in_set,
     "column_values.not_in_set": _not(_in_set),
@@ -473,37 +472,30 @@ _PAIRS = {
     "column_pair_values.a_greater_than_b": _pair_greater,
 }
 UNIQUENESS = ("column_values.unique.unexpected_count", "compound_columns.unique.unexpected_count")
-_NO_NEEDS: Callable[[Request, pl.Schema], Sequence[Need]] = lambda request, schema: ()  # noqa: E731
 
 METRICS: dict[str, Metric] = {
-    "table.row_count": Metric(_NO_NEEDS, lambda _, found: found.count("rows")),
-    "table.columns": Metric(_NO_NEEDS, lambda _, found: list(found.schema)),
-    "table.column_count": Metric(_NO_NEEDS, lambda _, found: len(found.schema)),
-    "table.column_types": Metric(
-        _NO_NEEDS,
-        lambda _, found: [{"name": name, "type": kind} for name, kind in found.types.items()],
+    "table.row_count": _of_table(lambda _, found: found.count("rows")),
+    "table.columns": _of_table(lambda _, found: list(found.schema)),
+    "table.column_count": _of_table(lambda _, found: len(found.schema)),
+    "table.column_types": _of_table(
+        lambda _, found: [{"name": name, "type": kind} for name, kind in found.types.items()]
     ),
-    "column_values.nonnull.unexpected_count": _rows_where(
-        lambda request, schema: ~_present(request.column, schema)
-    ),
-    "column_values.null.unexpected_count": _rows_where(
-        lambda request, schema: _present(request.column, schema)
-    ),
-    "column_values.nonnull.count": _rows_where(
-        lambda request, schema: _present(request.column, schema)
-    ),
+    "column_values.nonnull.unexpected_count": _rows_where(_not(_is_present)),
+    "column_values.null.unexpected_count": _rows_where(_is_present),
+    "column_values.nonnull.count": _rows_where(_is_present),
     **{
-        f"{name}.unexpected_count": _column_condition(condition)
+        f"{name}.unexpected_count": _judged_rows_without(condition, _is_present)
         for name, condition in _CONDITIONS.items()
     },
     **{
-        f"{name}.unexpected_count": _pair_condition(condition) for name, condition in _PAIRS.items()
+        f"{name}.unexpected_count": _judged_rows_without(condition, _kept_rows)
+        for name, condition in _PAIRS.items()
     },
     **{f"{name}.filtered_row_count": _rows_where(_kept_rows) for name in _PAIRS},
-    "column_values.between.count": _rows_where(_counted_between),
-    "column.non_null_proportion": Metric(
-        _rows_where(lambda request, schema: _present(request.column, schema)).needs, _present_share
+    "column_values.between.count": _rows_where(
+        lambda request, schema: _is_present(request, schema) & _between(request, schema)
     ),
+    "column.non_null_proportion": Metric(_rows_where(_is_present).needs, _present_share),
     "column.min": _extreme("min"),
     "column.max": _extreme("max"),
     "column.sum": _moment("sum"),
@@ -533,8 +525,5 @@ METRICS: dict[str, Metric] = {
         ],
     ),
     "compound_columns.unique.filtered_row_count": _rows_where(_kept_rows),
-    "compound_columns.unique.unexpected_count": Metric(
-        _compound_needs,
-        lambda request, found: _repeated(request, found.value_table(_key_of_hashes(request))),
-    ),
+    "compound_columns.unique.unexpected_count": _from_hashes(_repeated, _compound_hashes),
 }

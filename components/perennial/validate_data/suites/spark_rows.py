@@ -5,6 +5,7 @@ credentials, and Great Expectations computes there.
 """
 
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,11 +13,9 @@ from perennial.contracts.errors import OutageError, PerennialError
 
 
 def open_rows(address: str, uris: Iterable[str]) -> Any:  # noqa: ANN401 - pyspark has no types
-    """Return the rows of Parquet files as a table of Spark.
+    """Return the rows of Parquet files, which the server must be able to read, as a table of Spark.
 
-    Args:
-        address: Of Spark Connect, such as `sc://spark-connect:15002`.
-        uris: Of the files, which the server must be able to read.
+    The address is one of Spark Connect, such as `sc://spark-connect:15002`.
 
     Raises:
         OutageError: Spark does not answer.
@@ -36,7 +35,7 @@ def open_rows(address: str, uris: Iterable[str]) -> Any:  # noqa: ANN401 - pyspa
     os.environ["SPARK_REMOTE"] = address
     try:
         session = SparkSession.builder.remote(address).getOrCreate()
-        rows = session.read.parquet(*(_for_hadoop(uri) for uri in uris))
+        rows = session.read.parquet(*(re.sub("^s3://", "s3a://", uri) for uri in uris))
         _ = rows.columns  # asks the server, which has read nothing before
     except PySparkException as error:
         raise PerennialError(
@@ -51,7 +50,3 @@ def open_rows(address: str, uris: Iterable[str]) -> Any:  # noqa: ANN401 - pyspa
             action="check the address in [spark] of the profile and that Spark Connect runs there",
         ) from error
     return rows
-
-
-def _for_hadoop(uri: str) -> str:
-    return uri.replace("s3://", "s3a://", 1) if uri.startswith("s3://") else uri

@@ -1,8 +1,9 @@
-"""Hash levels: samples that are the same whatever the order, grouping or partitioning of the rows.
+"""Samples that are the same whatever the order, grouping or partitioning of the rows.
 
 A hash is of level n if it begins with n zero bits, so the levels from n on are a random sample of
 one in 2^n hashes. A table keeps the levels from the lowest on at which it is small enough; tables
-that are merged are cut to the same level first.
+that are merged are cut to the same level first. The sample of rows keeps those with the smallest
+hashes.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+SAMPLE_ROWS = 40_000
+STRATUM_ROWS = 2_000
+"""Rows of each block where `split.train_days` or `test_days` may leave few of the others."""
 _MAX_LEVEL = 64
 
 
@@ -27,10 +31,8 @@ def lowest_level(levels: pl.Series, capacity: int) -> int:
 def cut_levels(table: pl.DataFrame, groups: Sequence[str], capacity: int) -> pl.DataFrame:
     """Keep of each group the levels from the lowest on at which at most `capacity` entries remain.
 
-    Args:
-        table: Distinct entries with their `level` and `cut`, the lowest level kept so far.
-        groups: Columns that define a group.
-        capacity: Largest number of entries of a group.
+    `table` has distinct entries with their `level` and `cut`, the lowest level kept so far; the
+    columns `groups` define a group.
     """
     table = table.with_columns(pl.col("cut").max().over(groups))
     table = table.filter(pl.col("level") >= pl.col("cut"))
@@ -52,3 +54,21 @@ def largest_beyond(
     sizes = table.group_by(*groups, column).len().sort(column, descending=True)
     reaching = sizes.with_columns(pl.col("len").cum_sum().over(groups))
     return reaching.filter(pl.col("len") > capacity).group_by(groups).agg(pl.col(column).max())
+
+
+def smallest_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """Keep the rows with the smallest `__key__`, of each `__stratum__` where rows have one."""
+    if rows["__stratum__"].null_count() < rows.height:
+        rank = pl.col("__key__").rank("ordinal").over("__stratum__")
+        return rows.filter(rank <= STRATUM_ROWS).sort("__key__")
+    if rows.height > SAMPLE_ROWS:  # a tenth of the time of sorting all of them
+        rows = rows.filter(pl.col("__key__") <= rows["__key__"].bottom_k(SAMPLE_ROWS).max())
+    return rows.sort("__key__").head(SAMPLE_ROWS)
+
+
+def uniform_sample(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a merged sample up to the key up to which each stratum is complete."""
+    full = rows.group_by("__stratum__").agg(pl.len(), pl.col("__key__").max())
+    limit = full.filter(pl.col("__stratum__").is_not_null(), pl.col("len") >= STRATUM_ROWS)
+    last = limit["__key__"].min()
+    return rows if last is None else rows.filter(pl.col("__key__") <= last)
