@@ -27,22 +27,30 @@ def task():
 
 
 def contenders(
-    task, random, errors=(1.0, 1.0), *, days=DAYS, day_noise=0.8, rows_per_day=ROWS_PER_DAY
-):
-    """Two models with independent errors, part of which all rows of a day have in common."""
+    task, random, errors=(1.0, 1.0), *,
+    days=DAYS, day_noise=0.8, user_noise=0.0, rows_per_day=ROWS_PER_DAY,
+):  # fmt: skip
+    """Two models with independent errors, parts of which all rows of a day, or of a user, share.
+
+    Each user has one row on every day.
+    """
     rows = days * rows_per_day
     signal = random.normal(size=rows)
     labels = (random.random(rows) < 1 / (1 + np.exp(-2 * signal))).astype(float)
     day = np.repeat(np.arange(days), rows_per_day)
+    user = np.tile(np.arange(rows_per_day), days)
     frame = pl.DataFrame(
         {
             "label": labels,
             "day": [date(2025, 1, 1) + timedelta(days=int(number)) for number in day],
+            "user": user,
             "group": np.where(random.random(rows) < 0.5, "a", "b"),
         }
     )
     for error in errors:
         noise = 0.5 * random.normal(size=rows) + day_noise * random.normal(size=days)[day]
+        if user_noise:
+            noise += user_noise * random.normal(size=rows_per_day)[user]
         predictions = 1 / (1 + np.exp(-2 * (signal + error * noise)))
         losses = -np.log(np.where(labels == 1, predictions, 1 - predictions))
         yield Contender(task, Scored(losses, predictions, labels, np.ones(rows), frame))

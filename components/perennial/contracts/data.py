@@ -65,8 +65,8 @@ class DataSection(Section):
     cooldown, budget and age in days have no effect."""
     group: ColumnName | None = None
     """Column with the user, patient or session of a row. Under `split.method = "group"` the rows of
-    one group never fall into different splits; under `time` they may, and `validate_data` reports
-    how many do."""
+    one group never fall into different splits, and the gate counts groups instead of days; under
+    `time` they may, and `validate_data` reports how many do."""
     ids: tuple[ColumnName, ...] = ()
     """Columns that identify a row; duplicates are counted on them, the model never sees them."""
     meta: tuple[ColumnName, ...] = ()

@@ -86,7 +86,7 @@ def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> J
     rows, task = challenger.scored.rows, challenger.task
     searchable = searched_columns(dataset.snapshot, gate)
     conditions = conditions_of(dataset, rows, task.kind)
-    blocks = blocks_of(rows, dataset.snapshot.data)
+    blocks = blocks_of(rows, dataset.snapshot.data, dataset.snapshot.split)
     rare, days = _rare_class(challenger, blocks), days_of(rows, dataset.snapshot.data.time)
     return JudgedRows(blocks, conditions, searchable, rare, days)
 

@@ -197,11 +197,12 @@ class Rescoring:
 
     def blocks(self) -> Blocks:
         """Return the independent blocks of the validation rows."""
-        data = self.dataset.snapshot.data
+        snapshot = self.dataset.snapshot
+        data = snapshot.data
         # The label tells the number of rows if there are no blocks.
         names = [name for name in (data.time, data.group) if name] or [data.label]
         batches = self.dataset.batches(Split.VALIDATION, ROWS_AT_ONCE, columns=names)
-        return blocks_of(rows_in_file(batches), data)
+        return blocks_of(rows_in_file(batches), data, snapshot.split)
 
     def scores(self, work: Sequence[Steps]) -> Iterator[list[tuple[bool, ScoredBatch]]]:
         """Yield the scores on all rows of each of the weights and its moving average.

@@ -252,7 +252,7 @@ def measure_confirmations(
                 continue
             task, scored = _score(plan, trial.trainings[0], dataset, store)
             if rows is None:
-                blocks = blocks_of(scored.rows, data)
+                blocks = blocks_of(scored.rows, data, dataset.snapshot.split)
                 conditions = conditions_of(dataset, scored.rows, task.kind)
                 rows = HeldOutRows(blocks, blocks.draws(resamples), conditions)
                 days = days_of(scored.rows, data.time) if blocks.unit == "day" else ()

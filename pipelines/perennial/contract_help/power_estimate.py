@@ -73,7 +73,7 @@ def count_test_blocks(snapshot: Snapshot) -> tuple[pl.DataFrame, Blocks]:
     """Return the test rows' columns that make blocks, and the independent blocks."""
     dataset = Dataset(snapshot)
     rows = dataset.collect(dataset.scan(Split.TEST).select(block_columns(snapshot.data)))
-    return rows, blocks_of(rows, snapshot.data)
+    return rows, blocks_of(rows, snapshot.data, snapshot.split)
 
 
 def _rarer_class(labels: pl.Series, blocks: Blocks, gate: GateSection) -> Iterator[str]:

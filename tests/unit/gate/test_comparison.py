@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.gate import Comparison
-from perennial.gate.comparison import compare
+from perennial.engine.evaluation.resampling import blocks_of
+from perennial.gate.comparison import Match, compare
 from rivals import BY_DAY, BY_ROW, contenders, match_of
 
 
@@ -30,6 +32,30 @@ def test_without_a_true_difference_promotion_is_rare(task, metric, trials, most)
 
 def test_taking_rows_for_independent_would_promote_too_often(task):
     assert promotion_rate(task, "log_loss", (1.0, 1.0), BY_ROW, trials=60) > 0.12
+
+
+USERS = DataSection(uri="u", label="label", time="day", group="user")
+
+
+@pytest.mark.parametrize(
+    ("split", "least", "most"),
+    [(SplitSection(method="group"), 0.0, 0.09), (SplitSection(method="time"), 0.12, 1.0)],
+    ids=["by group", "by time"],
+)
+def test_errors_on_single_users_do_not_promote_a_model_under_a_split_by_group(
+    task, split, least, most
+):
+    """Each model is wrong about some users, day after day: other users would decide otherwise.
+
+    Under a split by time the question is about the same users on later days, where that persists.
+    """
+    random, won, trials = np.random.default_rng(7), 0, 100
+    for _ in range(trials):
+        challenger, champion = contenders(task, random, day_noise=0.0, user_noise=0.8)
+        blocks = blocks_of(challenger.scored.rows, USERS, split)
+        match = Match(challenger, champion, blocks, blocks.draws(300), 0.95)
+        won += compare(match, ("log_loss",))[0].improvement.low > 0
+    assert least <= won / trials <= most
 
 
 def test_a_true_difference_is_found(task):

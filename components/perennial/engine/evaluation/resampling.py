@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from perennial.contracts.data import DataSection
+from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import Direction
 from perennial.engine.evaluation.scoring import ScoredBatch
@@ -123,10 +123,15 @@ def block_columns(data: DataSection) -> tuple[str, ...]:
     return tuple(name for name in (data.label, data.time, data.group) if name)
 
 
-def blocks_of(rows: pl.DataFrame, data: DataSection) -> Blocks:
-    """Return days where rows have a time, else groups, else the rows themselves."""
+def blocks_of(rows: pl.DataFrame, data: DataSection, split: SplitSection | None = None) -> Blocks:
+    """Return the days of rows, else their groups, else the rows themselves.
+
+    A split by group asks how a model does on groups that it has not seen. There groups are the
+    blocks also if rows have a time: every group of the test split occurs on many of its days.
+    """
+    by_group = split is not None and split.resolved_method(data) == "group"
     parts = [rows[part] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
-    if data.time:
+    if data.time and not by_group:
         time = data.time
 
         def dates() -> Iterator[pl.Series]:

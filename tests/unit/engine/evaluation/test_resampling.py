@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.contracts.data import DataSection, TaskColumns
+from perennial.contracts.data import DataSection, SplitSection, TaskColumns
 from perennial.engine.evaluation import resampling
 from perennial.engine.evaluation.resampling import (
     Blocks,
@@ -140,6 +140,15 @@ def test_rows_of_one_day_are_one_block_and_the_zone_of_the_column_counts():
     assert np.bincount(blocks_of(zoned, data).index).tolist() == [4, 24, 20]
     assert np.bincount(blocks_of(moved, data).index).tolist() == [19, 24, 5]
     assert blocks_of(naive, data).unit == "day"
+
+
+def test_a_split_by_group_has_groups_as_blocks_whatever_their_times():
+    days = [datetime(2025, 3, day) for day in (1, 2, 3, 1, 2, 3)]
+    frame = pl.DataFrame({"time": days, "label": 0, "user": ["a", "a", "a", "b", "b", "b"]})
+    data = DataSection(uri="u", label="label", time="time", group="user")
+    by_group = blocks_of(frame, data, SplitSection(method="group"))
+    assert (by_group.unit, by_group.index.tolist()) == ("group", [0, 0, 0, 1, 1, 1])
+    assert blocks_of(frame, data, SplitSection()).unit == "day"
 
 
 def test_without_a_time_groups_are_blocks_and_without_groups_rows():
