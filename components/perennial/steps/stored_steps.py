@@ -20,18 +20,34 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json
 
 # In flow order; a nested training repeats the first two with equal inputs and reuses them.
-_DATA = ("snapshot_data", "validate_data")
-_TRAINING = (
-    "check_skeleton",
-    "train_model",
-    "select_checkpoint",
-    "evaluate_model",
-    "register_model",
-)
 FLOW: dict[str, tuple[str, ...]] = {
-    "continuous_training": (*_DATA, *_TRAINING),
-    "drift_monitoring": (*_DATA, "detect_drift", "decide_retraining", *_TRAINING),
-    "hyperparameter_study": (*_DATA, "check_skeleton", "run_trials", "analyze_study"),
+    "continuous_training": (
+        "snapshot_data",
+        "validate_data",
+        "check_skeleton",
+        "train_model",
+        "select_checkpoint",
+        "evaluate_model",
+        "register_model",
+    ),
+    "drift_monitoring": (
+        "snapshot_data",
+        "validate_data",
+        "detect_drift",
+        "decide_retraining",
+        "check_skeleton",
+        "train_model",
+        "select_checkpoint",
+        "evaluate_model",
+        "register_model",
+    ),
+    "hyperparameter_study": (
+        "snapshot_data",
+        "validate_data",
+        "check_skeleton",
+        "run_trials",
+        "analyze_study",
+    ),
 }
 SHOWN = ("decision", "drift", "verdict", "registration", "judgement")
 Result = TypeVar("Result", bound=Artifact)
