@@ -44,6 +44,7 @@ def bug(name, task, what, seen, *edits, rows=None):
 def all_bugs() -> list[Bug]:
     """The bugs of all families."""
     from examination.bugs import (
+        fifth,
         forecasts,
         fourth,
         images,
@@ -56,7 +57,11 @@ def all_bugs() -> list[Bug]:
     )
 
     first = [tables, images, texts, retrieval, forecasts]
-    return [each for module in [*first, second_a, second_b, third, fourth] for each in module.BUGS]
+    return [
+        each
+        for module in [*first, second_a, second_b, third, fourth, fifth]
+        for each in module.BUGS
+    ]
 
 
 def all_cases() -> dict[str, Case]:

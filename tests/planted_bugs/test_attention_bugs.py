@@ -262,11 +262,22 @@ class Encoder(nn.Module):
     def forward(self, tokens):
         is_padding = tokens == 0
         x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
-        x = self.encoder(x, src_key_padding_mask=is_padding)
+        x = self.encoder(x, src_key_padding_mask=self.excluded(is_padding))
         return self.head(self.pooled(x, is_padding[:, :, None])).squeeze(1)
+
+    def excluded(self, is_padding):
+        return is_padding
 
     def pooled(self, x, is_padding):
         return x.masked_fill(is_padding, 0).sum(dim=1) / (~is_padding).sum(dim=1)
+
+
+@planted("attention", "mask is inverted")
+class PaddingOnly(Encoder):
+    """the mask of PyTorch's encoder is inverted"""
+
+    def excluded(self, is_padding):
+        return ~is_padding
 
 
 @planted("padding_independence", "exclude it from means")

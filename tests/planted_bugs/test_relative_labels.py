@@ -9,6 +9,7 @@ import torch
 
 from other_styles import Binary, Numbers, dataset_of
 from perennial.check_skeleton.checks.data.encoding import check_labels
+from perennial.check_skeleton.checks.data.leakage import check_shuffled_labels
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
@@ -17,16 +18,16 @@ from skeleton_tables import SETTINGS
 ROWS = 600
 
 
-def series(*, several: bool) -> pl.DataFrame:
+def series(*, several: bool, rows: int = ROWS) -> pl.DataFrame:
     """Windows of five values; the label is the next one, rounded, or the next three."""
     generator = np.random.default_rng(4)
-    steps = np.cumsum(generator.normal(size=ROWS + 8)) + 60
-    windows = np.stack([steps[row : row + 5] for row in range(ROWS)])
-    ahead = np.stack([steps[row + 5 : row + 8] for row in range(ROWS)]).round()
+    steps = np.cumsum(generator.normal(size=rows + 8)) + 60
+    windows = np.stack([steps[row : row + 5] for row in range(rows)])
+    ahead = np.stack([steps[row + 5 : row + 8] for row in range(rows)]).round()
     columns = {f"x{lag}": windows[:, lag] for lag in range(5)}
-    more = {"other": generator.integers(0, 30, ROWS), "day": np.arange(ROWS) % 7}
+    more = {"other": generator.integers(0, 30, rows), "day": np.arange(rows) % 7}
     label = ahead.tolist() if several else ahead[:, 0]
-    return pl.DataFrame({"row": range(ROWS), **columns, "label": label, **more})
+    return pl.DataFrame({"row": range(rows), **columns, "label": label, **more})
 
 
 def window_of(rows):
@@ -141,16 +142,41 @@ class AheadOfOthers(SeveralAhead):
         return np.roll(np.array(rows["label"].to_list()), 1, axis=0) - window[:, -1:]
 
 
+class WithTheLevel(Scaled):
+    """counted from the window's mean, which is an input too"""
+
+    def encode(self, rows):
+        level = torch.from_numpy(window_of(rows).mean(1, keepdims=True)).float() / 10 - 6
+        batch = super().encode(rows)
+        return {**batch, "x": torch.cat([batch["x"], level, torch.zeros_like(level)], 1)}
+
+    def code(self, rows, window):
+        return (rows["label"].to_numpy() - window.mean(1)) / 10
+
+    def target(self, batch):
+        return batch[LABEL]
+
+
+class WithTheLevelAndTheLabel(WithTheLevel):
+    """counted from the window's mean, and the label is an input"""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if "label" in rows.columns:
+            batch["x"][:, -1] = torch.tensor(rows["label"].to_list()) / 10 - 6
+        return batch
+
+
 @pytest.fixture(scope="module")
 def examine(tmp_path_factory):
-    def check(task_type):
-        frame = series(several=issubclass(task_type, SeveralAhead))
+    def examine_task(task_type, check=check_labels, rows=ROWS):
+        frame = series(several=issubclass(task_type, SeveralAhead), rows=rows)
         dataset = dataset_of(frame, tmp_path_factory.mktemp("table"))
         make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
         training = TrainingSection(seed=1, steps=50, global_batch_size=64)
-        return check_labels(Subject.prepare(make, dataset, SETTINGS, training))
+        return check(Subject.prepare(make, dataset, SETTINGS, training))
 
-    return check
+    return examine_task
 
 
 @pytest.mark.parametrize(
@@ -174,3 +200,11 @@ def test_labels_that_do_not_follow_their_own_value_fail(examine, bug):
     assert result.outcome == "failed", result.measured
     assert "have several" in result.measured
     assert "shuffled, shifted" in result.hint
+
+
+def test_shuffled_labels_may_be_predicted_from_what_they_are_counted_from(examine):
+    healthy = examine(WithTheLevel, check_shuffled_labels, 4 * ROWS)
+    assert healthy.outcome == "passed", healthy.measured
+    assert "from inputs encoded with other labels" in healthy.measured
+    leaking = examine(WithTheLevelAndTheLabel, check_shuffled_labels, 4 * ROWS)
+    assert leaking.outcome == "failed", leaking.measured

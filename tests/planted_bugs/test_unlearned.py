@@ -1,5 +1,6 @@
 """Columns that are not learned, rows that are shifted, tags that weigh the wrong way, torn lists."""
 
+from datetime import datetime
 from functools import partial
 
 import numpy as np
@@ -65,6 +66,18 @@ def test_a_column_that_may_only_act_in_the_wrong_direction_is_caught(tmp_path):
     assert "constraints on signs" in wrong.hint
     right = examine(tmp_path / "b", LEARNS, Monotone, frame)
     assert right.outcome == "passed", right
+
+
+def test_a_column_that_tells_something_only_in_later_days_is_not_called_unlearned(tmp_path):
+    """As in flights in spring: no model can learn from earlier days what holds in later ones."""
+    days = [datetime(2024, 4, 1 + 30 * row // len(X)) for row in range(len(X))]
+    is_late = np.array([day.day > 16 for day in days])
+    noise = np.random.default_rng(0).normal(size=len(X))
+    label = X[:, 0] - X[:, 1] + X[:, 2] * is_late + noise
+    result = examine(
+        tmp_path, LEARNS, styles.Numbers, table_of(X, label, day=days), time="day",
+    )  # fmt: skip
+    assert result.outcome == "passed", result
 
 
 def test_labels_of_the_row_before_are_caught(tmp_path):

@@ -38,7 +38,7 @@ from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, compute_example_keys, select_rows
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
-from perennial.engine.task import LABEL, WEIGHT
+from perennial.engine.task import LABEL, WEIGHT, Batch
 
 # A label among the inputs is learned in a few dozen updates; half of the baseline's are enough.
 STEPS_SHARE = 0.5
@@ -104,9 +104,23 @@ def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
     is_only = len(columns.features) == 1 or subject.task.kind != "statistic"
     if columns.label in columns.features and is_only:
         return judge.skipped("the label is a feature by design: shuffling moves both")
-    leads = _measure_leads(_shuffle_labels(subject))
+    fitted = _shuffle_labels(subject)
+    leads = _measure_leads(fitted, fitted.train, fitted.validation)
     shown = ", ".join(f"{lead:+.1f} on {name}" for name, lead in leads.items())
     shown = f"standard errors better than the constant: {shown}"
+    if max(leads.values()) >= limit:
+        # Labels that are counted from their row's window depend on its inputs, shuffled or not:
+        # the same labels must be harder to predict from inputs that never saw them.
+        train, validation_rows = (
+            {**unseen, LABEL: seen[LABEL]}
+            for unseen, seen in (
+                (subject.train, fitted.train),
+                (subject.validation, fitted.validation),
+            )
+        )
+        control = _measure_leads(subject, train, validation_rows)
+        shown += f"; {max(control.values()):+.1f} from inputs encoded with other labels"
+        leads = {name: round(lead - max(control[name], 0.0), 2) for name, lead in leads.items()}
     validation, training = leads.values()
     if validation >= limit:
         return judge.failed(
@@ -263,26 +277,26 @@ def _shuffle_labels(subject: Subject) -> Subject:
     return replace(subject, task=task, train_rows=train, validation_rows=validation)
 
 
-def _measure_leads(fitted: Subject) -> dict[str, float]:
+def _measure_leads(subject: Subject, train: Batch, validation: Batch) -> dict[str, float]:
     """Return by how many standard errors a short training beats the constant, by sample."""
-    generator = torch.Generator().manual_seed(fitted.seed)
-    order = torch.randperm(fitted.num_rows(), generator=generator)
+    generator = torch.Generator().manual_seed(subject.seed)
+    order = torch.randperm(subject.num_rows(), generator=generator)
     held = int(HELD_OUT_SHARE * len(order))
-    steps = max(int(STEPS_SHARE * fitted.settings.training_steps), 1)
-    batches = shuffle_batches(fitted, select_rows(fitted.train, order[held:]), steps)
-    model = simplify(fitted.build_model())
-    train_model(fitted, model, batches)
-    output = compute_output(fitted, probe(fitted))
+    steps = max(int(STEPS_SHARE * subject.settings.training_steps), 1)
+    batches = shuffle_batches(subject, select_rows(train, order[held:]), steps)
+    model = simplify(subject.build_model())
+    train_model(subject, model, batches)
+    output = compute_output(subject, probe(subject))
     leads = {}
     for name, batch in (
-        ("validation rows", fitted.validation),
-        ("training rows held out", select_rows(fitted.train, order[:held])),
+        ("validation rows", validation),
+        ("training rows held out", select_rows(train, order[:held])),
     ):
-        losses = score_in_parts(fitted.task, model, batch).losses
+        losses = score_in_parts(subject.task, model, batch).losses
         # The held-out rows' own best constant: only information about single rows beats it, not
         # a drift of the label's mean or a good start.
-        constant, _ = find_best_constant(fitted, output, batch)
-        rival = compute_constant_losses(fitted.task, constant, batch).double().numpy()
+        constant, _ = find_best_constant(subject, output, batch)
+        rival = compute_constant_losses(subject.task, constant, batch).double().numpy()
         weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else 1.0
         leads[name] = round(z_score(weights * (rival - losses)), 2)
     return leads

@@ -30,6 +30,7 @@ EVEN = 1e-4
 # Of the queries: those of empty texts may have no key at all.
 FEW = 0.05
 PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+WEIGHTS_BY_HEAD = {"need_weights": True, "average_attn_weights": False}
 SOFTMAXES = (torch.softmax, Tensor.softmax, functional.softmax)
 SHAPINGS = (torch.reshape, Tensor.reshape, Tensor.view, torch.flatten, Tensor.flatten)
 
@@ -73,6 +74,8 @@ class _Watch(TorchFunctionMode):
     ) -> object:
         given = kwargs or {}
         result = func(*args, **given)
+        if func is functional.multi_head_attention_forward:
+            self._note_layer(func(*args, **{**given, **WEIGHTS_BY_HEAD})[1])
         if not isinstance(result, Tensor):
             return result
         if func in SOFTMAXES:
@@ -92,6 +95,12 @@ class _Watch(TorchFunctionMode):
             is_joined = any(args[0] is each for each in self._joined)
             self.seen.shapings.append((tuple(args[0].shape), tuple(result.shape), is_joined))
         return result
+
+    def _note_layer(self, weights: Tensor) -> None:
+        """Record the weights of `nn.MultiheadAttention`, whose inner operations are hidden."""
+        if weights.ndim == 4:
+            self.seen.softmaxes.append((tuple(weights.shape), -1))
+            self.seen.weights.append(weights.detach())
 
     def _note_sum(self, equation: str, operands: Sequence[object], result: Tensor) -> None:
         """Record weights of positions for each other by the letter that they are summed over."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from perennial.check_skeleton.baselines import fit_linear_model
 from perennial.check_skeleton.registry import join_names
 from perennial.check_skeleton.subject import Floats, Subject, is_sequence
 from perennial.engine.task import LABEL, inputs_of
@@ -17,9 +18,16 @@ FEWEST_LEARNED = 2
 
 
 def describe_unlearned_columns(subject: Subject, predictions: Floats) -> str:
-    """Describe columns that still predict the errors of predictions; empty if there are none."""
+    """Describe columns that still predict the errors of predictions; empty if there are none.
+
+    Only columns that a linear model learns from the same training rows: where the validation rows
+    are of later days, a column may tell more, or other things, than it did in training.
+    """
     task, batch = subject.task, subject.validation
     if task.kind not in ("binary", "regression") or predictions.shape != batch[LABEL].shape:
+        return ""
+    linear = fit_linear_model(subject)
+    if isinstance(linear, str):
         return ""
     labels = batch[LABEL].double().numpy()
     learned, unlearned = list[str](), list[str]()
@@ -34,17 +42,19 @@ def describe_unlearned_columns(subject: Subject, predictions: Floats) -> str:
     # Straight lines only: an error of another shape is not the column's.
     signals = {name: _correlate(values, labels) for name, values in columns.items()}
     strongest = max(map(abs, signals.values()))
-    errors = labels - predictions
+    errors, linear_errors = labels - predictions, labels - linear(batch)
     for name, signal in signals.items():
         clear = CLEAR_ERRORS / np.sqrt(len(labels))
         if abs(signal) < max(clear, LEAST_OF_STRONGEST * strongest):
             continue
         # In units of the label: errors are smaller than labels.
-        left = _correlate(columns[name], errors) * errors.std() / labels.std()
-        share = 1 - left / signal
+        share, linear_share = (
+            1 - _correlate(columns[name], each) * each.std() / labels.std() / signal
+            for each in (errors, linear_errors)
+        )
         if share > LEARNED:
             learned.append(name)
-        elif share < UNLEARNED:
+        elif share < UNLEARNED and linear_share > LEARNED:
             unlearned.append(name)
     if not unlearned or len(learned) < FEWEST_LEARNED:
         return ""
