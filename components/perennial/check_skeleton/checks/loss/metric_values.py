@@ -14,6 +14,7 @@ from sklearn import metrics
 from torch import Tensor
 
 from perennial.check_skeleton.checks.loss.predictions import describe_miscounted_bytes
+from perennial.check_skeleton.checks.loss.units import find_unit
 from perennial.check_skeleton.free_outputs import compute_output, find_wanted_tokens, is_per_token
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
@@ -199,8 +200,11 @@ def _make_trials(subject: Subject) -> list[PredictionSet]:
     if task.kind == "regression":
         # Labels may have shape [B, 1], predictions have [B].
         flat = labels.reshape(-1) if labels.size == len(labels) else labels
+        unit = find_unit(subject)
         return [
-            PredictionSet(name, task.score(each, labels), measure_numbers(each, flat))
+            PredictionSet(
+                name, task.score(unit(each), labels), measure_numbers(unit(each), unit(flat))
+            )
             for name, each in _make_numbers(flat, generator).items()
         ]
     width = 2

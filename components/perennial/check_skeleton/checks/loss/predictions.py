@@ -13,6 +13,7 @@ from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_statistic,
     measure_gain,
 )
+from perennial.check_skeleton.checks.loss.units import find_unit
 from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_best_constant,
@@ -91,8 +92,8 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
         )
     best = task.predict(find_best_outputs(subject).ideal).detach().double().numpy()
     if task.kind == "regression":
-        off = best - _take_one_each(labels)
-        error = float(np.sqrt(np.mean(off**2)) / max(float(np.std(labels)), 1e-12))
+        wanted = find_unit(subject)(_take_one_each(labels))
+        error = float(np.sqrt(np.mean((best - wanted) ** 2)) / max(float(wanted.std()), 1e-12))
         agree = error < 0.1
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
@@ -195,7 +196,7 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
         return _judge_measures(judge, subject)
     labels = subject.validation[LABEL].double().numpy()
     width = task.predict(compute_output(subject, select_head(subject.validation, 2))).shape[-1]
-    perfect = _make_perfect_predictions(task, labels, width)
+    perfect = find_unit(subject)(_make_perfect_predictions(task, labels, width))
     order = np.random.default_rng(subject.seed).permutation(len(labels))
     if len(np.unique(labels)) == 1:
         return judge.skipped("the validation sample holds only one label")

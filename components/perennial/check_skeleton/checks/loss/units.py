@@ -1,0 +1,61 @@
+"""Units of regression: predictions in that of encoded labels, or in that of the data's column."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import polars as pl
+
+from perennial.check_skeleton.free_outputs import find_best_outputs, probe
+from perennial.check_skeleton.subject import Floats, Subject, once
+from perennial.engine.task import LABEL
+
+Unit = Callable[[Floats], Floats]
+"""Encoded labels → what predictions equal to them are."""
+
+# Encoded labels are rounded to float32; of another relation much more is left.
+EXACT = 1e-4
+# Outputs that minimise the loss predict their labels to within this part of a deviation.
+CLOSE = 0.1
+# Ways back from labels that are scaled, and those that are logarithms before.
+_WAYS: tuple[tuple[Unit, Unit], ...] = (
+    (np.positive, np.positive),
+    (np.log, np.exp),
+    (np.log1p, np.expm1),
+)
+
+
+@once
+def find_unit(subject: Subject) -> Unit:
+    """Return how encoded labels become what the task predicts, and scores, for them.
+
+    A task may learn scaled labels, and predict and score in the unit of the data's column. Then
+    outputs that minimise the loss predict the column's values. Otherwise it is the identity.
+    """
+    task, column = subject.task, subject.train_rows[subject.task.columns.label]
+    labels = subject.train[LABEL].double().numpy()
+    if task.kind != "regression" or labels.ndim > 1 or not column.dtype.is_numeric():
+        return np.positive
+    wanted = probe(subject)[LABEL].double().numpy()
+    best = task.predict(find_best_outputs(subject).ideal).detach().double().numpy()
+    for unit in _find_ways_back(labels, column.cast(pl.Float64).to_numpy()):
+        if _is_close(best, unit(wanted)) and not _is_close(best, wanted):
+            return unit
+    return np.positive
+
+
+def _find_ways_back(labels: Floats, raw: Floats) -> Iterator[Unit]:
+    """Yield the functions that exactly restore the column's values from the encoded labels."""
+    for forth, back in _WAYS:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            straight = forth(raw)
+        if not np.isfinite(straight).all() or min(straight.std(), labels.std()) < 1e-12:
+            continue
+        slope, offset = np.polyfit(labels, straight, 1)
+        left = np.abs(slope * labels + offset - straight).max()
+        if left < EXACT * straight.std():
+            yield lambda values, a=slope, b=offset, back=back: back(a * values + b)
+
+
+def _is_close(predicted: Floats, wanted: Floats) -> bool:
+    off = np.sqrt(np.mean((predicted - wanted) ** 2))
+    return bool(off < CLOSE * max(float(wanted.std()), 1e-12))
