@@ -21,8 +21,9 @@ from perennial.registry.model_registry import CHAMPION, open_registry
 from rival_promotions import NAME, QUALITY
 from small_models import GOOD, stream, write_challenger, write_snapshot
 
-FEW, MANY = 4, 50
+FEWEST, FEW, MANY = 2, 4, 50
 FULL_SECONDS = 3600
+LONG = [pytest.mark.full, pytest.mark.timeout(FULL_SECONDS)]
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def shuffled(count):
 
 
 @pytest.mark.parametrize(
-    "count", [FEW, pytest.param(MANY, marks=[pytest.mark.full, pytest.mark.timeout(FULL_SECONDS)])]
+    "count", [FEWEST, *(pytest.param(count, marks=LONG) for count in (FEW, MANY))]
 )
 def test_the_best_of_many_rivals_is_champion_last_on_sqlite(compete, count):
     qualities = shuffled(count)

@@ -69,7 +69,7 @@ full = pytest.mark.full
 @pytest.mark.parametrize(
     ("schedule", "processes", "model", "dimensions", "changes"),
     [
-        ("1f1b", 4, {}, {"tensor": 2}, {}),
+        pytest.param("1f1b", 4, {}, {"tensor": 2}, {}, marks=full),
         pytest.param("gpipe", 4, {}, {"context": 2}, {}, marks=full),
         pytest.param("interleaved_1f1b", 4, {}, {"tensor": 2}, {}, marks=full),
         pytest.param("1f1b", 4, {}, {"tensor": 2, "sequence_parallel": True}, {}, marks=full),

@@ -102,6 +102,14 @@ class Twice(Leaving):
         return numbers
 
 
+@planted("lost_values", "unknown to encode|different values share an input")
+class VocabularyOfAnotherColumn(Leaving):
+    """the jobs are looked up among other words, one of which happens to be a job"""
+
+    def jobs(self, rows):
+        return [int(job == self.learned["jobs"][-1]) for job in rows["job"]]
+
+
 @planted("lost_values", "dates of another format", outcome="warned")
 class DayAndMonth(Leaving):
     """day and month are exchanged, and what is not a date becomes 1970"""

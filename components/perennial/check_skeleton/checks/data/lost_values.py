@@ -66,6 +66,8 @@ FEWEST_NUMBERS = 8
 KEPT_BITS = 0.2
 # Share of all numbers with one value: higher than a threshold makes it, as of a lost picture.
 ALIKE = 0.9
+# A read column that loses this much of a clear signal was given another column's codes, or none.
+NEARLY_ALL, SURE_ERRORS = 0.9, 10.0
 LEVEL_ROWS = 8
 BINS = 16
 TOLD_BINS = 0.25
@@ -163,7 +165,9 @@ def _judge_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
         worst = max(lossy, key=lambda each: each.lost.share)
         part = min(worst.lost.share / max(worst.signal.share, 1e-9), 1.0)
         others = join_names([each.name for each in lossy if each is not worst])
-        return judge.warned(
+        # A limit or a bin may cost most of a signal; a column that is read keeps some of it.
+        is_nearly_all = part > NEARLY_ALL and worst.lost.errors > SURE_ERRORS and worst.codes > 1
+        return (judge.failed if is_nearly_all else judge.warned)(
             f"{worst.values} values of {worst.name} become {worst.codes} inputs; {part:.0%} of its "
             f"signal for the label is lost ({worst.lost.errors:.0f} standard errors)"
             + (f"; also {others}" if others else ""),
