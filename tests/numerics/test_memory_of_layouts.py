@@ -33,8 +33,8 @@ def measured(job):
 @pytest.mark.parametrize(
     ("processes", "parallelism", "model", "changes"),
     [
-        (4, {"pipeline": 2, "tensor": 2}, {}, {}),
-        pytest.param(2, {"tensor": 2}, {}, {}, marks=full),
+        pytest.param(4, {"pipeline": 2, "tensor": 2}, {}, {}, marks=full),
+        (2, {"tensor": 2}, {}, {}),
         pytest.param(2, {"context": 2}, {}, {}, marks=full),
         pytest.param(4, {"expert": 2}, EXPERTS, {}, marks=full),
         pytest.param(4, {"tensor": 2, "sequence_parallel": True}, {}, {}, marks=full),
