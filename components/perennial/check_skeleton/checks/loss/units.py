@@ -1,6 +1,7 @@
 """Units of regression: predictions in that of encoded labels, or in that of the data's column."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -53,7 +54,11 @@ def _find_ways_back(labels: Floats, raw: Floats) -> Iterator[Unit]:
         slope, offset = np.polyfit(labels, straight, 1)
         left = np.abs(slope * labels + offset - straight).max()
         if left < EXACT * straight.std():
-            yield lambda values, a=slope, b=offset, back=back: back(a * values + b)
+            yield partial(_restore, slope=float(slope), offset=float(offset), back=back)
+
+
+def _restore(values: Floats, slope: float, offset: float, back: Unit) -> Floats:
+    return back(slope * values + offset)
 
 
 def _is_close(predicted: Floats, wanted: Floats) -> bool:
