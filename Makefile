@@ -13,10 +13,8 @@ TORCH ?= cpu
 WORKERS ?= -n 3 --dist loadfile --no-loadscope-reorder
 # Where the time goes: the slowest tests on the screen, all of them in a file.
 TIMES ?= --durations=20 --durations-min=1 --junitxml=.pytest_cache/junit.xml
-# One line for each package and a bar for each download: silence looks like a hang. Python compiles
-# what is imported, when it is imported: of all 10 million lines that takes a minute of CPU.
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile \
-  --constraint constraints.txt
+# One line for each package and a bar for each download: silence looks like a hang.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 SIZE := about 2.5 GB with PyTorch for CPUs, several GB more with CUDA
 READY := Ready. To have `perennial` on the PATH: source $(abspath $(BIN))/activate
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
