@@ -316,19 +316,8 @@ def _run_replay(folder: Path) -> Answer:
     with running_processes(run_module, [(REPLAY, [str(folder)], environment, log)]) as (forked,):
         forked.join(TIMEOUT_SECONDS)
         code = forked.exitcode
-    if code == NOT_FRESH:  # it costs the imports of PyTorch: 3 s of CPU
-        seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-        command = [sys.executable, "-m", REPLAY, str(folder)]
-        with log.open("wb") as output, suppress(subprocess.TimeoutExpired):
-            code = None
-            code = subprocess.run(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**environment, "PYTHONHASHSEED": seed},
-                timeout=TIMEOUT_SECONDS,
-                check=False,
-            ).returncode
+    if code == NOT_FRESH:  # a new interpreter imports PyTorch again: 3 s of CPU
+        code = _run_interpreter(folder, environment, log)
     if code is None:
         return Answer(problem=f"timed out after {TIMEOUT_SECONDS:g} s")
     if not (folder / ANSWER).exists():
@@ -336,3 +325,18 @@ def _run_replay(folder: Path) -> Answer:
         return Answer(problem=lines[-1] if lines else f"exit status {code}")
     # Written by this process's own child, which ran the same user code.
     return Answer(**pickle.loads((folder / ANSWER).read_bytes()))
+
+
+def _run_interpreter(folder: Path, environment: Mapping[str, str], log: Path) -> int | None:
+    """Return the exit code of a replay in an interpreter of its own; None if it timed out."""
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    with log.open("wb") as output, suppress(subprocess.TimeoutExpired):
+        return subprocess.run(
+            [sys.executable, "-m", REPLAY, str(folder)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**environment, "PYTHONHASHSEED": seed},
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        ).returncode
+    return None

@@ -111,14 +111,11 @@ def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
     if max(leads.values()) >= limit:
         # Labels that are counted from their row's window depend on its inputs, shuffled or not:
         # the same labels must be harder to predict from inputs that never saw them.
-        train, validation_rows = (
-            {**unseen, LABEL: seen[LABEL]}
-            for unseen, seen in (
-                (subject.train, fitted.train),
-                (subject.validation, fitted.validation),
-            )
+        control = _measure_leads(
+            subject,
+            {**subject.train, LABEL: fitted.train[LABEL]},
+            {**subject.validation, LABEL: fitted.validation[LABEL]},
         )
-        control = _measure_leads(subject, train, validation_rows)
         shown += f"; {max(control.values()):+.1f} from inputs encoded with other labels"
         leads = {name: round(lead - max(control[name], 0.0), 2) for name, lead in leads.items()}
     validation, training = leads.values()

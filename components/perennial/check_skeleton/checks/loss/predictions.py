@@ -13,7 +13,7 @@ from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_statistic,
     measure_gain,
 )
-from perennial.check_skeleton.checks.loss.units import find_unit
+from perennial.check_skeleton.checks.loss.units import CLOSE, find_unit, measure_error
 from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_best_constant,
@@ -92,9 +92,8 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
         )
     best = task.predict(find_best_outputs(subject).ideal).detach().double().numpy()
     if task.kind == "regression":
-        wanted = find_unit(subject)(_take_one_each(labels))
-        error = float(np.sqrt(np.mean((best - wanted) ** 2)) / max(float(wanted.std()), 1e-12))
-        agree = error < 0.1
+        error = measure_error(best, find_unit(subject)(_take_one_each(labels)))
+        agree = error < CLOSE
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)

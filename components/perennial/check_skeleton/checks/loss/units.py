@@ -39,7 +39,7 @@ def find_unit(subject: Subject) -> Unit:
     wanted = probe(subject)[LABEL].double().numpy()
     best = task.predict(find_best_outputs(subject).ideal).detach().double().numpy()
     for unit in _find_ways_back(labels, column.cast(pl.Float64).to_numpy()):
-        if _is_close(best, unit(wanted)) and not _is_close(best, wanted):
+        if measure_error(best, unit(wanted)) < CLOSE <= measure_error(best, wanted):
             return unit
     return np.positive
 
@@ -61,6 +61,6 @@ def _restore(values: Floats, slope: float, offset: float, back: Unit) -> Floats:
     return back(slope * values + offset)
 
 
-def _is_close(predicted: Floats, wanted: Floats) -> bool:
-    off = np.sqrt(np.mean((predicted - wanted) ** 2))
-    return bool(off < CLOSE * max(float(wanted.std()), 1e-12))
+def measure_error(predicted: Floats, wanted: Floats) -> float:
+    """Return the root mean squared error in standard deviations of what is wanted."""
+    return float(np.sqrt(np.mean((predicted - wanted) ** 2)) / max(float(wanted.std()), 1e-12))
