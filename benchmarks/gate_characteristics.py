@@ -33,7 +33,7 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.gate_streams import FEWER_DAYS, simulated_tables
 from perennial.contract import load_contract
-from perennial.contracts.data import DataSection, TaskColumns
+from perennial.contracts.data import DataSection, SplitSection, TaskColumns
 from perennial.contracts.gate import Comparison, Interval
 from perennial.engine.evaluation.resampling import Blocks, blocks_of
 from perennial.engine.evaluation.scoring import Scored
@@ -200,7 +200,7 @@ def compared(task: Task, month: Month, drawn: Days, design: Design) -> Compariso
     frame = pl.DataFrame({"label": np.zeros(len(by_row)), "day": by_row})
     challenger = Contender(task, _scored(month.challenger[days] + month.improvement, frame))
     champion = Contender(task, _scored(month.champion[days], frame))
-    blocks, conditions = blocks_of(frame, design.data), None
+    blocks, conditions = blocks_of(frame, design.data, SplitSection()), None
     if design.conditions:
         labels = np.repeat(month.labels[days], ROWS_PER_DAY)
         expected = float(month.labels[drawn].mean())

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.contracts.data import DataSection, TaskColumns
+from perennial.contracts.data import DataSection, SplitSection, TaskColumns
 from perennial.engine.evaluation.resampling import blocks_of
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import load_task
@@ -57,5 +57,5 @@ def contenders(
 
 
 def match_of(challenger, champion, data=BY_DAY, resamples=300):
-    blocks = blocks_of(challenger.scored.rows, data)
+    blocks = blocks_of(challenger.scored.rows, data, SplitSection())
     return Match(challenger, champion, blocks, blocks.draws(resamples), 0.95)

@@ -113,7 +113,7 @@ def average_with(folder: Path, snapshot: Snapshot, champions: Champions) -> Chal
     rows = dataset.scan(Split.VALIDATION).collect()
     found = consider_ensemble(
         EnsembleSection(gain_standard_errors=0.0), champions, folder, dataset,
-        blocks_of(rows, snapshot.data), metric="roc_auc", limits={},
+        blocks_of(rows, snapshot.data, snapshot.split), metric="roc_auc", limits={},
     )  # fmt: skip
     assert found.is_chosen, found
     make_servable(folder, dataset)

@@ -44,7 +44,7 @@ def contender(nats_per_byte, bytes_per_token, seed, longest=200):
 
 
 def match(challenger, champion):
-    blocks = blocks_of(challenger.scored.rows, BY_DAY)
+    blocks = blocks_of(challenger.scored.rows, BY_DAY, SplitSection())
     return Match(challenger, champion, blocks, blocks.draws(300), 0.95)
 
 
@@ -71,7 +71,7 @@ def verdict_of(challenger, champion, **gate):
     section = GateSection(must_beat=(), **gate)
     return reach_verdict(
         section, challenger, Champion("7", champion),
-        JudgedRows(blocks_of(challenger.scored.rows, BY_DAY)),
+        JudgedRows(blocks_of(challenger.scored.rows, BY_DAY, SplitSection())),
         weights_sha256="", baselines=MeasuredBaselines(), performance=(),
     )  # fmt: skip
 

@@ -205,6 +205,6 @@ def test_blocks_are_those_of_the_rows_that_are_scored(leave_training, tmp_path, 
                             {1: (model.state_dict(), None)})  # fmt: skip
     found = Rescoring(folder, tmp_path / "snapshot", tmp_path, processes=1).blocks()
     scored = score_split(task, model, Dataset(snapshot), Split.VALIDATION, keep=block_columns(data))
-    expected = blocks_of(scored.rows, data)
+    expected = blocks_of(scored.rows, data, snapshot.split)
     assert (found.count, found.unit) == (expected.count, expected.unit)
     np.testing.assert_array_equal(found.index, expected.index)

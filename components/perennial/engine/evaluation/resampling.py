@@ -123,13 +123,13 @@ def block_columns(data: DataSection) -> tuple[str, ...]:
     return tuple(name for name in (data.label, data.time, data.group) if name)
 
 
-def blocks_of(rows: pl.DataFrame, data: DataSection, split: SplitSection | None = None) -> Blocks:
+def blocks_of(rows: pl.DataFrame, data: DataSection, split: SplitSection) -> Blocks:
     """Return the days of rows, else their groups, else the rows themselves.
 
     A split by group asks how a model does on groups that it has not seen. There groups are the
     blocks also if rows have a time: every group of the test split occurs on many of its days.
     """
-    by_group = split is not None and split.resolved_method(data) == "group"
+    by_group = split.resolved_method(data) == "group"
     parts = [rows[part] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
     if data.time and not by_group:
         time = data.time

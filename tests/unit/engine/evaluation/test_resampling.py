@@ -136,10 +136,10 @@ def test_rows_of_one_day_are_one_block_and_the_zone_of_the_column_counts():
     naive = pl.DataFrame({"time": times, "label": 0, "user": 0})
     zoned = naive.with_columns(pl.col("time").dt.replace_time_zone("UTC"))
     moved = zoned.with_columns(pl.col("time").dt.convert_time_zone("Asia/Tokyo"))
-    assert np.bincount(blocks_of(naive, data).index).tolist() == [4, 24, 20]
-    assert np.bincount(blocks_of(zoned, data).index).tolist() == [4, 24, 20]
-    assert np.bincount(blocks_of(moved, data).index).tolist() == [19, 24, 5]
-    assert blocks_of(naive, data).unit == "day"
+    assert np.bincount(blocks_of(naive, data, SplitSection()).index).tolist() == [4, 24, 20]
+    assert np.bincount(blocks_of(zoned, data, SplitSection()).index).tolist() == [4, 24, 20]
+    assert np.bincount(blocks_of(moved, data, SplitSection()).index).tolist() == [19, 24, 5]
+    assert blocks_of(naive, data, SplitSection()).unit == "day"
 
 
 def test_a_split_by_group_has_groups_as_blocks_whatever_their_times():
@@ -153,11 +153,11 @@ def test_a_split_by_group_has_groups_as_blocks_whatever_their_times():
 
 def test_without_a_time_groups_are_blocks_and_without_groups_rows():
     frame = pl.DataFrame({"label": [0] * 5, "user": ["b", "a", "b", None, "a"]})
-    grouped = blocks_of(frame, DataSection(uri="u", label="label", group="user"))
+    grouped = blocks_of(frame, DataSection(uri="u", label="label", group="user"), SplitSection())
     assert grouped.unit == "group"
     assert grouped.count == 3
     assert grouped.index[0] == grouped.index[2] != grouped.index[1] == grouped.index[4]
-    assert blocks_of(frame, DataSection(uri="u", label="label")).count == 5
+    assert blocks_of(frame, DataSection(uri="u", label="label"), SplitSection()).count == 5
 
 
 @pytest.mark.parametrize("columns", [{"time": "time"}, {"group": "user"}], ids=str)
@@ -171,9 +171,9 @@ def test_blocks_are_the_same_in_parts(monkeypatch, columns):
         }
     )
     data = DataSection(uri="u", label="label", **columns)
-    whole = blocks_of(frame, data)
+    whole = blocks_of(frame, data, SplitSection())
     monkeypatch.setattr(resampling, "NUMBERS_AT_ONCE", 64)
-    parts = blocks_of(frame, data)
+    parts = blocks_of(frame, data, SplitSection())
     assert (parts.count, parts.unit) == (whole.count, whole.unit) == (len(whole.days), whole.unit)
     np.testing.assert_array_equal(parts.index, whole.index)
     np.testing.assert_array_equal(parts.days, whole.days)
@@ -186,14 +186,14 @@ def test_blocks_are_the_same_in_parts(monkeypatch, columns):
 def test_a_long_history_is_cut_into_blocks_of_adjacent_days():
     days = [date(2020, 1, 1) + timedelta(days=day) for day in range(1000)]
     frame = pl.DataFrame({"time": days, "label": 0})
-    blocks = blocks_of(frame, DataSection(uri="u", label="label", time="time"))
+    blocks = blocks_of(frame, DataSection(uri="u", label="label", time="time"), SplitSection())
     assert blocks.count == 334
     assert (np.diff(blocks.index) >= 0).all()
 
 
 def test_many_rows_are_pooled_evenly():
     frame = pl.DataFrame({"label": np.zeros(10_000)})
-    blocks = blocks_of(frame, DataSection(uri="u", label="label"))
+    blocks = blocks_of(frame, DataSection(uri="u", label="label"), SplitSection())
     assert blocks.count == resampling.MAX_BLOCKS
     assert set(np.bincount(blocks.index)) == {25}
 
@@ -204,7 +204,7 @@ def test_the_standard_error_of_a_mean_is_the_textbook_one(pooled):
     random = np.random.default_rng(0)
     losses = random.exponential(size=rows)
     frame = pl.DataFrame({"label": np.zeros(rows)})
-    blocks = blocks_of(frame, DataSection(uri="u", label="label"))
+    blocks = blocks_of(frame, DataSection(uri="u", label="label"), SplitSection())
     scored = Scored(losses, losses, losses, np.ones(rows), frame)
     values = resample(task_of("regression"), "loss", scored, blocks, blocks.draws(4000))
     textbook = losses.std(ddof=1) / np.sqrt(rows)
@@ -255,7 +255,7 @@ def test_equal_data_give_equal_draws():
 def test_rows_without_a_time_share_one_block_and_leave_the_days_apart():
     times = [datetime(2024, 1, day) for day in range(1, 31)] + [None, None]
     rows = pl.DataFrame({"y": [0] * 32, "t": pl.Series(times, dtype=pl.Datetime("us"))})
-    blocks = blocks_of(rows, DataSection(uri="d", label="y", time="t"))
+    blocks = blocks_of(rows, DataSection(uri="d", label="y", time="t"), SplitSection())
     assert blocks.count == 31
     assert blocks.index[30] == blocks.index[31]
 
