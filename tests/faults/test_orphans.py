@@ -12,7 +12,7 @@ import pytest
 
 from fake_api_server import FakeCluster
 from fake_operator import step_pod
-from launching import KINDS, start_step
+from launching import KINDS, brief_launcher, start_step
 from perennial.clean_up.step import clean_up_step
 from perennial.reap import reap
 
@@ -50,7 +50,7 @@ def random_run(seed, folder, store_uri, monkeypatch):
     cluster.faults.rate = choose.choice([0.0, 0.05, 0.2])
     event, end = choose.choice(EVENTS), None
     try:
-        step = start_step(cluster, folder, f"{store_uri}/{seed}", kind=kind)
+        step = start_step(cluster, folder, f"{store_uri}/{seed}", brief_launcher, kind)
         if event != "none":
             wait_for(lambda: cluster.store.created or step.poll() is not None)
             time.sleep(choose.uniform(0.0, 0.5))
@@ -60,7 +60,7 @@ def random_run(seed, folder, store_uri, monkeypatch):
                 step.kill()
         step.wait(60)
         if event == "killed and tried again":
-            step = start_step(cluster, folder, f"{store_uri}/{seed}", kind=kind)
+            step = start_step(cluster, folder, f"{store_uri}/{seed}", brief_launcher, kind)
             step.wait(60)
         by_step = not cluster.active_jobs()
         cluster.store.put("workflows", workflow | {"status": {"phase": "Failed"}})

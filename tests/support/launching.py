@@ -52,6 +52,11 @@ PATIENT = Budgets(
     running_hours=120.0 / HOUR,
 )  # fmt: skip
 
+BRIEF = Budgets(
+    queued_hours=5.0 / HOUR, starting_minutes=5.0 / MINUTE, stuck_minutes=5.0 / MINUTE,
+    running_hours=10.0 / HOUR,
+)  # fmt: skip
+
 # The operators, and what their jobs are to the launcher.
 KINDS = {PyTorchJobs: PyTorchJob(), TrainJobs: TrainJob()}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])
@@ -122,6 +127,11 @@ def launcher_for(
         cluster, KINDS[kind], RunIdentity.of_pod(cluster.own_pod()),
         small_resources(kind, budgets, **changes), intervals=INTERVALS,
     )  # fmt: skip
+
+
+def brief_launcher(kind=PyTorchJobs) -> ClusterLauncher:
+    """One whose budgets end every job within seconds, however busy the machine is."""
+    return launcher_for(kind, BRIEF)
 
 
 def patient_launcher(kind=PyTorchJobs) -> ClusterLauncher:
