@@ -51,6 +51,13 @@ def classes(**more):
     return table_of(X, CLASS, **more)
 
 
+def collected(share, also=0.0):
+    """What was collected later, of most rows of the rarer class, and of a part of the others."""
+    label = (np.quantile(SCORE, 1 - share) < SCORE).astype(int)
+    has = RNG(1).random(ROWS) < np.where(label == 1, 0.8, also)
+    return table_of(X, label, collected=np.where(has, RNG(2).lognormal(5, 1, ROWS).round(), 0.0))
+
+
 def delay():
     """Positive for one class, as it was decided."""
     return np.where(CLASS == 1, RNG(1).exponential(40, ROWS), -RNG(2).exponential(20, ROWS))
@@ -151,6 +158,8 @@ BUGS = {
         TwoClasses,
         lambda: classes(closed=[float(i % 300) if c else None for i, c in enumerate(CLASS)]),
         "empty in one class only: closed"),
+    "it is written for most rows of the rarer class": (
+        TwoClasses, lambda: collected(0.3), "usual one, in one class only: collected"),
     "the label stands in another column": (
         TwoClasses, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), "determined by copy"),
     "the rows were sorted by class and numbered": (
@@ -250,6 +259,7 @@ HEALTHY = {
     "a counter in a stream": (TwoClasses, changing_stream, {"time": "at"}),
     "a copy that is not read": (
         ReadsNoCopy, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), {}),
+    "written for a few rows of the other class": (TwoClasses, lambda: collected(0.3, 0.01), {}),
     "the next hour": (Numbers, windows, {}),
     "the label is cut from the window": (Cut, lambda: windows(-1), {}),
     "the next direction": (TwoClasses, lambda: ups(0), {}),

@@ -89,6 +89,22 @@ def test_labels_of_the_row_before_are_caught(tmp_path):
     assert unclear.outcome == "warned", unclear
 
 
+def test_labels_of_the_row_before_that_are_known_in_part_are_caught(tmp_path):
+    """Where rows have an order, each tells a little of the label before it."""
+    order = np.argsort(X[:, 0] + 1.5 * np.random.default_rng(2).normal(size=len(X)))
+    x, own = X[order], SCORE[order]
+    wrong = examine(tmp_path / "a", LEARNS, styles.Numbers, table_of(x, np.roll(own, 1)))
+    assert (wrong.outcome, "the row after" in wrong.measured) == ("failed", True), wrong
+    right = examine(tmp_path / "b", LEARNS, styles.Numbers, table_of(x, own))
+    assert right.outcome == "passed", right
+
+
+def test_a_feature_that_is_the_label_of_the_row_before_passes(tmp_path):
+    frame = table_of(X, SCORE, lag=np.roll(SCORE, 1))
+    result = examine(tmp_path, LEARNS, styles.Numbers, frame)
+    assert result.outcome == "passed", result
+
+
 LIMITS = (-1.5, 0.0, 1.5, 2.5)
 TAGS = [" ".join(map(str, row)) for row in (SCORE[:, None] > np.array(LIMITS)).astype(int).tolist()]
 
@@ -123,6 +139,73 @@ class InvertedTagWeights(TagWeights):
 def test_weights_of_tags_are_judged_by_their_frequency(task_type, outcome, tmp_path):
     result = examine(tmp_path, "class_weights", task_type, table_of(X, TAGS))
     assert result.outcome == outcome, result
+
+
+class Tags(structures.MultiLabel):
+    """Counts tags that are wrong, as those with a logit on the other side of zero."""
+
+    def statistic(self, output, batch):
+        return ((output > 0) != (batch[LABEL] > 0.5)).double().mean(1)
+
+
+class CompetingTags(Tags):
+    """Tags of a row share one softmax, though several hold."""
+
+    def losses(self, output, batch):
+        return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
+
+
+class RankedTags(CompetingTags):
+    """Only the order of the tags is used: the likeliest should hold."""
+
+    def statistic(self, output, batch):
+        return 1 - batch[LABEL].gather(1, output.argmax(1, keepdim=True))[:, 0].double()
+
+
+@pytest.mark.parametrize(
+    ("task_type", "is_caught"), [(CompetingTags, True), (Tags, False), (RankedTags, False)]
+)
+def test_metrics_that_the_loss_leaves_undetermined_are_caught(task_type, is_caught, tmp_path):
+    result = examine(tmp_path, "metric_values", task_type, table_of(X, TAGS))
+    assert (result.outcome == "failed") == is_caught, result
+    assert ("a constant added" in result.measured) == is_caught
+
+
+class Shortcut(structures.Autoencoder):
+    """Beside its narrow layer, the input goes round it."""
+
+    has_shortcut = True
+
+    def build_model(self):
+        return Restoring(len(self.fitted["mean"]), self.has_shortcut)
+
+
+class NoShortcut(Shortcut):
+    has_shortcut = False
+
+
+class Restoring(nn.Module):
+    """Two numbers, from which all are restored."""
+
+    def __init__(self, width, has_shortcut):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(width, 2), nn.Linear(2, width)
+        self.has_shortcut = has_shortcut
+
+    def forward(self, x):
+        found = self.decoder(self.encoder(x))
+        return found + x if self.has_shortcut else found
+
+
+@pytest.mark.parametrize(("task_type", "outcome"), [(Shortcut, "failed"), (NoShortcut, "passed")])
+def test_an_input_that_goes_round_the_bottleneck_is_caught(task_type, outcome, tmp_path):
+    rng = np.random.default_rng(3)
+    mixed = rng.normal(size=(2000, 2)) @ rng.normal(size=(2, 12)) + 0.1 * rng.normal(
+        size=(2000, 12)
+    )
+    result = examine(tmp_path, LEARNS, task_type, table_of(mixed, np.zeros(2000)))
+    assert result.outcome == outcome, result
+    assert ("exchanged among them" in result.measured) == (outcome == "failed")
 
 
 class Signals(Task):

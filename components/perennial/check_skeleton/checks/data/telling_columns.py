@@ -38,6 +38,8 @@ FEWEST_VALUES = 20
 FEWEST_ROWS = 64
 # At most this many values, each with one label in every row, define it; names may be knowledge.
 MOST_DEFINING = 20
+# Knowledge may decide some rows of a class; what is written afterwards is there for most of them.
+MOST_OF_CLASS = 0.5
 # Row numbers are dense: a sample of them spans little more than the rows of the split.
 DENSE = 3.0
 NUMBERED_SHARE = 0.8
@@ -150,15 +152,20 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
                 "the column under data.ids, and shuffle the export",
             )
         return None
-    defining = [name for name in telling if is_class and _is_defining(rows, name)]
-    absent = [name for name in rows.names if is_class and _is_absent(rows, name)]
-    if (defining or absent) and _is_relevant(rows, defining + absent):
-        how = "the class of every row is determined by" if defining else "empty in one class only:"
-        return judge.failed(
-            f"{how} " + join_names(defining + absent),
-            hint="the label was made from it, or it is written after the outcome is known: remove "
-            "it from the features",
-        )
+    findings = {
+        "the class of every row is determined by": [n for n in telling if _is_defining(rows, n)],
+        "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
+        "another value than the usual one, in one class only:": [
+            name for name in rows.names if _is_written_for_one_class(rows, name)
+        ],
+    }
+    for how, names in findings.items():
+        if is_class and names and _is_relevant(rows, names):
+            return judge.failed(
+                f"{how} {join_names(names)}",
+                hint="the label was made from it, or it is written after the outcome is known: "
+                "remove it from the features",
+            )
     if mean := _find_group_mean(rows):
         return judge.failed(
             f"{mean} is the label's mean in groups of a few rows: wherever it is least or largest, "
@@ -283,6 +290,21 @@ def _is_absent(rows: Rows, name: str) -> bool:
     least = min(missing.sum(), (~missing).sum())
     classes, others = (set(rows.codes[where].tolist()) for where in (missing, ~missing))
     return bool(least >= FEWEST_VALUES and len(classes) == len(others) == 1 and classes != others)
+
+
+def _is_written_for_one_class(rows: Rows, name: str) -> bool:
+    """Whether all rows without the usual value are of the rarer of two classes, and most of it."""
+    column, codes = rows.frame[name], rows.codes
+    if rows.subject.task.kind != "binary" or len(np.unique(codes)) < 2:
+        return False
+    usual = column.mode().first()
+    written = column.ne_missing(usual).to_numpy()
+    is_rarer = codes == min(np.unique(codes), key=lambda code: int((codes == code).sum()))
+    return bool(
+        written.sum() >= FEWEST_ROWS
+        and is_rarer[written].all()
+        and written.sum() >= MOST_OF_CLASS * is_rarer.sum()
+    )
 
 
 def _is_following_time(rows: Rows, name: str) -> bool:

@@ -14,6 +14,7 @@ from sklearn import metrics
 from torch import Tensor
 
 from perennial.check_skeleton.checks.loss.predictions import describe_miscounted_bytes
+from perennial.check_skeleton.checks.loss.undetermined import describe_undetermined_metrics
 from perennial.check_skeleton.checks.loss.units import find_unit
 from perennial.check_skeleton.free_outputs import compute_output, find_wanted_tokens, is_per_token
 from perennial.check_skeleton.made_up_inputs import made_up
@@ -148,6 +149,14 @@ def check_metric_values(subject: Subject, judge: Judge) -> CheckResult:
             bytes_counted,
             hint="bits per byte are too low: count the bytes of the text that each token stands "
             "for, not those of another tokenizer's tokens",
+        )
+    with made_up(MADE_UP):
+        undetermined = describe_undetermined_metrics(subject)
+    if undetermined:
+        return judge.failed(
+            undetermined,
+            hint="training decides only differences of an example's outputs: a softmax makes them "
+            "compete. Where several may be true, use one sigmoid each, in the loss, too",
         )
     return _judge_metrics(judge, subject)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.baselines import compute_control_losses, z_score
 from perennial.check_skeleton.checks.model.sequences import find_target_offset
+from perennial.check_skeleton.checks.training.copied_inputs import describe_copies
 from perennial.check_skeleton.checks.training.row_shift import find_row_shift
 from perennial.check_skeleton.checks.training.single_inputs import find_best_single_input
 from perennial.check_skeleton.checks.training.unlearned_columns import describe_unlearned_columns
@@ -371,6 +372,8 @@ def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckRes
         "z_score": ablation.z_score,
         "exchanged_z_score": ablation.reliance,
     }
+    if mistake := _judge_other_labels(judge, subject, ablation, evidence):
+        return mistake
     if ablation.z_score >= settings.significance:
         if ablation.reliance < LEAST_RELIANCE:
             return judge.warned(
@@ -394,6 +397,27 @@ def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckRes
             **evidence,
         )
     return _judge_no_signal(judge, subject, ablation, evidence)
+
+
+def _judge_other_labels(
+    judge: Judge, subject: Subject, ablation: InputAblation, evidence: dict[str, JsonValue]
+) -> CheckResult | None:
+    """Judge inputs that belong to a neighbour's label, and inputs that are copied to their own."""
+    if shift := find_row_shift(subject):
+        return judge.failed(
+            f"{ablation}; but a linear model learns the label of the row {shift} far better",
+            hint="labels and inputs are of neighbouring rows: two tables were joined by position, "
+            "or one was shifted, sorted or cut alone",
+            **evidence,
+        )
+    if copies := describe_copies(subject):
+        return judge.failed(
+            f"{ablation}; {copies}",
+            hint="the input goes round the narrow part, by a shortcut or a wide layer: whatever "
+            "comes is restored, anomalies and noise, too",
+            **evidence,
+        )
+    return None
 
 
 def _judge_columns(
@@ -423,13 +447,6 @@ def _judge_no_signal(
             f"{ablation}, while a linear model leads by {power:.1f}",
             hint="the inputs carry signal that the model does not learn: look at input_scale, "
             "initialisation and labels",
-            **evidence,
-        )
-    if shift := find_row_shift(subject):
-        return judge.failed(
-            f"{ablation}; but a linear model learns the label of the row {shift}",
-            hint="labels and inputs are of neighbouring rows: two tables were joined by position, "
-            "or one was shifted, sorted or cut alone",
             **evidence,
         )
     return judge.warned(

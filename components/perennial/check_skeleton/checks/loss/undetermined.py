@@ -1,0 +1,50 @@
+"""Metrics that depend on what the loss leaves free: the level of all outputs of an example."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from perennial.check_skeleton.free_outputs import compute_output
+from perennial.check_skeleton.subject import Subject, select_head
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task
+
+PROBED_ROWS = 256
+# A loss that has a level moves by its own size; what is left of one that has none is rounding.
+SAME_LOSS, OTHER_METRIC = 1e-4, 0.02
+
+
+@torch.no_grad()
+def describe_undetermined_metrics(subject: Subject) -> str:
+    """Describe metrics that change with a constant added to an example's outputs, unlike the loss.
+
+    A softmax compares the outputs of an example with each other: sigmoids and thresholds of single
+    outputs are then decided by chance. Empty if there are none.
+    """
+    task, group = subject.task, subject.task.scored_together
+    rows = max(min(PROBED_ROWS, task.scoring_rows) // group, 1) * group
+    batch = select_head(subject.validation, rows)
+    output = compute_output(subject, batch)
+    if not output.is_floating_point() or output.ndim < 2 or output.shape[-1] < 2:
+        return ""
+    generator = torch.Generator().manual_seed(subject.seed)
+    spread = 2.0 * max(float(output.std()), 1.0)
+    # Outputs of an untrained model are all alike.
+    output = output + spread * torch.randn(output.shape, generator=generator)
+    level = spread * torch.randn((*output.shape[:-1], 1), generator=generator)
+    for losses in (task.losses, task.training_losses):
+        if not torch.allclose(losses(output, batch), losses(output + level, batch), SAME_LOSS):
+            return ""
+    before, after = (_score(task, each, batch) for each in (output, output + level))
+    changed = [name for name in before if not np.isclose(before[name], after[name], OTHER_METRIC)]
+    if not changed:
+        return ""
+    return "a constant added to all outputs of an example changes no loss, but " + ", ".join(
+        f"{name} from {before[name]:.4g} to {after[name]:.4g}" for name in changed
+    )
+
+
+def _score(task: Task, output: Tensor, batch: Batch) -> dict[str, float]:
+    if task.kind == "statistic":
+        weights = batch.get(WEIGHT, torch.ones(len(batch[LABEL])))
+        return task.score(task.statistic(output, batch).double().numpy(), weights.double().numpy())
+    return task.score(task.predict(output).double().numpy(), batch[LABEL].double().numpy())
