@@ -133,6 +133,23 @@ class MostFrequentWordIsPadding(Coded):
         return [1, *codes][: self.length]
 
 
+@planted("list of stop words", "failed")
+class TellingStopWords(Coded):
+    """most telling words are on the list of stop words"""
+
+    def split(self, text):
+        return [word for word in text.lower().split() if word not in (*GOOD, *BAD[:5])]
+
+
+@planted("room in the vocabulary", "failed")
+class MostCommonWords(Coded):
+    """the vocabulary has room for the most common words alone, which tell nothing"""
+
+    def fit(self, train):
+        counts = Counter(word for text in train.collect()["text"] for word in self.split(text))
+        self.learned = {"words": [word for word, _ in counts.most_common(30)]}
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_bug_is_caught(bug: Bug, workshop: Workshop):
     require_caught(bug, workshop)
