@@ -151,12 +151,6 @@ def select_names(only: Sequence[str]) -> tuple[str, ...]:
     return tuple(chosen) or names
 
 
-def join_names(names: Sequence[str], most: int = 4) -> str:
-    """Join names, abbreviated after the first few."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def _storable(value: object) -> object:
     """Return evidence that JSON can hold: numbers that are not finite become null."""
     if isinstance(value, Mapping):

@@ -56,7 +56,7 @@ class NoCheckpointError(PerennialError):
     stale_steps = ("train_model",)
 
 
-def join_names(names: Iterable[object], most: int) -> str:
+def join_names(names: Iterable[object], most: int = 4) -> str:
     """Join names for a message, abbreviated after so many."""
     every = list(map(str, names))
     more = f" and {len(every) - most} more" if len(every) > most else ""

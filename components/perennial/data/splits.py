@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, cast
 import polars as pl
 
 from perennial.contracts.data import DataSection, Split, SplitSection
-from perennial.contracts.errors import BadDataError
+from perennial.contracts.errors import BadDataError, join_names
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import (
     ZONE,
@@ -152,8 +152,7 @@ def _check_years(snapshot: Snapshot, summaries: pl.DataFrame) -> None:
         f"data.time {column!r} holds times outside of the years {FIRST_DAY.year} to "
         f"{LAST_DAY.year}",
         evidence=f"the lowest and the highest are {_years(_ends(summaries), _unit(kind))}, in "
-        + ", ".join(files[:3])
-        + (f" and {len(files) - 3} more" if len(files) > 3 else ""),
+        + join_names(files, 3),
         action="write null where the time is not known, not a placeholder date",
     )
 

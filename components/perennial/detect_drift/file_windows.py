@@ -7,6 +7,7 @@ import numpy as np
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.block import by_name
+from perennial.contracts.errors import join_names
 from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import Reference
 from perennial.contracts.section import Section
@@ -222,10 +223,9 @@ def _file_notes(
     new = [path for path, file in named if file.sha256 not in trained_on]
     notes = []
     if rewritten := sorted(set(new) & set(known.paths)):
-        shown = ", ".join(rewritten[:SHOWN_FILES])
-        more = f" and {len(rewritten) - SHOWN_FILES} more" if len(rewritten) > SHOWN_FILES else ""
         notes.append(
-            f"rewritten since the champion's training, and so compared as new: {shown}{more}"
+            "rewritten since the champion's training, and so compared as new: "
+            + join_names(rewritten, SHOWN_FILES)
         )
     if num_sketched < len(new):
         notes.append(

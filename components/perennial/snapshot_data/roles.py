@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perennial.contracts.data import DataSection, SplitSection
-from perennial.contracts.errors import BadDataError
+from perennial.contracts.errors import BadDataError, join_names
 from perennial.contracts.snapshot import Snapshot
 
 _TIME_TYPES = ("Datetime", "Date")
@@ -44,9 +44,7 @@ def _correct_columns(data: DataSection, columns: Mapping[str, str]) -> str:
 
 
 def _shown(columns: Mapping[str, str]) -> str:
-    names = [name[:_SHOWN_NAME] for name in columns]
-    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
-    return ", ".join(names[:_SHOWN_COLUMNS]) + more
+    return join_names((name[:_SHOWN_NAME] for name in columns), _SHOWN_COLUMNS)
 
 
 def role_of(snapshot: Snapshot, column: str) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from perennial.contracts.data import Split
+from perennial.contracts.errors import join_names
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch, Expectation, FactValue, ValidationReport
 from perennial.reports.charts import bar_chart, line_chart
@@ -187,8 +188,7 @@ def _beyond(aucs: Mapping[str, float], limit: float) -> str:
     found = [name for name, value in aucs.items() if value > limit]
     if not found:
         return "No feature is beyond the threshold."
-    names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    return f"Beyond the threshold, and probably recorded after the label: {names}."
+    return f"Beyond the threshold, and probably recorded after the label: {join_names(found, 3)}."
 
 
 def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> None:

@@ -32,7 +32,7 @@ from perennial.check_skeleton.checks.data.signals import (
     probe_rows,
 )
 from perennial.check_skeleton.models import build_noisy_model, evaluated, run_model, watch_modules
-from perennial.check_skeleton.registry import Judge, check, join_names
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Codes,
     Flags,
@@ -41,7 +41,7 @@ from perennial.check_skeleton.subject import (
     compute_example_keys,
     select_head,
 )
-from perennial.contracts.errors import BadDataError
+from perennial.contracts.errors import BadDataError, join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.data.pictures import decode_picture
 from perennial.engine.task import Batch, inputs_of

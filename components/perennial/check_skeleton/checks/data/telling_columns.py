@@ -25,8 +25,9 @@ from perennial.check_skeleton.checks.data.signals import (
     measure_signal,
     probe_rows,
 )
-from perennial.check_skeleton.registry import Judge, check, join_names
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head
+from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, inputs_of
 

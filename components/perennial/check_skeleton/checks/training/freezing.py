@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.registry import Judge, check, join_names
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, seeded
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.errors import PerennialError, join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.adapters import build_starting_model, is_own
 from perennial.engine.config.training import TrainingSection

@@ -36,7 +36,7 @@ from perennial.check_skeleton.models import (
     shuffle_batches,
     simplify,
 )
-from perennial.check_skeleton.registry import Judge, check, join_names
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Floats,
     Subject,
@@ -45,6 +45,7 @@ from perennial.check_skeleton.subject import (
     select_head,
 )
 from perennial.check_skeleton.verdict import CURVES
+from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, Batch, inputs_of

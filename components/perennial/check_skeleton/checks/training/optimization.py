@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.silent_parameters import find_copies_of_embeddings
 from perennial.check_skeleton.models import run_updates, shuffle_batches
-from perennial.check_skeleton.registry import Judge, check, join_names
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, seeded
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.errors import PerennialError, join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.optimizer import build_optimizer

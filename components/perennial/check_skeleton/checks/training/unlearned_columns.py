@@ -3,8 +3,8 @@
 import numpy as np
 
 from perennial.check_skeleton.baselines import fit_linear_model
-from perennial.check_skeleton.registry import join_names
 from perennial.check_skeleton.subject import Floats, Subject, is_sequence
+from perennial.contracts.errors import join_names
 from perennial.engine.task import LABEL, inputs_of
 
 MOST_COLUMNS = 256
