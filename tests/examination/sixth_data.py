@@ -339,3 +339,182 @@ def tenancies():
             }
         )
     )  # fmt: skip
+
+
+def crashes():
+    """How badly a person was hurt in a crash, in four grades of which the worst is rare."""
+    rng = seeded(425)
+    n = 5000
+    speed = rng.gamma(6, 9, n).round()
+    age = rng.integers(16, 90, n)
+    belt, airbag, drunk = rng.random(n) < 0.85, rng.random(n) < 0.6, rng.random(n) < 0.08
+    side = rng.choice(["front", "rear", "driver", "passenger"], n, p=[0.5, 0.25, 0.12, 0.13])
+    state = rng.choice(["north", "south", "west"], n)
+    score = 0.055 * (speed - 54) - 1.9 * belt - 0.8 * airbag + 0.025 * (age - 45) + 0.7 * drunk
+    score = score + 1.2 * (side == "driver") - 0.9 * (side == "rear") + rng.logistic(size=n)
+    grade = np.searchsorted([-2.0, 0.3, 2.3], score)
+    names = np.array(["none", "minor", "serious", "fatal"])
+    return numbered(
+        pl.DataFrame(
+            {
+                "speed_kmh": speed, "age": age, "belt": belt, "airbag": airbag, "drunk": drunk,
+                "side": side, "state": state, "injury": names[grade],
+            }
+        )
+    )  # fmt: skip
+
+
+def clinic_visits():
+    """Laboratory values of visits and which of six diagnoses were made; two of them are rare."""
+    rng = seeded(427)
+    n = 5000
+    x = rng.normal(size=(n, 8))
+    sex = rng.choice(["f", "m"], n)
+    scores = np.stack(
+        [
+            1.6 * x[:, 0] - 0.3,
+            1.8 * x[:, 1] + x[:, 0] - 1.2,
+            1.5 * (x[:, 2] + x[:, 3]) - 2.2 + 0.6 * (sex == "f"),
+            2.0 * np.abs(x[:, 4]) - 2.6,
+            2.2 * x[:, 5] + 1.2 * x[:, 6] - 5.6,
+            2.5 * x[:, 7] - 5.8 + 1.2 * (sex == "m"),
+        ],
+        axis=1,
+    )
+    made = (rng.random(scores.shape) < sigmoid(2 * scores)).astype(int)
+    units = np.array([1.0, 12, 40, 5, 0.3, 100, 9, 2])
+    lab = {f"lab_{'abcdefgh'[k]}": (units[k] * (6 + x[:, k])).round(3) for k in range(8)}
+    return numbered(pl.DataFrame(lab | {"sex": sex, "diagnoses": lists(made, pl.Int64)}))
+
+
+def wind_farm():
+    """Power of a wind farm by speed and direction (degrees); one hour in five a part of it stands still."""
+    rng = seeded(429)
+    n = 6000
+    speed, direction = rng.weibull(2.0, n) * 8, rng.uniform(0, 360, n)
+    wake = 1 - 0.45 * np.exp(-(((direction - 230 + 180) % 360 - 180) ** 2) / 900)
+    wake = wake - 0.3 * np.exp(-(((direction - 40 + 180) % 360 - 180) ** 2) / 1600)
+    full = 100 * sigmoid((speed * wake - 8) / 1.5)
+    power = np.where(rng.random(n) < 0.2, 0.45 * full, full) + rng.normal(scale=2.5, size=n)
+    return numbered(
+        pl.DataFrame(
+            {
+                "wind_speed": speed.round(2), "wind_direction": direction.round(),
+                "temperature": rng.normal(9, 6, n).round(1), "power": power.round(2),
+            }
+        )
+    )  # fmt: skip
+
+
+def bearings():
+    """Vibrations of bearings at unlike loads; one in eight has a fault that rings at one of three tones."""
+    rng = seeded(431)
+    t = np.arange(128)
+    waves, faults = [], []
+    for _ in range(3500):
+        load = rng.uniform(0.6, 1.6)
+        wave = load * np.sin(2 * np.pi * 0.05 * t + rng.uniform(0, 6))
+        wave = wave + 0.5 * load * np.sin(2 * np.pi * 0.11 * t + rng.uniform(0, 6))
+        is_faulty = rng.random() < 1 / 8
+        if is_faulty:
+            tone = rng.choice([0.23, 0.31, 0.4])
+            wave = wave + rng.uniform(0.35, 0.6) * np.sin(2 * np.pi * tone * t + rng.uniform(0, 6))
+        waves.append((wave + rng.normal(scale=0.45, size=128)).round(4))
+        faults.append(int(is_faulty))
+    return numbered(pl.DataFrame({"vibration": lists(waves), "fault": faults}))
+
+
+def fruit():
+    """Photographs of fruit, 16 by 16 in colour: mouldy, ripe or unripe, which is a matter of colour."""
+    rng = seeded(433)
+    y, x = np.mgrid[:16, :16]
+    colours = {"unripe": (95, 150, 70), "ripe": (170, 80, 75), "mouldy": (90, 80, 155)}
+    images, states = [], []
+    for _ in range(2400):
+        state = str(rng.choice(list(colours), p=[0.3, 0.5, 0.2]))
+        radius, (cy, cx) = rng.uniform(4, 6.5), rng.uniform(6, 10, 2)
+        colour = np.array(colours[state]) + rng.normal(scale=22, size=3)
+        inside = (np.hypot(y - cy, x - cx) < radius)[..., None]
+        ground = rng.uniform(60, 220) + rng.normal(scale=12, size=3)
+        image = np.where(inside, colour, ground) * rng.uniform(0.75, 1.2)
+        image = image + rng.normal(0, 14, (16, 16, 3))
+        images.append(np.clip(image, 0, 255).astype(np.uint8).ravel())
+        states.append(state)
+    return numbered(pl.DataFrame({"photo": lists(images, pl.UInt8), "state": states}))
+
+
+def strain_gauges():
+    """A bridge's strain as the sensor reports it, 64 readings with noise and spikes, and as a better one does."""
+    rng = seeded(435)
+    t = np.arange(64)
+    clean, noisy = [], []
+    for _ in range(3000):
+        true = 0.6 * np.sin(2 * np.pi * t / rng.uniform(30, 80) + rng.uniform(0, 6))
+        for _ in range(rng.integers(1, 4)):  # vehicles
+            true = true + rng.uniform(0.6, 2) * np.exp(
+                -(((t - rng.uniform(0, 64)) / rng.uniform(2, 5)) ** 2)
+            )
+        seen = true + rng.normal(scale=0.35, size=64)
+        seen = seen + (rng.random(64) < 0.06) * rng.normal(scale=3, size=64)
+        clean.append(true.round(4))
+        noisy.append(seen.round(4))
+    return numbered(pl.DataFrame({"sensor": lists(noisy), "reference": lists(clean)}))
+
+
+MONTHS = "january february march april may june july august september october november december"
+
+
+def written_dates():
+    """Dates as people write them, and as eight digits: year, month, day."""
+    rng = seeded(437)
+    months = MONTHS.split()
+    rows = []
+    for _ in range(5000):
+        year, month, day = rng.integers(1950, 2030), rng.integers(1, 13), rng.integers(1, 29)
+        name, short = months[month - 1], months[month - 1][:3]
+        shapes = [
+            f"{name} {day}, {year}", f"{day} {name} {year}", f"{short} {day:02} {year}",
+            f"{day}. {short} {year}", f"{year}, {name} {day}", f"the {day}th of {name}, {year}",
+        ]  # fmt: skip
+        rows.append((str(rng.choice(shapes)), f"{year}{month:02}{day:02}"))
+    frame = pl.DataFrame(rows, schema=["written", "digits"], orient="row")
+    return numbered(frame.unique("written", maintain_order=True))
+
+
+def melodies():
+    """Folk tunes as text, a note a word: a scale, a motif that comes back a third higher, a final note."""
+    rng = seeded(439)
+    notes = [f"{name}{octave}" for octave in "456" for name in "CDEFGAB"]
+    rows = []
+    for _ in range(3000):
+        start = int(rng.integers(4, 9))
+        motif = np.cumsum(rng.choice([-2, -1, 1, 2], int(rng.integers(3, 6))))
+        tune = [start, *(start + motif)]
+        tune += [*(np.array(tune) + 2), *tune[: int(rng.integers(1, 4))], start]
+        rows.append((" ".join(notes[int(np.clip(k, 0, 20))] for k in tune),))
+    frame = pl.DataFrame(rows, schema=["tune"], orient="row")
+    return numbered(frame.unique(maintain_order=True))
+
+
+def taxi_zones():
+    """Rides per zone and hour with the time in seconds since 1970; six hours seen, the next hour to come."""
+    rng = seeded(441)
+    rows = []
+    first = 1_672_531_200  # 2023-01-01, UTC
+    for zone in range(12):
+        size, n = rng.lognormal(3.6, 0.7), 24 * 75
+        hour = np.arange(n) % 24
+        day = np.arange(n) // 24 % 7
+        peak = rng.choice([8, 18, 23])
+        shape = 0.25 + np.exp(2.2 * np.cos(2 * np.pi * (hour - peak) / 24)) / 6
+        shape = shape * np.where(day >= 5, 0.7, 1.0)
+        mood = np.zeros(n)
+        for k in range(1, n):
+            mood[k] = 0.8 * mood[k - 1] + rng.normal(scale=0.12)
+        rides = rng.poisson(size * shape * np.exp(mood))
+        for k in range(6 + zone % 3, n, 3):
+            at = datetime(2023, 1, 1) + timedelta(hours=k)
+            epoch = first + 3600 * k
+            rows.append((at, f"Z{zone:02}", epoch, rides[k - 6 : k].tolist(), int(rides[k])))
+    names = ["requested_at", "zone", "epoch", "last_hours", "rides"]
+    return numbered(pl.DataFrame(rows, schema=names, orient="row").sort("requested_at", "zone"))
