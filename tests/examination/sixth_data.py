@@ -166,12 +166,26 @@ def voice_commands():
         "remind": ["remind {name} at {hour}", "tell {name} in the {room} at {hour} about the {device}"],
         "ask": ["is the {device} in the {room} on", "when does {name} leave the {room}", "what does the {device} cost"],
     }  # fmt: skip
+    before = [
+        "",
+        "",
+        "hey house",
+        "could you",
+        "well",
+        "right",
+        "listen",
+        "okay",
+        "sorry but",
+        "now",
+    ]
+    after = ["", "", "today", "for me", "right now", "if you can", "again", "at once", "as usual"]
     fill = {"room": rooms, "music": music, "device": devices, "hour": hours, "name": names}
     rows = []
-    for _ in range(3500):
+    for _ in range(4000):
         intent = str(rng.choice(list(shapes), p=[0.35, 0.3, 0.2, 0.15]))
         words, tags = [], []
-        for word in str(rng.choice(shapes[intent])).split():
+        said = f"{rng.choice(before)} {rng.choice(shapes[intent])} {rng.choice(after)}"
+        for word in said.split():
             slot = word.strip("{}")
             words.append(str(rng.choice(fill[slot])) if slot != word else word)
             tags.append(slot if slot != word else "O")
@@ -180,7 +194,8 @@ def voice_commands():
                 tags.append("name")
         tags = [tag if rng.random() > 0.06 else "O" for tag in tags]  # annotators tire
         rows.append((" ".join(words), [intent, *tags]))
-    return numbered(pl.DataFrame(rows, schema=["utterance", "target"], orient="row"))
+    frame = pl.DataFrame(rows, schema=["utterance", "target"], orient="row")
+    return numbered(frame.unique("utterance", maintain_order=True))
 
 
 def hotel_reviews():

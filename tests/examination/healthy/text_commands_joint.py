@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from perennial.engine.task import LABEL, Task
 
-MAX_LEN = 14
+MAX_LEN = 18
 PAD_ID, UNK_ID = 0, 1
 IGNORE = -100
 
