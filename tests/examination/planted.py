@@ -51,6 +51,7 @@ def all_bugs() -> list[Bug]:
         retrieval,
         second_a,
         second_b,
+        sixth,
         tables,
         texts,
         third,
@@ -59,7 +60,7 @@ def all_bugs() -> list[Bug]:
     first = [tables, images, texts, retrieval, forecasts]
     return [
         each
-        for module in [*first, second_a, second_b, third, fourth, fifth]
+        for module in [*first, second_a, second_b, third, fourth, fifth, sixth]
         for each in module.BUGS
     ]
 
