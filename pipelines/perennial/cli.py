@@ -35,6 +35,7 @@ from perennial.arguments import (
     refuse_both,
 )
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.user_code import end_soon
 from perennial.deployment import verbs as cluster
 from perennial.first_steps.verbs import doctor, import_, init, schema
 from perennial.registry_commands import verbs as registry
@@ -60,6 +61,13 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (the run failed), 2 (bad input) or 130 (stopped)."""
+    code = _run_command(arguments)
+    if arguments is None:  # this process is the command
+        end_soon(code)
+    return code
+
+
+def _run_command(arguments: Sequence[str] | None) -> int:
     # The last collection would visit each of PyTorch's and KFP's objects, for half a second.
     atexit.register(gc.freeze)
     try:

@@ -20,6 +20,7 @@ from perennial.contracts.user_code import (
     place_of,
     user_code,
 )
+from perennial.reports.text import printable
 
 Verb: TypeAlias = Callable[..., int]
 BAD_INPUT = 2
@@ -94,10 +95,9 @@ def _report_defect(error: Exception) -> int:
 
 def refuse(error: PerennialError) -> int:
     """Print an error that people can fix; return the exit code of bad input."""
-    print(
-        "\n".join([f"perennial: {explain(error)}", *getattr(error, "__notes__", ())]),
-        file=sys.stderr,
-    )
+    message = "\n".join([f"perennial: {explain(error)}", *getattr(error, "__notes__", ())])
+    # A file's text or name may hold what moves a terminal's cursor or changes its title.
+    print(printable(message), file=sys.stderr)
     return BAD_INPUT
 
 
