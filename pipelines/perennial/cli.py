@@ -40,7 +40,7 @@ from perennial.deployment import verbs as cluster
 from perennial.first_steps.verbs import doctor, import_, init, schema
 from perennial.registry_commands import verbs as registry
 from perennial.study_commands import verbs as studies
-from perennial.verb_errors import Verb, refuse, report_errors
+from perennial.verb_errors import Verb, prepare_process, refuse, report_errors
 
 if TYPE_CHECKING:
     from perennial.runs import Home, RunRecord
@@ -71,8 +71,11 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     # The last collection would visit each of PyTorch's and KFP's objects, for half a second.
     atexit.register(gc.freeze)
     try:
+        prepare_process()
         command = typer.main.get_command(app)
         return command.main(arguments, prog_name="perennial", standalone_mode=False) or 0
+    except PerennialError as error:
+        return refuse(error)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         usage = f"{context.command_path if context else 'perennial'} --help"

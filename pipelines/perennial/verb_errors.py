@@ -1,6 +1,7 @@
 """Errors of verbs: each exception becomes a message, with what to do, and an exit code."""
 
 import errno
+import io
 import os
 import shutil
 import sys
@@ -77,6 +78,25 @@ def report_errors(verb: Verb, name: str, after_stop: str = "") -> Verb:
             return refuse(known) if known else _report_defect(error)
 
     return call
+
+
+def prepare_process() -> None:
+    """Make sure of what every verb takes for granted: streams to print to, and a current folder.
+
+    Raises:
+        PerennialError: the current folder was removed.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
+            setattr(sys, name, io.StringIO())
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise PerennialError(
+            "the current folder does not exist any more",
+            evidence=str(error),
+            action="change to a folder that exists, for example by `cd`",
+        ) from error
 
 
 def _report_defect(error: Exception) -> int:

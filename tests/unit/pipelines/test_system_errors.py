@@ -167,3 +167,25 @@ def test_a_files_control_characters_do_not_reach_the_terminal(project, capsys):
     printed = capsys.readouterr().err
     assert "\\x1b]0;title\\x07" in printed
     assert not {"\x1b", "\x07", "\u202e"} & set(printed)
+
+
+SHELL = f"{sys.executable} -m perennial.cli"
+
+
+@pytest.mark.hostile
+def test_a_current_folder_that_was_removed_is_named(tmp_path):
+    command = f"mkdir gone && cd gone && rmdir ../gone && {SHELL} models"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    require_clear(done.returncode, done.stderr, "the current folder does not exist")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_stream_changes_no_exit_code(tmp_path, closed):
+    done = subprocess.run(
+        ["sh", "-c", f"{SHELL} models --home {tmp_path} {closed}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
