@@ -35,11 +35,12 @@ from perennial.arguments import (
     refuse_both,
 )
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.user_code import end_soon
 from perennial.deployment import verbs as cluster
 from perennial.first_steps.verbs import doctor, import_, init, schema
 from perennial.registry_commands import verbs as registry
 from perennial.study_commands import verbs as studies
-from perennial.verb_errors import Verb, refuse, report_errors
+from perennial.verb_errors import Verb, prepare_process, refuse, report_errors
 
 if TYPE_CHECKING:
     from perennial.runs import Home, RunRecord
@@ -60,11 +61,21 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (the run failed), 2 (bad input) or 130 (stopped)."""
+    code = _run_command(arguments)
+    if arguments is None:  # this process is the command
+        end_soon(code)
+    return code
+
+
+def _run_command(arguments: Sequence[str] | None) -> int:
     # The last collection would visit each of PyTorch's and KFP's objects, for half a second.
     atexit.register(gc.freeze)
     try:
+        prepare_process()
         command = typer.main.get_command(app)
         return command.main(arguments, prog_name="perennial", standalone_mode=False) or 0
+    except PerennialError as error:
+        return refuse(error)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         usage = f"{context.command_path if context else 'perennial'} --help"

@@ -23,6 +23,7 @@ from kfp import components, local
 from kfp.local import subprocess_task_handler
 
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.user_code import end_soon
 from perennial.runs import RunRecord, step_records
 from perennial.steps.journal import Journal
 from perennial.steps.lease import follow_lease, join_lease
@@ -149,7 +150,12 @@ def _run_step(
     path.write_text(source)
     sys.argv = [EXECUTOR, "--component_module_path", str(path), *arguments]
     sys.modules.pop(EXECUTOR, None)  # `runpy` warns of a module that is there already
-    runpy.run_module(EXECUTOR, run_name="__main__", alter_sys=True)
+    code = 1
+    try:
+        runpy.run_module(EXECUTOR, run_name="__main__", alter_sys=True)
+        code = 0
+    finally:
+        end_soon(code)
 
 
 def record_silent_ends(folder: Path, code: int) -> int:

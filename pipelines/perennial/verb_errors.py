@@ -1,6 +1,7 @@
 """Errors of verbs: each exception becomes a message, with what to do, and an exit code."""
 
 import errno
+import io
 import os
 import shutil
 import sys
@@ -20,6 +21,7 @@ from perennial.contracts.user_code import (
     place_of,
     user_code,
 )
+from perennial.reports.text import printable
 
 Verb: TypeAlias = Callable[..., int]
 BAD_INPUT = 2
@@ -78,6 +80,25 @@ def report_errors(verb: Verb, name: str, after_stop: str = "") -> Verb:
     return call
 
 
+def prepare_process() -> None:
+    """Make sure of what every verb takes for granted: streams to print to, and a current folder.
+
+    Raises:
+        PerennialError: the current folder was removed.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
+            setattr(sys, name, io.StringIO())
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise PerennialError(
+            "the current folder does not exist any more",
+            evidence=str(error),
+            action="change to a folder that exists, for example by `cd`",
+        ) from error
+
+
 def _report_defect(error: Exception) -> int:
     """Print an error that Perennial should have explained, and store its traceback."""
     descriptor, log = tempfile.mkstemp(prefix="perennial-", suffix=".txt")
@@ -94,10 +115,9 @@ def _report_defect(error: Exception) -> int:
 
 def refuse(error: PerennialError) -> int:
     """Print an error that people can fix; return the exit code of bad input."""
-    print(
-        "\n".join([f"perennial: {explain(error)}", *getattr(error, "__notes__", ())]),
-        file=sys.stderr,
-    )
+    message = "\n".join([f"perennial: {explain(error)}", *getattr(error, "__notes__", ())])
+    # A file's text or name may hold what moves a terminal's cursor or changes its title.
+    print(printable(message), file=sys.stderr)
     return BAD_INPUT
 
 

@@ -281,13 +281,17 @@ class LocalObjectStore(ObjectStore):
 
     @override
     def first_bytes(self, key: str, count: int) -> bytes:
-        with (self.root / key).open("rb") as stream:
+        path = self.root / key
+        refuse_special_file(path)
+        with path.open("rb") as stream:
             return stream.read(count)
 
     @override
     def read(self, key: str) -> bytes | None:
+        path = self.root / key
         try:
-            return (self.root / key).read_bytes()
+            refuse_special_file(path)
+            return path.read_bytes()
         except FileNotFoundError:
             return None
 
@@ -428,6 +432,22 @@ def complete_file(target: Path) -> Iterator[Path]:
         partial = Path(folder) / "content"
         yield partial
         partial.replace(target)
+
+
+def refuse_special_file(path: Path) -> None:
+    """Refuse a pipe, a socket or a device, of which a read may never end.
+
+    Raises:
+        PerennialError: it is one.
+        OSError: there is nothing at the path.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder's own error is clear
+        raise PerennialError(
+            f"{path} is not a regular file",
+            evidence=f"its mode is {stat.filemode(mode)}",
+            action="replace it by the file that should be there",
+        )
 
 
 def sha256_of_file(path: Path) -> str:

@@ -16,7 +16,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from traceback import format_exception, walk_stack, walk_tb
@@ -36,6 +36,7 @@ IMPORT_SECONDS = "PERENNIAL_IMPORT_SECONDS"
 # Code that catches the first interruption gets two more, then the process ends.
 INTERRUPTIONS, INTERRUPTION_SECONDS = 3, 5.0
 EXIT_CODE = 2
+END_SECONDS = 10.0  # handlers that write what is left, as a tracker's do, take a few
 _OWN = Path(__file__).resolve().parents[1]
 OWN_NAME = "perennial"
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -312,3 +313,28 @@ def _is_users(file: str) -> bool:
         after = path.parts[len(path.parts) - path.parts[::-1].index(OWN_NAME) :]
         inner = after if len(after) > 1 and (_OWN / after[0]).is_dir() else ()
     return not inner or inner[0] == "tasks"
+
+
+def end_soon(code: int) -> None:
+    """End this process within seconds, whatever threads and exit handlers the task has left.
+
+    For a process whose work is done and written. Python waits without limit for threads that are
+    not daemons and for handlers of `atexit`, so a module that starts one would never let it end.
+    """
+    threading.Thread(target=_end, args=(code, os._exit), daemon=True).start()
+
+
+def _end(code: int, end: Callable[[int], NoReturn]) -> None:
+    time.sleep(END_SECONDS)
+    main = threading.main_thread()
+    names = [each.name for each in threading.enumerate() if not each.daemon and each is not main]
+    left = f"the threads {', '.join(names)}" if names else "handlers of atexit"
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+            if stream is sys.stderr:
+                stream.write(
+                    f"perennial: the work is done, but {left} of the task did not end within "
+                    f"{END_SECONDS:g} s: the process is ended\n"
+                )
+            stream.flush()
+    end(code)

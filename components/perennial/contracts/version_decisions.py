@@ -1,8 +1,12 @@
 """Version decisions: who promoted, restored or rolled back a version, why and when, as its tags."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import getpass
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from unicodedata import category
 
 from perennial.contracts.errors import PerennialError
 
@@ -11,6 +15,9 @@ REASON_CHARACTERS = 1000
 """MLflow refuses longer tags in some of its databases."""
 DESCRIPTION_CHARACTERS = 5000
 """Length of MLflow's columns for descriptions; PostgreSQL refuses more."""
+
+_EVENTS = ("promoted", "restored", "rolled_back")
+_MOMENT = "%Y-%m-%d %H:%M:%S"
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,21 @@ class VersionDecision:
     @classmethod
     def now(cls, by: str, reason: str) -> "VersionDecision":
         """Return a decision taken now."""
-        return cls(by, reason[:REASON_CHARACTERS], f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
+        return cls(by, reason[:REASON_CHARACTERS], f"{datetime.now(UTC):{_MOMENT}}")
+
+    def after(self, *decided: Mapping[str, str]) -> "VersionDecision":
+        """Return the decision at a moment later than each one in tags of versions.
+
+        Clocks differ between machines and are set back: a rollback by one that is behind must
+        count against the promotion that it takes back.
+        """
+        moments = [tags.get(f"perennial.{event}_at", "") for tags in decided for event in _EVENTS]
+        latest = max(filter(_is_moment, moments), default="")
+        if latest < self.at:
+            return self
+        with suppress(OverflowError):  # the last second of year 9999
+            latest = f"{datetime.strptime(latest, _MOMENT) + timedelta(seconds=1):{_MOMENT}}"
+        return replace(self, at=latest)
 
     def as_tags(self, event: str) -> dict[str, str]:
         """Return its tags; `event` is `promoted`, `restored` or `rolled_back`."""
@@ -41,6 +62,14 @@ class VersionDecision:
         at = tags.get(f"perennial.{event}_at", "")
         by, reason = (tags.get(f"perennial.{event}_{what}", "") for what in ("by", "reason"))
         return cls(by, reason, at) if at else None
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.strptime(text, _MOMENT)
+    except ValueError:
+        return False
+    return True
 
 
 REPLACED_TAG = "perennial.replaced"
@@ -86,4 +115,39 @@ def refuse_rolled_back(title: str, tags: Mapping[str, str], action: str) -> None
             f"{title} was taken out of production",
             evidence=f"rolled back {decision.at} UTC by {decision.by}: {decision.reason}",
             action=action,
+        )
+
+
+def this_person() -> str:
+    """Return the name of the user of this process; its number where the system has no name."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return name if name and not unrecordable(name) else f"user {os.getuid()}"
+
+
+def unrecordable(texts: Iterable[str]) -> str:
+    """Return the first character that no record keeps; empty if there is none.
+
+    Control characters, and halves of characters, as in text that is not UTF-8.
+    """
+    characters = (each for text in texts for each in text)
+    return next(
+        (one for one in characters if category(one) in ("Cc", "Cs") and one not in "\n\r\t"), ""
+    )
+
+
+def refuse_unrecordable(what: str, texts: Iterable[str]) -> None:
+    """Refuse texts with a character that would damage the record that holds them.
+
+    Raises:
+        PerennialError: there is one.
+    """
+    refused = unrecordable(texts)
+    if refused:
+        raise PerennialError(
+            f"{what} with a character that no database keeps",
+            evidence=f"it is {refused!a}",
+            action="leave control characters out, and pass the text as UTF-8",
         )

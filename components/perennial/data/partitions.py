@@ -12,6 +12,7 @@ from operator import attrgetter
 from perennial.clients.file_tree import TreeEntry, is_hidden
 from perennial.clients.object_store import ObjectStore, StoredObject
 from perennial.contracts.errors import BadDataError
+from perennial.contracts.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 PARTITION_SUFFIXES = (".parquet", ".parq", ".pq")
@@ -208,3 +209,24 @@ def samples(keys: Sequence[str], count: int = _NAMED) -> str:
     """Some of the keys, readable whatever they hold."""
     shown = ", ".join(repr(key) for key in sorted(keys)[:count])
     return shown + (", …" if len(keys) > count else "")
+
+
+def lost_line(now: Snapshot, then: Snapshot) -> str:
+    """Say which partitions of an earlier snapshot are gone or were rewritten; empty for none.
+
+    Contents count, so a partition that was only moved or renamed is not lost.
+    """
+    contents, paths = {file.sha256 for file in now.files}, {*now.paths}
+    files = zip(then.paths, then.files, strict=True)
+    lost = {path: file.rows for path, file in files if file.sha256 not in contents}
+    rewritten = [path for path in lost if path in paths]
+    gone = [path for path in lost if path not in paths]
+    parts = []
+    if gone:
+        rows = sum(lost[path] for path in gone)
+        are = "is" if len(gone) == 1 else "are"
+        parts.append(f"{len(gone):,} {are} gone ({rows:,} rows: {samples(gone)})")
+    if rewritten:
+        were = "was" if len(rewritten) == 1 else "were"
+        parts.append(f"{len(rewritten):,} {were} rewritten ({samples(rewritten)})")
+    return f"of {len(then.files):,} partitions {' and '.join(parts)}" if parts else ""

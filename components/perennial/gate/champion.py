@@ -19,6 +19,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.contracts.version_decisions import GATE, REPLACED_TAG, VersionDecision
 from perennial.data.dataset import Dataset, count_seen_rows
+from perennial.data.partitions import lost_line
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.metrics.arrays import all_finite
@@ -135,6 +136,8 @@ def _notes(
             f"version {version} is scored with the task's current code, and {', '.join(changed)} "
             "changed since it was registered: its predictions in production may differ"
         )
+    if lost := lost_line(now, then):
+        notes.append(f"since version {version} was trained, {lost}: the dataset is append-only")
     if then.split_rule != now.split_rule:
         notes.append(_overlap_note(version, then, dataset))
     return tuple(notes)

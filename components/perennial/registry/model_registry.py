@@ -348,12 +348,20 @@ def _gone(version: ModelVersion, error: Exception) -> PerennialError:
 
 
 def _version(found: MlflowModelVersion) -> ModelVersion:
+    try:
+        created_at = datetime.fromtimestamp(found.creation_timestamp / 1000, UTC)
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        raise PerennialError(
+            f"MLflow's record of {found.name} version {found.version} is damaged",
+            evidence=f"its creation time is {found.creation_timestamp!r}: {error}",
+            action="restore MLflow's database from a backup, or delete this version in MLflow",
+        ) from error
     return ModelVersion(
         name=found.name,
         version=str(found.version),
         tags=dict(found.tags),
         run_id=found.run_id or "",
         source=found.source or "",
-        created_at=datetime.fromtimestamp(found.creation_timestamp / 1000, UTC),
+        created_at=created_at,
         description=found.description or "",
     )

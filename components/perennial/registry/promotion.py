@@ -278,7 +278,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             files=files,
         )
     registry.set_alias(candidate.name, CHALLENGER, version.version)
-    decision = VersionDecision.now(GATE, candidate.summary)
+    decision = VersionDecision.now(GATE, candidate.summary).after(version.tags)
     registry.promote(
         candidate.name,
         version.version,

@@ -1,6 +1,7 @@
 """Page: the one HTML file in which a step shows what it found."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,8 @@ SVG_ELEMENTS = frozenset(
 )
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 TEMPLATES = Path(__file__).with_name("templates")
+# What Markdown takes for the begin of HTML or of an address; `p < 0.05` is none.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _STACKED_COLUMNS, _FITTING_CHARACTERS = 16, 34
 """On a narrow screen, a row of a wider table becomes a list; beyond these columns, it scrolls."""
 
@@ -145,8 +148,14 @@ class Page:
 
 
 def render(template: str, **values: object) -> str:
-    """Return a template filled with values, each escaped in HTML unless it is `Markup`."""
-    return _templates().get_template(template).render(values)
+    """Return a template filled with values, each escaped in HTML unless it is `Markup`.
+
+    In Markdown a value may format text, but not be HTML, which viewers would take as a page's own.
+    """
+    environment = _templates()
+    if template.endswith(".md"):
+        environment = environment.overlay(finalize=_printed_in_markdown)
+    return environment.get_template(template).render(values)
 
 
 @cache
@@ -167,6 +176,11 @@ def _templates() -> Environment:
 def _printed(value: object) -> str:
     """Return a value as people write it, to be escaped by the template."""
     return value if isinstance(value, Markup) else printable(shown(value))
+
+
+def _printed_in_markdown(value: object) -> str:
+    """Return a value without tags: names of columns and classes are the data's."""
+    return _TAG.sub("&lt;", _printed(value))
 
 
 def _table(

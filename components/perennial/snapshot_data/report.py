@@ -17,17 +17,20 @@ _MAX_LISTED = 100
 _MAX_SAMPLES = 5
 
 
-def summary_of(snapshot: Snapshot, listing: Listing) -> str:
-    """Return the snapshot in one sentence."""
+def summary_of(snapshot: Snapshot, listing: Listing, lost: str) -> str:
+    """Return the snapshot in one sentence, and one more on what the last snapshot had (`lost`)."""
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
     ignored = f"; {counted(listing.num_ignored, 'other file')} ignored" if listing.ignored else ""
     partitions = counted(len(snapshot.files), "partition")
-    return f"{counted(snapshot.rows, 'row')} in {partitions}: {splits}{ignored}."
+    warning = f" WARNING: since the last snapshot, {lost}." if lost else ""
+    return f"{counted(snapshot.rows, 'row')} in {partitions}: {splits}{ignored}.{warning}"
 
 
-def snapshot_page(snapshot: Snapshot, listing: Listing, summaries: pl.DataFrame) -> Page:
+def snapshot_page(
+    snapshot: Snapshot, listing: Listing, summaries: pl.DataFrame, summary: str
+) -> Page:
     """Return the page of a snapshot."""
-    page = Page("Snapshot data", outcome="neutral", summary=summary_of(snapshot, listing))
+    page = Page("Snapshot data", outcome="neutral", summary=summary)
     page.values(
         {
             "digest": snapshot.digest()[:12],

@@ -7,6 +7,7 @@ from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.section import Section
+from perennial.snapshot_data.last_snapshot import compare_with_last
 from perennial.snapshot_data.manifest import (
     list_partitions,
     store_snapshot,
@@ -34,8 +35,10 @@ def snapshot_data_step(*, contract: str, snapshot: str, report: str) -> StepResu
         config.data, config.split, listing=listing, index_store=store
     )
     store_snapshot(taken, store)
+    lost = compare_with_last(store, config.model.name, taken)
+    summary = summary_of(taken, listing, lost)
     hand_on(Path(snapshot), taken)
-    snapshot_page(taken, listing, summaries).write(Path(report))
+    snapshot_page(taken, listing, summaries, summary).write(Path(report))
     scalars = {
         "rows": taken.rows,
         "partitions": len(taken.files),
@@ -45,5 +48,5 @@ def snapshot_data_step(*, contract: str, snapshot: str, report: str) -> StepResu
     } | {f"{split.value}_rows": rows for split, rows in taken.split_rows.items()}
     return StepResult(
         metrics={name: float(value) for name, value in scalars.items()},
-        summary=f"{summary_of(taken, listing)} Partitions read: {opened:,}.",
+        summary=f"{summary} Partitions read: {opened:,}.",
     )

@@ -155,6 +155,11 @@ def _label_claims(
             high=0,
         )
         yield _claim("rarest_class_rows", label, low=section.min_class_rows, severity="warning")
+        if alike := facts.label.look_alikes:
+            # Letters are classes of their own in either case, so this cannot be critical.
+            names = ", ".join(map(repr, sorted(alike)[:5]))
+            hint = f"the classes {names} differ in case or spaces only: write one class one way"
+            yield _claim("look_alike_classes", label, hint, high=0, severity="warning")
 
 
 def _repeat_claims(

@@ -150,6 +150,7 @@ def _table_facts(snapshot: Snapshot, label: LabelFacts) -> dict[str, FactValue]:
         facts["rarest_class_rows"] = label.rarest_rows
         facts["rarest_class_share"] = label.smallest_share
         facts["untrained_classes"] = len(label.untrained)
+        facts["look_alike_classes"] = len(label.look_alikes)
     return facts
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 import polars as pl
@@ -48,6 +49,15 @@ class LabelFacts:
         return min(
             (rows for splits in self.classes.values() for rows in splits.values()), default=0
         )
+
+    @property
+    def look_alikes(self) -> tuple[str, ...]:
+        """Classes that another one equals but for case, spaces or the form of a character."""
+        groups: dict[str, list[str]] = {}
+        for name in self.classes:
+            plain = " ".join(normalize("NFKC", name).casefold().split())
+            groups.setdefault(plain, []).append(name)
+        return tuple(name for names in groups.values() if len(names) > 1 for name in names)
 
     @property
     def smallest_share(self) -> float:

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, time
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from perennial.contract_file.likely_values import sections_in
+from perennial.contract_file.passwords import holds_password
 from perennial.contract_file.remedies import REMOVE, Draft, field_at, find_remedy, place_of
 from perennial.contract_file.toml_text import Location, fix_line, value_at, where_in
 from perennial.contracts.errors import PerennialError
@@ -80,9 +81,12 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
     except ValueError as error:
         raise ContractError(path, [_no_toml(path, text, str(error))]) from error
     # Before validation, which would repeat such a value in full in its message.
+    faults = _find_unusable(document)
+    if what != "profile":  # whose options say by which secret to name it
+        faults = chain(faults, _find_passwords(document))
     unusable = [
         Problem(where_in(path, text, location), found, expected, "")
-        for location, found, expected in islice(_find_unusable(document), SHOWN)
+        for location, found, expected in islice(faults, SHOWN)
     ]
     if unusable:
         raise ContractError(path, unusable)
@@ -201,6 +205,18 @@ def _find_unusable(document: object) -> Iterator[tuple[Location, str, str]]:
             yield location, found, "an integer of at most 64 bits"
         elif isinstance(value, str) and CONTROL.search(value):
             yield location, repr(value[:200]), "a text without control characters"
+
+
+def _find_passwords(document: object) -> Iterator[tuple[Location, str, str]]:
+    """Yield addresses with a password, which reports, MLflow and the snapshot would show."""
+    for location, value in _walk(document):
+        if isinstance(value, str) and holds_password(value):
+            yield (
+                location,
+                "",  # the message must not show it either
+                "an address without user, password, key or signature; credentials come from the "
+                "environment on this machine, and from the profile's Secrets on a cluster",
+            )
 
 
 def _takes_anything(kind: type[Section], location: Sequence[str | int]) -> bool:

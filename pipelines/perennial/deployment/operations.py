@@ -1,6 +1,5 @@
 """Operations on a deployment: start, show, pause, cancel, remove."""
 
-import getpass
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from perennial.clients.pipeline_api import (
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import flattened
+from perennial.contracts.version_decisions import this_person
 from perennial.deployment.desired import (
     KINDS,
     PIPELINE_OF,
@@ -197,7 +197,7 @@ def cancel(target: TargetCluster, run_id: str) -> bool:
     if run.is_over:
         return False
     stored = StoredRun(target.profile.stores.store_uri, run_id)
-    stored.write_cancellation(getpass.getuser())
+    stored.write_cancellation(this_person())
     return _terminate(target, run) or not target.api.run(run_id).is_over
 
 

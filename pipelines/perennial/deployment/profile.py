@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
+from perennial.contract_file.passwords import SECRET_NAMES, holds_password
 from perennial.contract_file.sections import read_document
 from perennial.contracts import environment
 from perennial.contracts.section import Section
@@ -27,9 +28,6 @@ LabelKey = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}$")]
 LabelValue = Annotated[
     str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 ]
-SECRET_NAMES = re.compile(
-    r"PASSW|PASS(PHRASE)?$|PWD$|SECRET|TOKEN|CREDENTIAL|PRIVATE|_KEY(_ID)?$|CONNECTION_STRING", re.I
-)
 # Variables that Perennial sets, from the profile's other options.
 OWN_VARIABLES = frozenset(
     {
@@ -84,12 +82,6 @@ def check_address(uri: str, schemes: tuple[str, ...]) -> str:
             f"{shown!r} is not an address that a pod can reach; begin it with {schemes[0]}://"
         )
     return uri
-
-
-def holds_password(text: str) -> bool:
-    """Whether it is an address with a password, before its host or among its parameters."""
-    parts = urlsplit(text)
-    return bool(parts.password) or any(SECRET_NAMES.search(name) for name in parse_qs(parts.query))
 
 
 def check_cron(text: str) -> str:

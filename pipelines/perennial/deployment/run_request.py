@@ -1,16 +1,15 @@
 """Run request: what to start and why, checked before it is submitted."""
 
-import getpass
 import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from unicodedata import category
 
 from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
+from perennial.contracts.version_decisions import refuse_unrecordable, this_person
 from perennial.deployment.desired import RunKind
 from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 
@@ -43,7 +42,7 @@ class RunRequest:
                 evidence=f"got {self.reason!r}",
                 action="write why the run is started; it is stored on the run and on the version",
             )
-        value: dict[str, JsonValue] = {"trigger": "manual", "by": getpass.getuser()}
+        value: dict[str, JsonValue] = {"trigger": "manual", "by": this_person()}
         if self.evidence:
             try:
                 seen = json.loads(self.evidence)
@@ -64,21 +63,7 @@ class RunRequest:
                 evidence=str(error),
                 action="leave out NaN and infinite numbers",
             ) from error
-        # Control characters, and halves of characters, as in text that is not UTF-8.
-        refused = next(
-            (
-                each
-                for each in _characters([value, self.reason])
-                if category(each) in ("Cc", "Cs") and each not in "\n\r\t"
-            ),
-            "",
-        )
-        if refused:
-            raise PerennialError(
-                "reason and evidence hold a character that no database keeps",
-                evidence=f"it is {refused!a}",
-                action="leave control characters out, and pass the text as UTF-8",
-            )
+        refuse_unrecordable("reason or evidence", _texts([value, self.reason]))
         size = len(encode_parameter(text))
         if size > CARRIED_BYTES:
             raise PerennialError(
@@ -89,13 +74,13 @@ class RunRequest:
         return text
 
 
-def _characters(value: JsonValue) -> Iterator[str]:
+def _texts(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
-        yield from value
+        yield value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from key
-            yield from _characters(item)
+            yield key
+            yield from _texts(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _characters(item)
+            yield from _texts(item)

@@ -1,6 +1,5 @@
 """Change the champion by hand: promote a version, roll it back, or repair its two records."""
 
-import getpass
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,8 +20,10 @@ from perennial.contracts.version_decisions import (
     VersionDecision,
     is_rolled_back,
     refuse_rolled_back,
+    refuse_unrecordable,
     tags_of_promotion,
     tags_of_rollback,
+    this_person,
 )
 from perennial.engine.export import load_model
 from perennial.gate.config import JudgementConfig
@@ -82,16 +83,18 @@ def _decide(reason: str, *, force: bool) -> VersionDecision:
     """Return the decision of this person that is recorded.
 
     Raises:
-        PerennialError: the reason is empty or too long for a tag.
+        PerennialError: the reason is empty, too long for a tag, or holds a character that the
+            records cannot keep.
     """
     reason = reason.strip()
+    refuse_unrecordable("--reason", [reason])
     if not reason or len(reason) > REASON_CHARACTERS:
         raise PerennialError(
             f"--reason needs 1 to {REASON_CHARACTERS:,} characters",
             evidence=f"it has {len(reason):,}",
             action="write the reason in a sentence, for later readers",
         )
-    return VersionDecision.now(getpass.getuser(), f"{reason}{' (forced)' if force else ''}")
+    return VersionDecision.now(this_person(), f"{reason}{' (forced)' if force else ''}")
 
 
 def promote(catalogue: Catalogue, name: str, number: str, reason: str, *, force: bool) -> str:
@@ -110,6 +113,7 @@ def promote(catalogue: Catalogue, name: str, number: str, reason: str, *, force:
     decision = _decide(reason, force=force)
     _finish_change(catalogue, name)
     version = catalogue.find(f"{name}@{number}")
+    decision = decision.after(version.tags)
     records = catalogue.registry.champion_records(name)
     champion = records.alias if force else records.champion()
     if champion == version.version and not records.problem():
@@ -192,6 +196,7 @@ def rollback(catalogue: Catalogue, place: str, reason: str, *, force: bool) -> s
     if not force:
         _refuse_rolled_back(target)
         _refuse_damaged(catalogue, target)
+    decision = decision.after(champion.tags, target.tags)
     tags = tags_of_rollback(champion.version, target.version, decision)
     _move(catalogue, target, champion.version, tags)
     return f"{name} version {target.version} is champion again{_instead_of(champion.version)}"
@@ -316,14 +321,14 @@ def _candidates(records: ChampionRecords) -> Iterator[str]:
 
 def _carry_out(catalogue: Catalogue, records: ChampionRecords, number: str) -> str:
     name, now = records.name, datetime.now(UTC)
-    decision = VersionDecision.now(getpass.getuser(), f"repair of the records: {records.problem()}")
+    decision = VersionDecision.now(this_person(), f"repair of the records: {records.problem()}")
     tags = {}
     if number:
         version = records.as_promoted(records.versions[number])
         kept_tags = {
             tag: version.tags[tag] for tag in (REPLACED_TAG, FILES_TAG) if tag in version.tags
         }
-        tags[number] = {**decision.as_tags("restored"), **kept_tags}
+        tags[number] = {**decision.after(version.tags).as_tags("restored"), **kept_tags}
     kept = catalogue.registry.repair(name, number, tags)
     entry = RepairEntry(
         at=decision.at,

@@ -21,6 +21,7 @@ from perennial.clients.object_store import (
 )
 from perennial.clients.s3_store import S3ObjectStore
 from perennial.contracts.errors import PerennialError
+from perennial.validate_data.suites.document import read_suite_file
 from ports import get_free_port
 
 
@@ -204,6 +205,22 @@ def test_an_unreadable_folder_is_an_error_not_an_empty_store(tmp_path, as_nobody
     folder.parent.chmod(0o700)
     with as_nobody, pytest.raises(PerennialError, match="cannot read the folder"):
         LocalObjectStore(folder).list()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("kind", ["pipe", "endless device"])
+def test_a_record_that_never_ends_is_refused_instead_of_read(tmp_path, kind):
+    path = tmp_path / "record.json"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    store = LocalObjectStore(tmp_path)
+    for read in (
+        store.read,
+        lambda key: store.first_bytes(key, 4),
+        lambda _: read_suite_file(path),
+    ):
+        with pytest.raises(PerennialError, match="is not a regular file") as caught:
+            read(path.name)
+        assert caught.value.action
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])

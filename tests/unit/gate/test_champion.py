@@ -7,6 +7,7 @@ import torch
 
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError
+from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.gate import scoring
@@ -46,6 +47,17 @@ def test_a_champion_served_by_other_code_than_it_is_scored_by_is_reported(read, 
     (note,) = read().notes
     assert note.startswith("version 3 is scored with the task's current code, and perennial/tasks/")
     assert "tabular.py changed" in note
+
+
+@pytest.mark.hostile
+def test_a_partition_that_the_champion_was_trained_on_and_that_is_gone_is_noted(read, folder):
+    then = Snapshot.read(folder)
+    (file, *_) = then.files
+    lost = file.model_copy(update={"uri": f"{then.data.uri}/lost.parquet", "sha256": "0" * 64})
+    then.model_copy(update={"files": (*then.files, lost)}).write(folder)
+    (note,) = read().notes
+    assert note.startswith("since version 3 was trained, of ")
+    assert f"1 is gone ({file.rows:,} rows: 'lost.parquet')" in note
 
 
 def test_a_machine_without_memory_is_an_error_not_a_free_pass(read, monkeypatch):

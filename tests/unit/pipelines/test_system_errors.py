@@ -124,3 +124,68 @@ def test_a_traceback_becomes_its_message_and_the_users_place():
     )
     assert "^" not in without_marks(TRACE)
     assert len(without_marks(TRACE).splitlines()) == len(TRACE.splitlines()) - 1
+
+
+ENDLESS = {
+    "thread": "import threading\nthreading.Thread(target=threading.Event().wait).start()\n",
+    "handler of atexit": "import atexit, time\natexit.register(time.sleep, 10_000)\n",
+}
+
+
+def check_in_a_process(project, at_import):
+    """`perennial check` as people run it, with a task whose module does something at its end."""
+    (project / "mine.py").write_text(TASK.format("super().fit(train)") + at_import)
+    contract = project / "contract.toml"
+    stock = "perennial.tasks.tabular:TabularClassification"
+    contract.write_text(contract.read_text().replace(stock, "mine:Mine"))
+    return subprocess.run(
+        [sys.executable, "-m", "perennial.cli", "check", "contract.toml"],
+        capture_output=True, text=True, check=False, cwd=project, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("left", ENDLESS)
+def test_what_a_task_leaves_running_does_not_keep_the_command_from_its_end(project, left):
+    done = check_in_a_process(project, ENDLESS[left])
+    assert done.returncode == 0, done.stderr
+    assert "is valid" in done.stdout
+    assert "the work is done, but" in done.stderr
+    assert ("Thread-" if left == "thread" else "handlers of atexit") in done.stderr
+
+
+def test_a_task_that_leaves_nothing_running_ends_without_a_word(project):
+    done = check_in_a_process(project, "")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.hostile
+def test_a_files_control_characters_do_not_reach_the_terminal(project, capsys):
+    path = project / "contract.toml"
+    path.write_bytes(path.read_bytes() + b"x = 1 # \x1b]0;title\x07 \xe2\x80\xae\n")
+    assert main(["check", str(path)]) == 2
+    printed = capsys.readouterr().err
+    assert "\\x1b]0;title\\x07" in printed
+    assert not {"\x1b", "\x07", "\u202e"} & set(printed)
+
+
+SHELL = f"{sys.executable} -m perennial.cli"
+
+
+@pytest.mark.hostile
+def test_a_current_folder_that_was_removed_is_named(tmp_path):
+    command = f"mkdir gone && cd gone && rmdir ../gone && {SHELL} models"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    require_clear(done.returncode, done.stderr, "the current folder does not exist")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_stream_changes_no_exit_code(tmp_path, closed):
+    done = subprocess.run(
+        ["sh", "-c", f"{SHELL} models --home {tmp_path} {closed}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,5 +1,6 @@
 """The card reads well to a stranger: what it is, how far to trust it, how to use it, where it is from."""
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -151,6 +152,31 @@ def content():
 
 def test_the_card_is_word_for_word_the_golden_one(content):
     assert model_card(content) == GOLDEN.read_text(), "look at it as a stranger before you keep it"
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "text", ["<img src=x onerror=alert(1)>", "` </td><script>alert(1)</script>"]
+)
+def test_names_and_values_of_the_data_are_not_html(content, text):
+    part = content.verdict.slices[0].model_copy(update={"column": text, "value": text})
+    summary = f"Promote: the slice {text} is better, p < 0.05."
+    verdict = content.verdict.model_copy(
+        update={"slices": (part,), "notes": (text,), "summary": summary}
+    )
+    columns = content.snapshot.columns | {text: "Float64"}
+    features = content.challenger.columns.features | {text: "Float64"}
+    challenger = content.challenger.model_copy(
+        update={"columns": content.challenger.columns.model_copy(update={"features": features})}
+    )
+    snapshot = content.snapshot.model_copy(update={"columns": columns})
+    hostile = replace(content, verdict=verdict, challenger=challenger, snapshot=snapshot)
+    card = model_card(hostile)
+    assert "alert(1)" in card
+    assert "<img" not in card
+    assert "<script" not in card
+    assert "</td" not in card
+    assert "p < 0.05" in card
 
 
 @pytest.mark.parametrize(

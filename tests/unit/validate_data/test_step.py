@@ -38,6 +38,12 @@ def relabelled(rows, count=300):
     )
 
 
+def written(otherwise):
+    """A label of texts, of which the class `yes` is written in another way on every third visit."""
+    yes = pl.when(pl.col("visits") % 3 == 0).then(otherwise).otherwise(pl.lit("yes"))
+    return pl.when(pl.col("label") == 1).then(yes).otherwise(pl.lit("no"))
+
+
 CRITICAL = {
     "one class": (lambda rows: rows.with_columns(label=1), ("label", "label values")),
     "labels missing": (
@@ -147,6 +153,14 @@ WARNING = {
             label=pl.when(pl.col("id").is_in(["r1", "r2", "r3"])).then(2).otherwise("label")
         ),
         ("label", "rarest class rows"),
+    ),
+    "a class written in two cases": (
+        lambda rows: rows.with_columns(label=written(pl.lit("YES"))),
+        ("label", "look alike classes"),
+    ),
+    "a class with a space behind it": (
+        lambda rows: rows.with_columns(label=written(pl.lit("yes "))),
+        ("label", "look alike classes"),
     ),
     "a strong feature": (
         lambda rows: rows.with_columns(amount=pl.col("label") * 11.0 + pl.col("amount")),

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
-from perennial.clients.object_store import open_store
+from perennial.clients.object_store import open_store, refuse_special_file
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.validation import Severity
@@ -80,6 +80,7 @@ def read_suite_file(path: Path) -> str:
         PerennialError: there is no such file, or it is not a suite.
     """
     try:
+        refuse_special_file(path)
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise PerennialError(

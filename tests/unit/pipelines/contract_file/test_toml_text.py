@@ -1,5 +1,6 @@
 """Files that no editor of contracts meant to write get one clear message, whatever is in them."""
 
+import json
 import os
 import re
 
@@ -124,3 +125,30 @@ def test_texts_and_dates_of_a_task_stay_as_they_were_written(tmp_path):
     lines = '[model.options]\nsince = 2026-01-01\nwords = "tab\\tline\\nüñî"\n'
     contract = load_contract(write(tmp_path, MINIMAL + lines))
     assert contract.model.options == {"since": "2026-01-01", "words": "tab\tline\nüñî"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://AKIA7:hunter2@bucket/rows",
+        "s3://hunter2@bucket/rows",
+        "s3://bucket/rows?X-Amz-Signature=hunter2",
+        "https://bucket/rows?sig=hunter2&x=1",
+        "https://me:hunter2@[bad/rows",
+    ],
+)
+@pytest.mark.parametrize("option", ["data.uri", "model.options.source", "expectations.suite"])
+def test_an_address_with_a_password_is_refused_and_not_repeated(tmp_path, option, address):
+    with pytest.raises(ContractError, match="address without user") as caught:
+        load_contract(write(tmp_path, with_option(option.split("."), json.dumps(address))))
+    assert "hunter2" not in str(caught.value)
+    assert option.rpartition(".")[2] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["s3://bucket/a:b@c/rows?v=1", "rows@home:8/x", "file:///a@b/c", "mail me@x.org: [now"],
+)
+def test_addresses_and_texts_without_a_password_are_taken(tmp_path, address):
+    lines = f"[model.options]\nsource = {json.dumps(address)}\n"
+    assert load_contract(write(tmp_path, MINIMAL + lines)).model.options == {"source": address}

@@ -1,15 +1,19 @@
 """People move the champion with a reason, never to something worse unless they insist."""
 
+import os
+import pwd
 from collections.abc import Callable
 
 import pytest
 
 from perennial.clients.tracking import open_mlflow
-from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision
+from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision, is_rolled_back
 from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry_commands import champion as moves
 from registered_versions import NAME
 from small_models import GOOD, TASK, USELESS
+
+_REASONS = ("it is fresher", "clicks fell")
 
 
 class Killed(BaseException):
@@ -118,6 +122,49 @@ def test_what_was_rolled_back_comes_back_by_force_only(perennial, register, cham
     assert "clicks fell" in output
     assert perennial(*promote("2", "--force"))[0] == 0
     assert champion() == "2"
+
+
+@pytest.mark.hostile
+def test_a_rollback_counts_although_the_promotion_was_by_a_clock_that_is_ahead(
+    perennial, register, champion, environment
+):
+    register(USELESS)
+    register(GOOD, "1")
+    ahead = "2999-12-31 23:59:59"
+    open_mlflow(environment).set_model_version_tag(NAME, "2", "perennial.promoted_at", ahead)
+    assert perennial(*rollback())[0] == 0
+    code, output = perennial(*promote("2"))
+    assert (code, champion()) == (2, "1")
+    assert "was taken out of production" in output
+    assert perennial(*promote("2", "--force"))[0] == 0
+    assert not is_rolled_back(tags(environment, "2"))
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("reason", ["\udcff", "a\x1b[31mb", "bell\x07", "zero\0"])
+def test_a_reason_that_would_damage_the_records_changes_nothing(
+    perennial, register, champion, home, reason
+):
+    register(USELESS)
+    register(GOOD, "1")
+    record = home / f"store/registry/{NAME}.json"
+    before = record.read_bytes()
+    for verb in (rollback("--force"), promote("1", "--force")):
+        code, output = perennial(*[reason if word in _REASONS else word for word in verb])
+        assert code == 2
+        assert "--reason with a character that no database keeps" in output
+    assert (champion(), record.read_bytes()) == ("2", before)
+    assert perennial(*rollback())[0] == 0
+
+
+def test_a_user_whom_the_system_does_not_know_decides_under_a_number(
+    perennial, register, environment, monkeypatch
+):
+    register(USELESS)
+    register(GOOD, "1")
+    monkeypatch.setattr("getpass.getuser", lambda: pwd.getpwuid(4_000_000_000))
+    assert perennial(*rollback())[0] == 0
+    assert VersionDecision.of(tags(environment, "2"), "rolled_back").by == f"user {os.getuid()}"
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -348,3 +348,14 @@ def test_an_alias_moved_by_hand_is_respected_and_shown_on_the_page(registry, tmp
     assert (verdict.champion_version, verdict.promote) == ("2", True)
     assert "by an alias that was moved by hand in MLflow" in verdict.notes[0]
     assert "moved by hand in MLflow" in (challenger / "page.html").read_text()
+
+
+@pytest.mark.parametrize("moment", [None, 2**63 - 1, -(10**14)])
+def test_a_version_without_a_possible_time_is_a_damaged_record(registry, capsys, moment):
+    registry.sql("UPDATE model_versions SET creation_time = ? WHERE version = 1", moment)
+    for verb in (["models", NAME], ["promote", NAME, "2", "--reason", "x"]):
+        assert main([*verb, "--home", str(registry.home)]) == 2
+        error = capsys.readouterr().err
+        assert f"MLflow's record of {NAME} version 1 is damaged" in error
+        assert "to do:" in error
+    assert str(registry.aliases()["champion"]) == "1"
