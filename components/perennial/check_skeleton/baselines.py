@@ -1,5 +1,6 @@
 """Baselines: scores of a constant, a linear model and simple rules on the test split."""
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.free_outputs import compute_output, find_training_constant, probe
 from perennial.check_skeleton.subject import Codes, Floats, Subject, once
-from perennial.contracts.errors import BadTaskError
+from perennial.contracts.errors import BadTaskError, join_names
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.evaluation.scoring import ScoredBatch, score_in_parts
 from perennial.engine.task import LABEL, Batch, Task, check_metrics, inputs_of
@@ -74,6 +75,12 @@ def measure_baselines(
         predicted["task"] = own.astype(np.float64)
     scores = {name: task.score(values, labels) for name, values in predicted.items()}
     scores["constant"]["loss"] = constant.mean_loss()
+    # A metric of one's own may be undefined, such as a deviance of a line's negative counts.
+    for name, found in scores.items():
+        undefined = [metric for metric, value in found.items() if not math.isfinite(value)]
+        if undefined:
+            notes.append(f"{name} has no finite {join_names(undefined)}")
+        scores[name] = {metric: value for metric, value in found.items() if metric not in undefined}
     if human := subject.settings.human:
         named = {f"skeleton.human.{name}": name for name in human}
         check_metrics(type(task), task.options, named)

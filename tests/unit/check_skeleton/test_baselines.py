@@ -43,6 +43,15 @@ class Sequence(TabularClassification):
         return model
 
 
+class Deviance(TabularRegression):
+    """With a metric that is undefined below the mean, as a deviance is below zero."""
+
+    def score(self, predictions, labels):
+        with np.errstate(invalid="ignore"):
+            own = float(np.log(predictions - labels.mean()).mean())
+        return {**super().score(predictions, labels), "deviance": own}
+
+
 def baselines_of(task_type, dataset):
     subject = prepared(task_type, dataset)
     return measure_baselines(subject, sample_rows(dataset, Split.TEST, 2000, seed=1))
@@ -66,6 +75,13 @@ def test_constant_scores_as_the_prior_and_linear_beats_it(datasets):
 def test_linear_baseline_handles_every_kind(task_type, kind, metric, better, datasets):
     scores = baselines_of(task_type, datasets(kind)).scores
     assert scores["linear"][metric] < scores["constant"][metric] + better
+
+
+def test_metric_that_is_not_finite_is_left_out_and_named(datasets):
+    found = baselines_of(Deviance, datasets("regression"))
+    assert "deviance" not in found.scores["linear"]
+    assert "rmse" in found.scores["linear"]
+    assert "linear has no finite deviance" in found.notes
 
 
 def test_own_baseline_of_the_task_is_scored(datasets):
