@@ -31,7 +31,8 @@ from perennial.engine.parallelism.sharded_loading import (
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import load_task
 from perennial.engine.world.distributed import World
-from perennial.gate.config import JudgementConfig
+from perennial.gate.config import GateSection, JudgementConfig
+from perennial.gate.judgement import judge_challenger
 from perennial.gate.scoring import score_exported
 from perennial.register_model.step import register_model_step
 from perennial.registry.model_registry import open_registry
@@ -40,7 +41,8 @@ from perennial.select_checkpoint.config import SelectCheckpointConfig, Selection
 from perennial.select_checkpoint.rescoring import Rescoring
 from registration_inputs import NAME, step_arguments, write_inputs
 from sharded_models import TASK, left_training, made_model, write_made
-from small_models import stream, write_snapshot
+from small_models import GOOD, stream, write_challenger, write_skeleton, write_snapshot
+from small_models import TASK as SMALL_TASK
 
 ARRAYS = ("losses", "predictions", "labels", "weights")
 KEEP = {Split.TEST: ("time", "label"), Split.VALIDATION: ()}
@@ -103,6 +105,26 @@ def test_the_champion_has_the_losses_of_the_whole_model(exported, dataset):
     assert len(found) == len(expected) > 1
     for one, other in zip(expected, found, strict=True):
         assert other == one.model_copy(update={"loss": pytest.approx(one.loss, rel=1e-6)})
+
+
+def test_the_gate_promotes_a_model_in_shards_and_notes_that_it_was_not_served(
+    environment, dataset, folder, tmp_path
+):
+    write_challenger(tmp_path / "challenger", dataset.snapshot, GOOD)
+    write_skeleton(tmp_path / "skeleton", constant=0.5)
+    config = JudgementConfig(
+        model=ModelSection(name=NAME, task=SMALL_TASK),
+        gate=GateSection(resamples=300, min_effective_days=2.0),
+        scoring=ScoringSection(shards=2),
+    )
+    verdict = judge_challenger(
+        config, folder / "snapshot", tmp_path / "challenger", tmp_path / "skeleton",
+        page=tmp_path / "page.html", environment=environment,
+    )  # fmt: skip
+    assert verdict.promote, verdict.summary
+    assert any("scoring.shards = 2" in note for note in verdict.notes)
+    assert verdict.serving.megabytes > 0
+    assert verdict.serving.rows == 0
 
 
 @pytest.fixture(scope="module")
