@@ -6,6 +6,9 @@ a champion, with a declared slice and the search for hidden ones. Memory is what
 beside files (`RssAnon`), looked at every millisecond: pages of files are the kernel's cache, which
 it drops where a pod comes near its limit. `RssFile`, the most of files in memory, is given beside
 it. Linux only.
+
+With `--shards`, what each process holds while it loads and scores a model of 48 blocks, divided
+over so many processes.
 """
 
 import argparse
@@ -17,21 +20,25 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import numpy as np
 import polars as pl
 import torch
 from pydantic import JsonValue
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.nn import functional
 
 from benchmarks.record import keep_page
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import Environment
+from perennial.contracts.section import Section
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, CheckpointRecord, TrainingResult
@@ -42,10 +49,11 @@ from perennial.engine.checkpoints.folder import (
     commit,
     partial_path,
 )
-from perennial.engine.export import write_weights
+from perennial.engine.export import WEIGHTS_FILE, write_weights
 from perennial.engine.serving.servable import make_servable
-from perennial.engine.task import load_task
+from perennial.engine.task import LABEL, Batch, Task, load_task
 from perennial.evaluate_model.step import evaluate_model_step
+from perennial.gate.scoring import score_exported
 from perennial.registry.model_registry import open_registry
 from perennial.select_checkpoint.step import select_checkpoint_step
 from perennial.snapshot_data.manifest import take_snapshot
@@ -61,6 +69,8 @@ DAYS, ROWS_PER_FILE, SCORED, REST = 90, 400_000, 0.79, 0.1
 STEPS = {"select_checkpoint": Split.VALIDATION, "evaluate_model": Split.TEST}
 SIZES = (1_000_000, 20_000_000)
 WANTED = 1.3
+WIDE_TASK, WIDE_ROWS = "benchmarks.scoring_memory:WideTask", 3_000
+WIDE_BLOCKS = 48
 
 
 class Peak:
@@ -69,7 +79,7 @@ class Peak:
     def __enter__(self) -> "Peak":
         self.bytes = {"RssAnon": 0, "RssFile": 0}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
 
@@ -249,12 +259,138 @@ torch {torch.__version__}, polars {pl.__version__}. Wanted: {WANTED} times at mo
 """
 
 
+class Block(nn.Module):
+    """A square matrix."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return inputs and their transformation, shape [B, width]."""
+        return x + torch.tanh(self.linear(x))
+
+
+class Blocks(nn.Module):
+    """Blocks behind each other, as many as a large decoder has."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(WIDE_BLOCKS)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logit, shape [B]."""
+        found: Tensor = self.blocks(x).mean(dim=1)
+        return found
+
+
+class WideOptions(Section):
+    """Options of the wide model."""
+
+    width: int
+    peaks: str
+    """Folder in which each process that builds the model leaves its memory, in bytes."""
+
+
+class WideTask(Task):
+    """Classification by the wide model, which watches the memory of its process."""
+
+    Options = WideOptions
+    kind = "binary"
+    scoring_rows = 256
+
+    def encode(self, rows: pl.DataFrame) -> Batch:
+        """Return one number, repeated."""
+        x = torch.from_numpy(rows["x"].to_numpy().copy())
+        width = cast("WideOptions", self.options).width
+        label = torch.from_numpy(rows["label"].to_numpy().copy()).float()
+        return {"x": x[:, None].repeat(1, width), LABEL: label}
+
+    def build_model(self) -> nn.Module:
+        """Build the model, and watch from now on."""
+        self.peak = Peak().__enter__()
+        time.sleep(0.05)
+        self.before = self.peak.bytes["RssAnon"]
+        return Blocks(cast("WideOptions", self.options).width)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Return the blocks."""
+        return list(cast("Blocks", model).blocks)
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the log losses, and note the most memory so far."""
+        found = [self.before, self.peak.bytes["RssAnon"]]
+        file = Path(cast("WideOptions", self.options).peaks) / f"{os.getpid()}.json"
+        file.write_text(json.dumps(found))
+        return functional.binary_cross_entropy_with_logits(output, batch[LABEL], reduction="none")
+
+
+def prepare_wide(folder: Path, width: int, rows: int) -> None:
+    """Leave a table and an exported wide model."""
+    write_table(folder / "data", rows)
+    data = DataSection(
+        uri=str(folder / "data"), label="label", time="time", features=("x",),
+        meta=("distance", "carrier"),
+    )  # fmt: skip
+    snapshot = take_snapshot(data, SplitSection())
+    snapshot.write(folder / "snapshot")
+    (folder / "peaks").mkdir()
+    options: dict[str, JsonValue] = {"width": width, "peaks": str(folder / "peaks")}
+    Challenger(
+        task=WIDE_TASK, options=options, task_state={}, columns=snapshot.task_columns,
+        training_fingerprint="f", metric="log_loss", direction="minimize", chosen_step=1,
+        candidates=(), reason="made for the benchmark", diagnosis=(),
+        weights_sha256=write_weights(Blocks(width), folder / "wide"),
+    ).write(folder / "wide")  # fmt: skip
+
+
+def score_wide(folder: Path, shards: int) -> None:
+    """Score the test rows as the gate does."""
+    dataset = Dataset(Snapshot.read(folder / "snapshot"))
+    score_exported(folder / "wide", dataset, {Split.TEST: ()}, 1, shards)
+
+
+def compare_shards(numbers: Sequence[int], widths: Sequence[int], rows: int) -> str:
+    """Measure each number of shards; return the page."""
+    lines = ["| model | shards | process | before | at most | more |", "|---|---|---|---|---|---|"]
+    for width in widths:
+        with TemporaryDirectory(prefix="perennial-shards-") as name:
+            folder = Path(name)
+            prepare_wide(folder, width, rows)
+            size = (folder / "wide" / WEIGHTS_FILE).stat().st_size
+            for shards in numbers:
+                in_a_process(folder, "--score", str(shards))
+                for number, file in enumerate(sorted((folder / "peaks").iterdir())):
+                    before, peak = json.loads(file.read_text())
+                    lines.append(
+                        f"| {size / 1e6:.0f} MB | {shards} | {number} | {before / 1e6:.0f} MB | "
+                        f"{peak / 1e6:.0f} MB | {(peak - before) / 1e6:.0f} MB |"
+                    )
+                    print(lines[-1], flush=True)
+                    file.unlink()
+    command = f"python -m benchmarks.scoring_memory --shards {' '.join(map(str, numbers))}"
+    return f"""# Memory of a model that is scored in shards
+
+`{command}`: models of {WIDE_BLOCKS} blocks, scored on test rows by the
+gate's own code. `RssAnon` of each process before it builds the model, and the most until the rows
+are scored. A process that divides a model holds its shard, four copies of a gathered block (two are
+FSDP's, two gloo's), and about 100 MB at any size: its process group, and the first reading of rows.
+
+{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},
+torch {torch.__version__}, gloo on the CPU.
+
+{chr(10).join(lines)}
+"""
+
+
 def main() -> None:
     """Compare the sizes, or do one part in this process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
     parser.add_argument("--write", action="store_true", help="keep the page among the results")
-    for hidden in ("--folder", "--prepare", "--measure"):
+    parser.add_argument("--shards", type=int, nargs="+", help="divide a wide model so often")
+    parser.add_argument("--width", type=int, nargs="+", default=(1024, 1536), help="of blocks")
+    for hidden in ("--folder", "--prepare", "--measure", "--score"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     folder = Path(arguments.folder or ".")
@@ -262,6 +398,12 @@ def main() -> None:
         prepare(folder, int(arguments.prepare))
     elif arguments.measure:
         print(json.dumps(measure(folder, arguments.measure)))
+    elif arguments.score:
+        score_wide(folder, int(arguments.score))
+    elif arguments.shards:
+        page = compare_shards(arguments.shards, arguments.width, WIDE_ROWS)
+        if arguments.write:
+            keep_page("scoring_shards.md", page)
     else:
         page = compare(tuple(arguments.rows))
         if arguments.write:

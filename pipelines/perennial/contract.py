@@ -14,6 +14,7 @@ from perennial.contract_file.toml_text import where_in
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.initial import HuggingFaceWeights, SafetensorsWeights, Scratch
+from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.section import Section
 from perennial.contracts.toml import toml_line
 from perennial.contracts.triggers import TriggersSection
@@ -50,6 +51,8 @@ class Contract(Section):
     """Processes, machines and budgets of the training."""
     selection: SelectionSection = Field(default_factory=SelectionSection)
     """Selection of the checkpoint."""
+    scoring: ScoringSection = Field(default_factory=ScoringSection)
+    """How a model is divided while it is scored."""
     gate: GateSection = Field(default_factory=GateSection)
     """Conditions for promoting a challenger."""
     registry: RegistrySection = Field(default_factory=RegistrySection)
@@ -262,6 +265,24 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
         )
     yield from _adapter_problems(at("training", "adapter"), contract)
     yield from _baseline_problems(at("gate", "must_beat"), contract)
+    if contract.scoring.shards > 1:
+        yield from _sharding_problems(at("scoring", "shards"), contract)
+
+
+def _sharding_problems(place: str, contract: Contract) -> Iterator[Problem]:
+    """Yield what a model that is scored in shards cannot be combined with."""
+    gate, shards = contract.gate, f"{contract.scoring.shards}"
+    needs = {
+        "no [training.adapter]: base and adapter are loaded whole": contract.training.adapter,
+        "no [model.ensemble]: its members are scored whole": contract.model.ensemble,
+        "no gate.max_milliseconds: it is measured in one process": gate.max_milliseconds,
+        'no "faster" in gate.also_better: it is measured in one process': gate.times_champion,
+        "no gate.processes: the shards score all rows together": gate.processes,
+        "no selection.processes: the shards score all rows together": contract.selection.processes,
+    }
+    for expected, option in needs.items():
+        if option:
+            yield Problem(place, shards, expected, "shards = 1  # or remove the other option")
 
 
 def _adapter_problems(place: str, contract: Contract) -> Iterator[Problem]:

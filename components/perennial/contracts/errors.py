@@ -46,6 +46,10 @@ class DamagedModelError(PerennialError):
     """The files of a model are not the ones that were stored: altered, truncated or missing."""
 
 
+class ShardingError(PerennialError):
+    """A model cannot be scored in shards here; this proves nothing about the model."""
+
+
 class TrainingFailedError(PerennialError):
     """The training job ended without a finished training."""
 

@@ -47,6 +47,7 @@ CONTRACT_SECTIONS = frozenset(
         "training",
         "resources",
         "selection",
+        "scoring",
         "gate",
         "registry",
         "triggers",
@@ -196,10 +197,11 @@ def with_values(
     return changed
 
 
-def cut_sections(contract: str, reader: type[Section]) -> str:
+def cut_sections(contract: str, reader: type[Section], *, with_layout: bool = True) -> str:
     """Cut a contract's text to the sections that a reader has as fields, as canonical JSON.
 
-    A section that the text lacks is left to the reader's default, as in a contract file.
+    A section that the text lacks is left to the reader's default, as in a contract file. Those
+    marked `Layout` are no part of a result's identity, for which `with_layout` is off.
 
     Raises:
         PerennialError: the text is not a JSON object, or has a section that no contract has.
@@ -221,5 +223,9 @@ def cut_sections(contract: str, reader: type[Section]) -> str:
             evidence=f"unknown: {', '.join(unknown)[:200]}",
             action="start the pipeline with `perennial run`, which writes out every default",
         )
-    read = reader.model_fields
+    read = {
+        name
+        for name, field in reader.model_fields.items()
+        if with_layout or LAYOUT not in field.metadata
+    }
     return canonical_json({name: value for name, value in sections.items() if name in read})

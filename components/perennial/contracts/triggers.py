@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from perennial.contracts.data import Fraction, ModelSection
-from perennial.contracts.section import Advanced, Section
+from perennial.contracts.scoring import ScoringSection
+from perennial.contracts.section import Advanced, Layout, Section
 
 
 class TriggersSection(Section):
@@ -77,3 +78,4 @@ class MonitoringConfig(Section):
 
     model: ModelSection
     triggers: TriggersSection = TriggersSection()
+    scoring: Layout[ScoringSection] = ScoringSection()

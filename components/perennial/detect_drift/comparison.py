@@ -23,6 +23,7 @@ from perennial.detect_drift.performance import (
 )
 from perennial.detect_drift.reference import Measured, measure_windows, unjudged_windows
 from perennial.detect_drift.report import write_report
+from perennial.detect_drift.sharded import sharded_losses
 from perennial.detect_drift.windows import Chosen, choose_blocks, newest_streak
 from perennial.engine.evaluation.scoring import blames_machine, scoring_device
 from perennial.engine.export import WEIGHTS_FILE, load_model
@@ -64,6 +65,7 @@ def compare_with_champion(
     triggers: TriggersSection,
     store: ObjectStore,
     page: Path,
+    shards: int = 1,
 ) -> DriftReport:
     """Judge drift and loss of the data after the champion's snapshot, and write the page."""
     reference = read_artifact(Reference, champion, files)
@@ -94,7 +96,11 @@ def compare_with_champion(
         windows = measured.windows
     if rows is not None:
         with scoring(champion):
-            losses = window_losses(*load_model(files, scoring_device()), rows, current, windows)
+            losses = (
+                sharded_losses(files, current, windows, shards)
+                if shards > 1
+                else window_losses(*load_model(files, scoring_device()), rows, current, windows)
+            )
         windows = judge_losses(windows, losses, limit, triggers)
     found = conclude(
         champion.version,

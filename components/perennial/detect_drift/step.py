@@ -58,6 +58,7 @@ def detect_drift_step(
                     triggers=settings.triggers,
                     store=store,
                     page=Path(report),
+                    shards=settings.scoring.shards,
                 )
 
         found = compare_once(

@@ -4,7 +4,8 @@ import hashlib
 import importlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import safetensors.torch
@@ -49,18 +50,16 @@ def write_weights(model: nn.Module, folder: Path, left_out: Collection[str] = ()
     )
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
-    """Load the task with its fitted state, and the model in evaluation mode.
+def load_exported_task(folder: Path, *, verified: bool = False) -> tuple[Challenger, Task]:
+    """Load an export's record and task with its fitted state; verify its weights if they were not.
 
     Raises:
-        DamagedModelError: the weights' file is missing or not the one that was exported, or so is
-            the base of an adapter.
-        PerennialError: the weights do not fit the task's model.
+        DamagedModelError: the weights' file is missing or not the one that was exported.
         BadTaskError: the task's code is gone or refuses its options.
     """
     challenger = Challenger.read(folder)
-    weights, found = folder / WEIGHTS_FILE, weights_digest(folder)
-    if found != challenger.weights_sha256:
+    weights, found = folder / WEIGHTS_FILE, "" if verified else weights_digest(folder)
+    if not verified and found != challenger.weights_sha256:
         raise DamagedModelError(
             f"the weights in {weights} are not those that were exported",
             evidence=f"SHA-256 of {WEIGHTS_FILE}: exported {challenger.weights_sha256}, "
@@ -69,7 +68,19 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
         )
     task = load_task(challenger.task, challenger.options, challenger.columns)
     task.load_state(challenger.task_state)
-    try:
+    return challenger, task
+
+
+def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
+    """Load the task with its fitted state, and the model in evaluation mode.
+
+    Raises:
+        DamagedModelError: as `load_exported_task`, or the base of an adapter is damaged.
+        PerennialError: the weights do not fit the task's model.
+        BadTaskError: the task's code is gone or refuses its options.
+    """
+    challenger, task = load_exported_task(folder)
+    with weights_must_fit(folder, challenger):
         model: nn.Module
         if challenger.adapter is None or challenger.adapter.merge:
             model = task.build_model()
@@ -77,14 +88,25 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
         else:
             # By name, because what is imported here becomes a requirement of every served model.
             model = importlib.import_module(ADAPTERS).load_adapted_model(task, challenger, folder)
+    model.to(device).eval()
+    return task, model
+
+
+@contextmanager
+def weights_must_fit(folder: Path, challenger: Challenger) -> Iterator[None]:
+    """Turn PyTorch's errors of loading weights into one for people.
+
+    Raises:
+        PerennialError: the weights do not fit the task's model.
+    """
+    try:
+        yield
     except RuntimeError as error:
         raise PerennialError(
-            f"the weights in {weights} do not fit {challenger.task}",
+            f"the weights in {folder / WEIGHTS_FILE} do not fit {challenger.task}",
             evidence=str(error).splitlines()[0],
             action="the task's code changed since; check out the commit in the model's lineage",
         ) from error
-    model.to(device).eval()
-    return task, model
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -101,6 +123,11 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
             evidence=str(error),
             action="find out what wrote it; a complete file in that format is needed",
         ) from error
+
+
+def open_tensors(file: Path) -> safetensors.safe_open:
+    """Open a file in the format of safetensors, in order to read parts of its tensors."""
+    return safetensors.safe_open(file, framework="pt")
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -159,9 +186,7 @@ def write_tensors(
 
     More than `SHARD_BYTES` go to several files and an index, as `transformers` reads them.
     """
-    # Wide types first, so that each tensor is aligned; the order of their names within a type.
-    ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}
-    names = sorted(layout, key=lambda name: (-ranks[layout[name][0]], name))
+    names = in_file_order(layout)
     sizes = {name: dtype.itemsize * shape.numel() for name, (dtype, shape) in layout.items()}
     shards: list[list[str]] = [[]]
     size = 0
@@ -183,6 +208,13 @@ def write_tensors(
     index = json.dumps({"metadata": metadata, "weight_map": places}, indent=2, sort_keys=True)
     write_atomically(folder / INDEX_FILE, index.encode())
     return hashlib.sha256(index.encode()).hexdigest()
+
+
+def in_file_order(layout: Mapping[str, tuple[torch.dtype, torch.Size]]) -> list[str]:
+    """Return the names of tensors in the order in which `write_tensors` reads each of them once."""
+    # Wide types first, so that each tensor is aligned; the order of their names within a type.
+    ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}
+    return sorted(layout, key=lambda name: (-ranks[layout[name][0]], name))
 
 
 def _write_file(

@@ -72,9 +72,11 @@ def read_champion(
     registered: ModelVersion,
     dataset: Dataset,
     challenger: Contender,
+    *,
     processes: int | None = None,
+    shards: int = 1,
 ) -> Champion:
-    """Load and score a downloaded champion, in so many processes.
+    """Load and score a downloaded champion, in so many processes or shards.
 
     Raises:
         DamagedModelError: its files are not those that were exported.
@@ -83,7 +85,7 @@ def read_champion(
     record = read_artifact(Challenger, registered, folder)
     then_snapshot = read_artifact(Snapshot, registered, folder)
     try:
-        task, splits = score_exported(folder, dataset, {Split.TEST: ()}, processes)
+        task, splits = score_exported(folder, dataset, {Split.TEST: ()}, processes, shards)
         scored = splits[Split.TEST]
     except DamagedModelError as error:
         raise damaged_file(registered, WEIGHTS_FILE, error) from error

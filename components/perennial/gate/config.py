@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from perennial.contracts.data import ColumnName, ModelSection
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Advanced, Section
+from perennial.contracts.scoring import ScoringSection
+from perennial.contracts.section import Advanced, Layout, Section
 
 NonNegative = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -181,3 +182,4 @@ class JudgementConfig(Section):
 
     model: ModelSection
     gate: GateSection = GateSection()
+    scoring: Layout[ScoringSection] = ScoringSection()

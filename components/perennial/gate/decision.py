@@ -384,14 +384,18 @@ def _serving(gate: GateSection, serving: Serving | None) -> list[GateReason]:
     condition = "serves in a clean process"
     if serving.failure:
         return [_reason(condition, False, f"the exported model fails to serve: {serving.failure}")]
-    detail = f"its predictions of {serving.rows:,} test rows equal the evaluation's"
-    reasons = [_reason(condition, True, detail)]
+    reasons = []
+    if serving.rows:  # none where the model is too large for one process
+        detail = f"its predictions of {serving.rows:,} test rows equal the evaluation's"
+        reasons.append(_reason(condition, True, detail))
     sizes = (
         ("small enough", serving.megabytes, gate.max_megabytes, "MB"),
         ("fast enough", serving.milliseconds, gate.max_milliseconds, "ms per row"),
     )
     for named, value, limit, unit in sizes:
-        if limit is not None and value is not None:
+        if limit is not None and value is None:
+            reasons.append(_reason(named, False, f"{unit} were not measured, limit {limit:g}"))
+        elif limit is not None and value is not None:
             detail = f"{value:.3g} {unit}, limit {limit:g}"
             number = Measurement(quantity=unit, value=value, threshold=limit, side="below")
             reasons.append(_reason(named, value <= limit, detail, number))

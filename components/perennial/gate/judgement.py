@@ -51,7 +51,7 @@ from perennial.gate.power import reach_line, reach_of
 from perennial.gate.repeats import Days, PastTest, claim_test, days_of
 from perennial.gate.report import write_report
 from perennial.gate.scoring import score_exported
-from perennial.gate.serving import serve_in_clean_process
+from perennial.gate.serving import measure_size, serve_in_clean_process
 from perennial.gate.slices import compare_slices, undefined_slices
 from perennial.registry.champion_records import CHAMPION
 from perennial.registry.initial import find_seen_test_rows
@@ -254,11 +254,13 @@ def judge_challenger(
         Split.VALIDATION: block_columns(dataset.snapshot.data),
         Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
     }
-    task, scored = score_exported(challenger, dataset, keep, section.gate.processes)
+    shards = section.scoring.shards
+    task, scored = score_exported(challenger, dataset, keep, section.gate.processes, shards)
     record = Challenger.read(challenger)
     contender = finite_contender(task, scored[Split.TEST], record.turned_off)
     weights = record.weights_sha256
-    test = replace(judged_rows(dataset, contender, section.gate), notes=_notes(record, dataset))
+    notes = _notes(record, dataset, shards)
+    test = replace(judged_rows(dataset, contender, section.gate), notes=notes)
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
         is_compared = champion.contender is not None and champion.weights_sha256 != weights
@@ -272,13 +274,7 @@ def judge_challenger(
             weights_sha256=weights,
             baselines=MeasuredBaselines.read(skeleton),
             performance=performance_of(scored, dataset),
-            serving=serve_in_clean_process(
-                challenger,
-                task,
-                dataset,
-                contender.scored.predictions,
-                rival=champion.folder if section.gate.times_champion else None,
-            ),
+            serving=_measure_serving(section, challenger, contender, dataset, champion),
         )
     models = {"challenger": contender, "champion": champion.contender}
     write_report(
@@ -293,13 +289,29 @@ def judge_challenger(
     return verdict
 
 
-def _notes(challenger: Challenger, dataset: Dataset) -> tuple[str, ...]:
+def _measure_serving(
+    section: JudgementConfig,
+    artifact: Path,
+    challenger: Contender,
+    dataset: Dataset,
+    champion: Champion,
+) -> Serving:
+    """Serve the challenger in a clean process, unless it is divided because it is too large."""
+    if section.scoring.shards > 1:
+        return measure_size(artifact)
+    rival = champion.folder if section.gate.times_champion else None
+    predictions = challenger.scored.predictions
+    return serve_in_clean_process(artifact, challenger.task, dataset, predictions, rival)
+
+
+def _notes(challenger: Challenger, dataset: Dataset, shards: int) -> tuple[str, ...]:
     """Return what a reader of the verdict should know of the challenger's training."""
     seen = find_seen_test_rows(
         challenger.initial, dataset, challenger.taught_by, challenger.members
     )
     signals = (f"while it trained, {each.finding}" for each in challenger.signals)
-    return (*seen.lines, *signals)
+    unserved = f"it was not served in a clean process, because scoring.shards = {shards}"
+    return (*seen.lines, *signals, *([unserved] if shards > 1 else []))
 
 
 def _champion(
@@ -315,7 +327,11 @@ def _champion(
         return Champion()
     folder = registry.download(version, scratch)
     read = partial(
-        read_champion, dataset=dataset, challenger=challenger, processes=section.gate.processes
+        read_champion,
+        dataset=dataset,
+        challenger=challenger,
+        processes=section.gate.processes,
+        shards=section.scoring.shards,
     )
     champion = read(folder, version)
     if by_hand := registry.champion_records(section.model.name).moved_by_hand():

@@ -260,7 +260,8 @@ def _add_serving(page: Page, serving: Serving | None) -> None:
     page.heading("Serving")
     page.values(
         {
-            "in a clean process": serving.failure or f"{serving.rows:,} equal predictions",
+            "in a clean process": serving.failure
+            or (f"{serving.rows:,} equal predictions" if serving.rows else NONE),
             "size": f"{serving.megabytes:.3g} MB",
             "one row": f"{serving.milliseconds:.3g} ms" if serving.milliseconds else NONE,
             "one row, the champion": f"{serving.champion_milliseconds:.3g} ms"

@@ -12,6 +12,8 @@ from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.processes import (
     Machine,
     ScoringRequest,
+    load_shared,
+    require_shards,
     score_in_processes,
     score_share,
 )
@@ -25,7 +27,7 @@ from perennial.engine.evaluation.scoring import (
     share_batches,
     write_scores,
 )
-from perennial.engine.export import load_model
+from perennial.engine.export import load_exported_task, load_model
 from perennial.engine.task import Task
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class Request(ScoringRequest):
     """The request to every process."""
 
     model: str
-    """Folder of the `Challenger`."""
+    """Folder of the `Challenger`, whose weights were verified."""
     snapshot: str
     """Folder of the `Snapshot`."""
     keep: tuple[tuple[Split, tuple[str, ...]], ...]
@@ -48,6 +50,7 @@ def score_exported(
     dataset: Dataset,
     keep: Mapping[Split, Sequence[str]],
     processes: int | None = None,
+    shards: int = 1,
 ) -> tuple[Task, dict[Split, Scored]]:
     """Score an exported model on every row of some splits.
 
@@ -56,11 +59,15 @@ def score_exported(
         dataset: Source of the rows.
         keep: Splits to score, and the columns to keep of each, for blocks and slices.
         processes: Number of processes that share the rows; None for one per GPU.
+        shards: Number of processes that divide the weights instead, if above 1.
 
     Raises:
+        ShardingError: the model cannot be scored in shards on this machine.
         DamagedModelError: the weights are not those that were exported.
         Exception: what the task's code raises.
     """
+    if shards > 1:
+        return _score_in_processes(model, dataset, keep, shards, sharded=True)
     processes = processes or max(Machine.here().gpus, 1)
     if processes > 1:
         try:
@@ -76,14 +83,22 @@ def score_exported(
 
 
 def _score_in_processes(
-    model: Path, dataset: Dataset, keep: Mapping[Split, Sequence[str]], processes: int
+    model: Path,
+    dataset: Dataset,
+    keep: Mapping[Split, Sequence[str]],
+    processes: int,
+    *,
+    sharded: bool = False,
 ) -> tuple[Task, dict[Split, Scored]]:
-    task, _ = load_model(model)
+    challenger, task = load_exported_task(model)
+    if sharded:
+        require_shards(processes, is_adapter=challenger.base is not None)
     with TemporaryDirectory(prefix="perennial-scores-") as folder:
         scratch = Path(folder)
         dataset.snapshot.write(scratch / "snapshot")
         request = Request(
             processes=processes,
+            sharded=sharded,
             model=str(model),
             snapshot=str(scratch / "snapshot"),
             keep=tuple((split, tuple(columns)) for split, columns in keep.items()),
@@ -102,7 +117,7 @@ def main() -> int:
 
 def _scores(request: Request, share: Share, folder: Path) -> Iterator[ScoreFiles]:
     dataset = Dataset(Snapshot.read(Path(request.snapshot)))
-    task, model = load_model(Path(request.model), scoring_device())
+    task, model = load_shared(Path(request.model), share)
     for split, columns in request.keep:
         batches = share_batches(task, model, dataset, split, share, keep=columns)
         yield write_scores(batches, folder / split.value)

@@ -59,8 +59,7 @@ def serve_in_clean_process(
     `artifact` and `rival`, the champion if it is to be timed too, are folders of a `Challenger`;
     `predictions` are the evaluation's, in the same order.
     """
-    files = [file for file in artifact.rglob("*") if file.is_file()]
-    size, model_size = _megabytes(files), model_megabytes(artifact)
+    sizes = measure_size(artifact)
     together = task.scored_together
     rows = next(dataset.batches(Split.TEST, max(INPUT_ROWS // together, 1) * together))
     if task.serves_predictions:  # not the evaluation's statistics
@@ -72,10 +71,10 @@ def serve_in_clean_process(
             *_, again = _measure(artifact, rows, together, rival)
             bounds.append(lower_bound(again[1] / again[0]) if len(again) > 1 else 0.0)
     except _NotServedError as error:
-        return Serving(megabytes=size, model_megabytes=model_size, failure=str(error))
+        return sizes.model_copy(update={"failure": str(error)})
     return Serving(
-        megabytes=size,
-        model_megabytes=model_size,
+        megabytes=sizes.megabytes,
+        model_megabytes=sizes.model_megabytes,
         rows=len(found),
         milliseconds=1e3 * float(np.median(turns[0])),
         loading_seconds=seconds,
@@ -83,6 +82,12 @@ def serve_in_clean_process(
         champion_milliseconds=1e3 * float(np.median(turns[1])) if len(turns) > 1 else None,
         times_as_fast=min(bounds, default=None),
     )
+
+
+def measure_size(artifact: Path) -> Serving:
+    """Return the sizes of an exported model that is not served here."""
+    files = [file for file in artifact.rglob("*") if file.is_file()]
+    return Serving(megabytes=_megabytes(files), model_megabytes=model_megabytes(artifact))
 
 
 def model_megabytes(artifact: Path) -> float:

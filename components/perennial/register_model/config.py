@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from perennial.contracts.data import ModelSection
-from perennial.contracts.section import Section
+from perennial.contracts.scoring import ScoringSection
+from perennial.contracts.section import Layout, Section
 from perennial.contracts.version_decisions import DESCRIPTION_CHARACTERS
 from perennial.gate.config import GateSection
 
@@ -58,3 +59,4 @@ class RegisterModelConfig(Section):
     registry: RegistrySection = RegistrySection()
     gate: GateSection = GateSection()
     """The gate, for another comparison if the champion changed meanwhile."""
+    scoring: Layout[ScoringSection] = ScoringSection()

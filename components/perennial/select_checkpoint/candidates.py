@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from torch import nn
 
-from perennial.contracts.errors import NoCheckpointError, PerennialError
+from perennial.contracts.errors import NoCheckpointError, PerennialError, ShardingError
 from perennial.contracts.initial import EnsembleSection
 from perennial.contracts.initial_model import Champions
 from perennial.contracts.training import (
@@ -84,8 +84,20 @@ def score_means(
     ]
 
 
-def export(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> str:
-    """Store the chosen weights, an adapter with or without its base; return their SHA-256."""
+def export(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> tuple[str, int | None]:
+    """Store the chosen weights, an adapter with or without its base.
+
+    Returns: Their SHA-256, and the number of columns of the model's predictions, if it was scored
+    in shards, so that no process can tell it.
+    """
+    if rescoring.is_sharded:
+        steps = chosen.members or (chosen.step,)
+        found = rescoring.export_shards(steps, folder, averaged=chosen.averaged)
+        return found.weights_sha256, found.width
+    return _export_whole(chosen, rescoring, folder), None
+
+
+def _export_whole(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> str:
     model, adapter = _made_model(chosen, rescoring), rescoring.result.adapter
     if model is None and adapter is not None and adapter.merge:
         model = load_checkpoint_model(chosen.uri, rescoring.result, averaged=chosen.averaged)[1]
@@ -124,18 +136,25 @@ def select_challenger(
     *,
     page: Path,
     ensemble: EnsembleSection | None = None,
+    shards: int = 1,
 ) -> StepResult:
     """Choose a training's checkpoint by a rule and export it, or the ensemble with champions.
 
     Raises:
         PerennialError: an ensemble is asked for, but no step has resolved the champions.
+        ShardingError: the models cannot be scored in shards.
     """
+    if shards > 1 and ensemble is not None:
+        raise ShardingError(
+            f"scoring.shards = {shards}, but [model.ensemble] scores its members whole",
+            action="set scoring.shards = 1, or remove [model.ensemble]",
+        )
     champions = _find_champions(training, ensemble)
     with TemporaryDirectory(prefix="perennial-scores-") as scratch:
-        rescoring = Rescoring(training, snapshot, Path(scratch), rule.processes)
+        rescoring = Rescoring(training, snapshot, Path(scratch), rule.processes, shards=shards)
         choice = _choose(rule, rescoring)
-    diagnosis = diagnose(choice.evaluations, choice.metric, choice.direction)
-    _export(choice, rescoring, diagnosis, champions, challenger)
+        diagnosis = diagnose(choice.evaluations, choice.metric, choice.direction)
+        width = _export(choice, rescoring, diagnosis, champions, challenger)
     found = None
     if ensemble is not None and champions is not None:
         found = consider_ensemble(
@@ -147,7 +166,7 @@ def select_challenger(
             metric=choice.metric,
             limits=rule.limits,
         )
-    make_servable(challenger, rescoring.dataset)
+    make_servable(challenger, rescoring.dataset, width)
     write_report(page, rescoring.result, choice, diagnosis, found)
     figures, summary = choice.selection.figures(choice.metric), choice.selection.reason
     if found is not None and found.members:
@@ -186,9 +205,10 @@ def _export(
     diagnosis: Diagnosis,
     champions: Champions | None,
     folder: Path,
-) -> None:
+) -> int | None:
     result, selection = rescoring.result, choice.selection
     chosen = selection.chosen
+    weights_sha256, width = export(chosen, rescoring, folder)
     Challenger(
         task=result.task,
         options=result.options,
@@ -207,12 +227,13 @@ def _export(
         signals=result.signals,
         turned_off=result.turned_off,
         next_steps=diagnosis.next_steps,
-        weights_sha256=export(chosen, rescoring, folder),
+        weights_sha256=weights_sha256,
         initial=result.initial,
         adapter=result.adapter,
         teachers=result.teachers,
         champions=champions,
     ).write(folder)
+    return width
 
 
 def _find_champions(place: Path, ensemble: EnsembleSection | None) -> Champions | None:

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from perennial.contracts.data import ModelSection
-from perennial.contracts.section import Advanced, Section
+from perennial.contracts.scoring import ScoringSection
+from perennial.contracts.section import Advanced, Layout, Section
 
 
 class SelectionSection(Section):
@@ -44,3 +45,4 @@ class SelectCheckpointConfig(Section):
 
     model: ModelSection
     selection: SelectionSection = SelectionSection()
+    scoring: Layout[ScoringSection] = ScoringSection()

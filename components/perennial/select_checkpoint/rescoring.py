@@ -29,6 +29,7 @@ from perennial.engine.data.batching import fixed_sample
 from perennial.engine.evaluation.processes import (
     Machine,
     ScoringRequest,
+    require_shards,
     score_in_processes,
     score_share,
 )
@@ -44,8 +45,13 @@ from perennial.engine.evaluation.scoring import (
     share_batches,
     write_scores,
 )
+from perennial.engine.optimization.parameters import local
 from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
+from perennial.engine.parallelism.sharded_loading import write_gathered
+from perennial.engine.serving.pyfunc import predict_rows
+from perennial.engine.serving.servable import example_rows
 from perennial.engine.task import Batch, Task, inputs_of, to_device
+from perennial.engine.world.distributed import World
 from perennial.select_checkpoint.config import SelectionSection
 
 # This many rows give a channel's mean to within 1.1% of its deviation (1 / sqrt(8,192)); more would
@@ -69,17 +75,20 @@ def choose_members(
 
 
 def mean_model(
-    records: Sequence[CheckpointRecord], result: TrainingResult
+    records: Sequence[CheckpointRecord], result: TrainingResult, world: World | None = None
 ) -> tuple[Task, nn.Module]:
     """Return a model with the mean weights of checkpoints; two models are in memory at a time.
+
+    With `world`, they are sharded over its processes.
 
     Running statistics are averaged too, but do not fit the mean model: compute them again. Counters
     and other integers are those of the newest.
     """
-    task, model = load_checkpoint_model(records[0].uri, result)
+    task, model = load_checkpoint_model(records[0].uri, result, world=world)
     mean = model.state_dict()
     for number, record in enumerate(records[1:], start=2):
-        add_to_mean(mean, load_checkpoint_model(record.uri, result)[1].state_dict(), number)
+        new = load_checkpoint_model(record.uri, result, world=world)[1].state_dict()
+        add_to_mean(mean, new, number)
     return task, model
 
 
@@ -87,12 +96,13 @@ def mean_model(
 def add_to_mean(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: int) -> None:
     """Make the state of a model the mean of `count` states, one more than before, in place."""
     # Tied weights have several names and one storage, which must be updated once.
-    places = {(value.data_ptr(), value.shape): name for name, value in mean.items()}
+    places = {(local(value).data_ptr(), value.shape): name for name, value in mean.items()}
     for name in places.values():
-        if mean[name].is_floating_point():
-            mean[name].lerp_(new[name], 1.0 / count)
+        own, other = local(mean[name]), local(new[name])
+        if own.is_floating_point():
+            own.lerp_(other, 1.0 / count)
         else:
-            mean[name].copy_(new[name])
+            own.copy_(other)
 
 
 def normalizations(model: nn.Module) -> list[BatchNorm]:
@@ -160,6 +170,18 @@ class Request(ScoringRequest):
     """Folder of the `Snapshot`."""
     work: tuple[Steps, ...]
     """Weights to score."""
+    target: str = ""
+    """Folder to export the only weights to, in place of scoring them."""
+    averaged: bool = False
+    """Whether the moving average is exported."""
+
+
+class Exported(Section):
+    """Weights that were exported from shards."""
+
+    weights_sha256: str
+    width: int
+    """Number of columns of the model's predictions."""
 
 
 class Found(Section):
@@ -186,13 +208,23 @@ class Rescoring:
     """The kept weights of one training on the validation rows of one snapshot."""
 
     def __init__(
-        self, training: Path, snapshot: Path, scratch: Path, processes: int | None = None
+        self,
+        training: Path,
+        snapshot: Path,
+        scratch: Path,
+        processes: int | None = None,
+        *,
+        shards: int = 1,
+        world: World | None = None,
     ) -> None:
         self.result = TrainingResult.read(training)
         self.dataset = Dataset(Snapshot.read(snapshot))
         self._inputs = (str(training), str(snapshot))
         self._scratch = scratch
-        self._processes = processes
+        self._processes = shards if shards > 1 else processes
+        self.is_sharded, self._world = shards > 1, world
+        if self.is_sharded:
+            require_shards(shards, is_adapter=self.result.adapter is not None)
         self._numbers = count()  # of folders
 
     def blocks(self) -> Blocks:
@@ -220,13 +252,30 @@ class Rescoring:
             if self._processes is None:
                 processes = choose_num_processes(Machine.here(), self.result.world_size, seconds)
         if left:
-            training, snapshot = self._inputs
-            request = Request(
-                training=training, snapshot=snapshot, work=tuple(left), processes=processes
-            )
-            folder = self._scratch / f"processes-{next(self._numbers)}"
-            for texts in score_in_processes(MODULE, request, len(left), folder):
+            request = self._request(tuple(left), processes)
+            for texts in self._in_processes(request, len(left)):
                 yield _whole([Found.from_json(text) for text in texts])
+
+    def export_shards(self, steps: Steps, folder: Path, *, averaged: bool) -> Exported:
+        """Export weights that no process ever holds as a whole."""
+        request = self._request((steps,), self._processes or 1)
+        how = {"target": str(folder.resolve()), "averaged": averaged}
+        ((text,),) = self._in_processes(request.model_copy(update=how), 1)
+        return Exported.from_json(text)
+
+    def _request(self, work: tuple[Steps, ...], processes: int) -> Request:
+        training, snapshot = self._inputs
+        return Request(
+            training=training,
+            snapshot=snapshot,
+            work=work,
+            processes=processes,
+            sharded=self.is_sharded,
+        )
+
+    def _in_processes(self, request: Request, results: int) -> Iterator[list[str]]:
+        folder = self._scratch / f"processes-{next(self._numbers)}"
+        return score_in_processes(MODULE, request, results, folder)
 
     def share(self, steps: Steps, share: Share, folder: Path) -> Found:
         """Write one process's scores of these weights, and their moving average, to a folder."""
@@ -242,11 +291,25 @@ class Rescoring:
         """Return the mean of several checkpoints, or one's moving average, with new statistics."""
         records = self._records(steps)
         if averaged:
-            task, model = load_checkpoint_model(records[0].uri, self.result, averaged=True)
+            task, model = load_checkpoint_model(
+                records[0].uri, self.result, averaged=True, world=self._world
+            )
         else:
-            task, model = mean_model(records, self.result)
+            task, model = mean_model(records, self.result, self._world)
         self._renew(task, model)
         return task, model
+
+    def write_export(self, request: Request, world: World) -> Exported:
+        """Write the requested weights as an export, by all processes together."""
+        (steps,) = request.work
+        if len(steps) > 1 or request.averaged:
+            task, model = self.untrained(steps, averaged=request.averaged)
+        else:
+            (record,) = self._records(steps)
+            task, model = load_checkpoint_model(record.uri, self.result, world=world)
+        width = predict_rows(task, model, example_rows(task, self.dataset)).shape[1]
+        digest = write_gathered(model, Path(request.target), world)
+        return Exported(weights_sha256=digest, width=width)
 
     def _models(self, steps: Steps) -> Iterator[tuple[bool, Task, nn.Module]]:
         """Yield a checkpoint's weights and its moving average, if any; or the mean of several."""
@@ -254,8 +317,8 @@ class Rescoring:
             yield False, *self.untrained(steps, averaged=False)
             return
         (record,) = self._records(steps)
-        for averaged, task, model in load_checkpoint_models(record.uri, self.result):
-            model.to(scoring_device())
+        for averaged, task, model in load_checkpoint_models(record.uri, self.result, self._world):
+            self._move(model)
             if averaged:
                 self._renew(task, model)
             yield averaged, task, model
@@ -268,8 +331,12 @@ class Rescoring:
     def _training_rows(self) -> pl.DataFrame:
         return sampled_rows(self.dataset)
 
+    def _move(self, model: nn.Module) -> None:
+        if self._world is None:  # shards lie where they are needed
+            model.to(scoring_device())
+
     def _renew(self, task: Task, model: nn.Module) -> None:
-        model.to(scoring_device())
+        self._move(model)
         if normalizations(model):
             recompute_statistics(
                 model, training_batches(task, self._training_rows, scoring_device())
@@ -287,7 +354,10 @@ def main() -> int:
     return score_share(Request, _scores)
 
 
-def _scores(request: Request, share: Share, folder: Path) -> Iterator[Found]:
-    rescoring = Rescoring(Path(request.training), Path(request.snapshot), folder)
+def _scores(request: Request, share: Share, folder: Path) -> Iterator[Found | Exported]:
+    rescoring = Rescoring(Path(request.training), Path(request.snapshot), folder, world=share.world)
+    if share.world is not None and request.target:
+        yield rescoring.write_export(request, share.world)
+        return
     for number, steps in enumerate(request.work):
         yield rescoring.share(steps, share, folder / f"{number}")

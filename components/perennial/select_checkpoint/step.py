@@ -28,6 +28,7 @@ def select_checkpoint_step(
         Path(challenger),
         page=Path(report),
         ensemble=section.model.ensemble,
+        shards=section.scoring.shards,
     )
     chosen = Challenger.read(Path(challenger))
     hand_on(Path(selection), chosen, Path(training), Path(snapshot))

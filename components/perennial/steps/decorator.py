@@ -102,10 +102,14 @@ def pipeline_step(
     return decorate
 
 
-def _read_input(name: str, value: str, reads: type[Section] | None) -> str:
+def _read_input(
+    name: str, value: str, reads: type[Section] | None, *, with_layout: bool = True
+) -> str:
     """Return a parameter's text; of the contract, the sections that the step reads."""
     text = resolve(value)
-    return cut_sections(text, reads) if name == "contract" and reads is not None else text
+    if name != "contract" or reads is None:
+        return text
+    return cut_sections(text, reads, with_layout=with_layout)
 
 
 class _Attempt:
@@ -276,7 +280,7 @@ class _Attempt:
 
 def _identity(name: str, value: str, reads: type[Section] | None) -> str:
     try:
-        return _read_input(name, value, reads)
+        return _read_input(name, value, reads, with_layout=False)
     except PerennialError:  # reading it once more fails the step, which is recorded
         return value
 

@@ -24,6 +24,7 @@ MEASURING: Mapping[str, str] = {
     "expectations": "which data are accepted",
     "skeleton": "the sanity checks",
     "selection": "how a checkpoint is chosen after the training",
+    "scoring": "how a model is divided while it is scored",
     "gate": "how a challenger is judged",
     "registry": "how versions are registered",
     "triggers": "when a training starts",

@@ -123,6 +123,12 @@ class Ensemble(Task):
         """Build all members' models."""
         return MeanModel(self.tasks, self.members)
 
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Return each member's blocks, and then the member."""
+        members = cast("MeanModel", model).members
+        pairs = zip(self.tasks, members, strict=True)
+        return [each for task, member in pairs for each in (*task.blocks(member), member)]
+
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the first member's losses, of the mean."""
         return self.tasks[0].losses(output, self._own(batch))

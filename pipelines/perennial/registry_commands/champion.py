@@ -73,7 +73,7 @@ def _gate(version: ModelVersion, folder: Path) -> JudgementConfig:
             "Perennial",
             action="train it again; --force promotes it unjudged",
         )
-    return JudgementConfig(model=contract.model, gate=contract.gate)
+    return JudgementConfig(model=contract.model, gate=contract.gate, scoring=contract.scoring)
 
 
 ANYWAY = "--force skips this check"

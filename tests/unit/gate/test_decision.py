@@ -53,6 +53,7 @@ GOOD = Evidence(
 FIRST = replace(GOOD, champion_version="", comparisons=comparisons(None, None, champion=None))
 BROKEN = replace(FIRST, champion_version="3", champion_failure="KeyError: 'embedding'")
 SERVED = replace(GOOD, serving=Serving(megabytes=3.0, rows=64, milliseconds=2.0))
+TOO_LARGE_TO_SERVE = replace(GOOD, serving=Serving(megabytes=3.0))  # divided over processes
 UNSERVED = replace(GOOD, serving=Serving(megabytes=3.0, failure="KeyError: 'scale'"))
 LENIENT = GateSection(mode="non_inferior", margin=0.01)
 FRESH = replace(GOOD, comparisons=comparisons(UNCLEAR), gains={"fresher": True, "smaller": False})
@@ -316,6 +317,12 @@ FAILED = {
     "does not serve": (GateSection(), UNSERVED, "serves in a clean process"),
     "too large": (GateSection(max_megabytes=2.9), SERVED, "small enough"),
     "too slow": (GateSection(max_milliseconds=1.9), SERVED, "fast enough"),
+    "a speed that was not measured": (
+        GateSection(max_milliseconds=1.9), TOO_LARGE_TO_SERVE, "fast enough",
+    ),
+    "too large, though not served": (
+        GateSection(max_megabytes=2.9), TOO_LARGE_TO_SERVE, "small enough",
+    ),
     "days that are worth few independent ones": (
         GateSection(), alike_days(GOOD, worth=11.9), "enough independent days",
     ),
@@ -401,3 +408,9 @@ def test_slices_that_regressed_are_named_with_their_loss():
 def test_impossible_sections_are_refused(fields):
     with pytest.raises(ValidationError):
         GateSection(**fields)
+
+
+def test_a_model_that_is_too_large_to_be_served_here_may_be_promoted():
+    reasons = judge(GateSection(), TOO_LARGE_TO_SERVE)
+    assert all(reason.held for reason in reasons)
+    assert "serves in a clean process" not in [reason.condition for reason in reasons]

@@ -67,6 +67,23 @@ def test_contract_travels_as_json_without_losing_integers(tmp_path):
     assert isinstance(again.training.steps, int)
 
 
+@pytest.mark.parametrize(
+    ("section", "line", "named"),
+    [
+        ("gate", "max_milliseconds = 5.0", "gate.max_milliseconds"),
+        ("gate", 'mode = "non_inferior"\nalso_better = ["faster"]', "faster"),
+        ("gate", "processes = 2", "gate.processes"),
+        ("selection", "processes = 2", "selection.processes"),
+        ("model.ensemble", "champions = 2", "model.ensemble"),
+    ],
+)
+def test_a_model_that_is_scored_in_shards_is_not_measured_whole(tmp_path, section, line, named):
+    text = with_line(section, line)
+    load_contract(write(tmp_path, text + "\n[scoring]\nshards = 1\n"))
+    with pytest.raises(ContractError, match=rf"(?s)\[scoring\] shards.*{named}.*shards = 1"):
+        load_contract(write(tmp_path, text + "\n[scoring]\nshards = 2\n"))
+
+
 def test_processes_that_share_rows_need_one_together(tmp_path):
     lines = (
         "\n[training]\nglobal_batch_size = 2\nparallelism = { tensor = 2, context = 2 }\n"

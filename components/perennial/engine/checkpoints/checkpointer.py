@@ -63,6 +63,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
 from perennial.engine.parallelism.parallelize import with_absent_states
+from perennial.engine.parallelism.sharded_loading import build_sharded
 from perennial.engine.task import Task, load_task
 from perennial.engine.world.distributed import World
 
@@ -379,21 +380,27 @@ def newest_step(job: TrainingJob, world: World) -> int:
 
 
 def load_checkpoint_models(
-    checkpoint: Path | str, result: TrainingResult
+    checkpoint: Path | str, result: TrainingResult, world: World | None = None
 ) -> Iterator[tuple[bool, Task, nn.Module]]:
     """Yield the model of one checkpoint, then that of the moving average if it has one (True).
+
+    It is sharded over `world`, if given; all of its processes call this.
 
     The bytes are read and verified once for both. Raises the errors of `load_checkpoint_model`.
     """
     folder = fetch_checkpoint(str(checkpoint))
     for averaged in (False, True)[: 1 + holds(folder, "averaged")]:
-        yield averaged, *_load_model(folder, result, averaged=averaged)
+        yield averaged, *_load_model(folder, result, averaged, world)
 
 
 def load_checkpoint_model(
-    checkpoint: Path | str, result: TrainingResult, *, averaged: bool = False
+    checkpoint: Path | str,
+    result: TrainingResult,
+    *,
+    averaged: bool = False,
+    world: World | None = None,
 ) -> tuple[Task, nn.Module]:
-    """Return the full model of one checkpoint, in one process, in evaluation mode.
+    """Return the full model of one checkpoint, in evaluation mode, or its shards over `world`.
 
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
@@ -401,17 +408,20 @@ def load_checkpoint_model(
         PerennialError: it has no averaged weights.
         BadTaskError: the task's model is not the one that was trained.
     """
-    return _load_model(fetch_checkpoint(str(checkpoint)), result, averaged=averaged)
+    return _load_model(fetch_checkpoint(str(checkpoint)), result, averaged, world)
 
 
 def _load_model(
-    checkpoint: Path, result: TrainingResult, *, averaged: bool
+    checkpoint: Path, result: TrainingResult, averaged: bool, world: World | None
 ) -> tuple[Task, nn.Module]:
     """Return the model from a folder whose bytes have been verified."""
     task = load_task(result.task, result.options, result.columns)
     task.load_state(result.task_state)
     adapter = result.adapter
-    model = build_adapted_model(task, result.initial, adapter) if adapter else task.build_model()
+    if adapter is not None:
+        model = build_adapted_model(task, result.initial, adapter)
+    else:
+        model = build_sharded(task, world) if world is not None else task.build_model()
     base = base_names(model, adapter)
     state = {"model": {name: v for name, v in model.state_dict().items() if name not in base}}
     stored = CheckpointReader(checkpoint).read_metadata().state_dict_metadata

@@ -6,8 +6,12 @@ may depend on the clock. A module that scores in processes runs as
     python -m MODULE REQUEST.json RANK
 
 and scores that share of the rows, on a GPU of its own where there are several.
+
+With `sharded`, they divide the weights in place of the rows: all of them take part in each forward
+pass, and the first returns what is found. If one of them ends, the others are ended at once.
 """
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,26 +20,37 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch import nn
 
 from perennial.clients.outages import waiting_out_outages
+from perennial.contracts import errors
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.environment import LEASE
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.environment import LEASE, RENDEZVOUS
+from perennial.contracts.errors import PerennialError, ShardingError
 from perennial.contracts.section import Section
 from perennial.contracts.user_code import no_silent_exit, user_code
-from perennial.engine.evaluation.scoring import Share
+from perennial.engine.evaluation.scoring import Share, blames_machine, scoring_device
+from perennial.engine.export import load_model
+from perennial.engine.parallelism.sharded_loading import load_sharded_model
+from perennial.engine.task import Task
+from perennial.engine.world.distributed import World
 from perennial.steps.lease import RunLease, follow_lease
 from perennial.steps.processes import run_module, running_processes, wait_for_processes
 
 REQUEST_FILE = "request.json"
 LAST_LINES = 3
+M_MMAP_THRESHOLD, LARGE_BYTES = -3, 2**20  # the first is glibc's, of malloc.h
+# All traffic stays on this machine, whose name need not resolve.
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 class ScoringRequest(Section):
     """What every process reads."""
 
     processes: int
-    """Number of processes that share the rows."""
+    """Number of processes that share the rows, or the weights."""
+    sharded: bool = False
+    """Whether the processes divide the weights."""
 
 
 Request = TypeVar("Request", bound=ScoringRequest)
@@ -55,13 +70,70 @@ class Machine:
         return cls(torch.cuda.device_count(), len(os.sched_getaffinity(0)), torch.get_num_threads())
 
 
+class Failure(Section):
+    """The error that a process ended with."""
+
+    kind: str
+    problem: str
+    evidence: str = ""
+    action: str = ""
+    blames_machine: bool
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failure":
+        """Return what a process leaves of its error."""
+        kind, blame = type(error).__name__, blames_machine(error)
+        if not isinstance(error, PerennialError):
+            return cls(kind=kind, problem=str(error), blames_machine=blame)
+        parts = {"evidence": error.evidence, "action": error.action}
+        return cls(kind=kind, problem=error.problem, blames_machine=blame, **parts)
+
+    def as_error(self) -> Exception:
+        """Return the error as this process would have raised it; errors of libraries by name."""
+        if self.action:
+            kind = getattr(errors, self.kind, PerennialError)
+            found: Exception = kind(self.problem, evidence=self.evidence, action=self.action)
+            return found
+        text = f"{self.kind}: {self.problem}"
+        return _machine_failed(text) if self.blames_machine else RuntimeError(text)
+
+
+def require_shards(shards: int, *, is_adapter: bool) -> None:
+    """Check that the model can be sharded: by a GPU, or without any a core, for each shard.
+
+    Raises:
+        ShardingError: the machine has fewer, or the model is an adapter with its base.
+    """
+    if is_adapter:
+        raise ShardingError(
+            f"scoring.shards = {shards}, but the model is an adapter beside its base weights",
+            action="set scoring.shards = 1",
+        )
+    machine = Machine.here()
+    available = machine.gpus or machine.cores
+    if shards > available:
+        raise ShardingError(
+            f"scoring.shards = {shards}, but this machine has {available} "
+            f"{'GPU' if machine.gpus else 'core'}{'s' * (available > 1)}",
+            action=f"set scoring.shards = {available}, or give the step's pod more: `cpu` or "
+            "`accelerators` under [pods.steps] of the profile",
+        )
+
+
+def load_shared(folder: Path, share: Share) -> tuple[Task, nn.Module]:
+    """Load an exported model for a share: whole, or this process's shards of verified weights."""
+    if share.world is None:
+        return load_model(folder, scoring_device())
+    return load_sharded_model(folder, share.world)
+
+
 def score_in_processes(
     module: str, request: ScoringRequest, results: int, scratch: Path
 ) -> Iterator[list[str]]:
-    """Yield, one by one, what every process found, in the order of the rows.
+    """Yield, one by one, what every process found, in the order of the rows; sharded, the first.
 
     Raises:
-        PerennialError: a process failed.
+        PerennialError: a process failed. Sharded, the error that ended the first of them.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     write_atomically(scratch / REQUEST_FILE, request.to_json().encode())
@@ -69,9 +141,10 @@ def score_in_processes(
     lease = RunLease(scratch)
     lease.acquire()
     try:
-        _run(module, request.processes, results, scratch, lease)
+        _run(module, request, results, scratch, lease)
         for number in range(results):
-            files = (_found_file(scratch, rank, number) for rank in range(request.processes))
+            ranks = range(1 if request.sharded else request.processes)
+            files = (_found_file(scratch, rank, number) for rank in ranks)
             yield [file.read_text() for file in files]
     finally:
         lease.release()
@@ -86,34 +159,60 @@ def score_share(
         request_type: What this process reads.
         scores: Request, share, folder for files → what is found, in order.
     """
-    with waiting_out_outages(), no_silent_exit(), user_code("the scoring of rows"):
-        follow_lease()
-        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        path, rank = Path(sys.argv[1]), int(sys.argv[2])
-        request = request_type.from_json(path.read_text())
-        folder = path.parent / f"{rank}"
-        found = scores(request, Share(rank, request.processes), folder)
-        for number, each in enumerate(found):
-            write_atomically(_found_file(path.parent, rank, number), each.to_json().encode())
+    path, rank = Path(sys.argv[1]), int(sys.argv[2])
+    try:
+        with waiting_out_outages(), no_silent_exit(), user_code("the scoring of rows"):
+            follow_lease()
+            torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+            request = request_type.from_json(path.read_text())
+            share = Share(rank, request.processes)
+            if request.sharded:
+                _return_freed_memory()
+                share = Share(0, 1, World.join())
+            for number, each in enumerate(scores(request, share, path.parent / f"{rank}")):
+                if share.world is None or share.world.is_first:
+                    file = _found_file(path.parent, rank, number)
+                    write_atomically(file, each.to_json().encode())
+            if share.world is not None:
+                share.world.barrier()
+    except Exception as error:
+        write_atomically(_failure_file(path.parent, rank), Failure.of(error).to_json().encode())
+        raise
     return 0
+
+
+def _return_freed_memory() -> None:
+    """Let glibc return what a gathered block leaves; it would keep several times the shards."""
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def _found_file(scratch: Path, rank: int, number: int) -> Path:
     return scratch / f"found-{rank}-{number}.json"
 
 
-def _run(module: str, processes: int, results: int, scratch: Path, lease: RunLease) -> None:
+def _failure_file(scratch: Path, rank: int) -> Path:
+    return scratch / f"failure-{rank}.json"
+
+
+def _run(
+    module: str, request: ScoringRequest, results: int, scratch: Path, lease: RunLease
+) -> None:
+    processes = request.processes
     arguments = [
         (
             module,
             [str(scratch / REQUEST_FILE), str(rank)],
-            _environment(os.environ, rank, lease),
+            _environment(os.environ, rank, lease, processes if request.sharded else 1),
             scratch / f"log-{rank}",
         )
         for rank in range(processes)
     ]
     with running_processes(run_module, arguments) as running:
         codes = wait_for_processes(running, grace_seconds=0.0)
+    if request.sharded:
+        _raise_first(codes, scratch)
+        return
     for rank, code in codes.items():
         if code != 0 or not _found_file(scratch, rank, results - 1).exists():
             raise PerennialError(
@@ -124,20 +223,48 @@ def _run(module: str, processes: int, results: int, scratch: Path, lease: RunLea
             )
 
 
-def _environment(environment: Mapping[str, str], rank: int, lease: RunLease) -> dict[str, str]:
+def _raise_first(codes: Mapping[int, int], scratch: Path) -> None:
+    """Raise the error that ended the first failed process; the others failed for lack of it."""
+    rank = next((rank for rank, code in codes.items() if code != 0), None)
+    if rank is None:
+        return
+    file = _failure_file(scratch, rank)
+    if file.exists():
+        raise Failure.from_json(file.read_text()).as_error()
+    text = f"process {rank} of {len(codes)} ended with exit code {codes[rank]}"
+    raise _machine_failed(text, _last_lines(scratch / f"log-{rank}"))
+
+
+def _machine_failed(text: str, log: str = "") -> ShardingError:
+    return ShardingError(
+        f"scoring in shards was stopped: {text}",
+        evidence=log,
+        action="give the step more memory, or raise scoring.shards, so that each holds less",
+    )
+
+
+def _environment(
+    environment: Mapping[str, str], rank: int, lease: RunLease, shards: int
+) -> dict[str, str]:
     # Set by KFP's executor; with it, importing kfp fails in child processes.
     kept = {name: value for name, value in environment.items() if name != "_KFP_RUNTIME"}
     visible = kept.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(n) for n in range(torch.cuda.device_count())]
-    if devices and torch.cuda.is_available():
+    threads = torch.get_num_threads()
+    if shards > 1:
+        threads = max(1, min(threads, Machine.here().cores // shards))
+        kept |= {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "GLOO_SOCKET_IFNAME": LOOPBACK}
+        kept |= {"WORLD_SIZE": f"{shards}", "LOCAL_WORLD_SIZE": f"{shards}"}
+        kept[RENDEZVOUS] = str(lease.path.with_name("rendezvous"))
+    elif devices and torch.cuda.is_available():
         kept["CUDA_VISIBLE_DEVICES"] = devices[rank % len(devices)]
     return {
         **kept,
         # The user's task is imported from wherever this process finds it.
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         LEASE: lease.address,
-        "OMP_NUM_THREADS": str(torch.get_num_threads()),
-        "POLARS_MAX_THREADS": str(torch.get_num_threads()),
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
     }
 
 

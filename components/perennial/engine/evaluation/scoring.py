@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from perennial.contracts.data import Split
-from perennial.contracts.errors import BadDataError
+from perennial.contracts.errors import BadDataError, ShardingError
 from perennial.contracts.section import Section
 from perennial.engine.metrics.arrays import array_of, parts_of
 from perennial.engine.metrics.metric import Floats
@@ -30,6 +30,7 @@ from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of, to_devi
 
 if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
     from perennial.data.dataset import Dataset
+    from perennial.engine.world.distributed import World
 
 ARRAYS = ("losses", "predictions", "labels", "weights")
 ROWS_FILE = "rows.arrow"
@@ -89,10 +90,15 @@ class Scored(ScoredBatch):
 
 @dataclass(frozen=True)
 class Share:
-    """One process's share of the rows of a split: contiguous, in whole batches."""
+    """One process's share of the rows of a split: contiguous, in whole batches.
+
+    Attributes:
+        world: The processes that score these rows with one sharded model; None for a whole one.
+    """
 
     rank: int
     size: int
+    world: "World | None" = None
 
     def of(self, rows: int, batch: int) -> slice:
         """Return start and end of the share; it may be empty."""
@@ -111,7 +117,7 @@ OUT_OF_CPU_MEMORY = "can't allocate memory"
 
 def blames_machine(error: Exception) -> bool:
     """Whether scoring failed for a reason unrelated to the model."""
-    return isinstance(error, MACHINE_FAILURES) or OUT_OF_CPU_MEMORY in str(error)
+    return isinstance(error, (*MACHINE_FAILURES, ShardingError)) or OUT_OF_CPU_MEMORY in str(error)
 
 
 def scoring_device() -> torch.device:
@@ -154,9 +160,16 @@ def share_batches(
 
     Processes do not communicate: each streams its own rows. Joined in their order, the scores equal
     those of `score_split` in a single process bit for bit, because the batches are the same.
+
+    Of processes with one sharded model, the first yields all; others take part in its passes.
     """
     part = share.of(dataset.count(split), batch_rows(task, dataset))
-    return _scored_batches(task, model, dataset, split, keep=keep, part=part)
+    batches = _scored_batches(task, model, dataset, split, keep=keep, part=part)
+    if share.world is None or share.world.is_first:
+        return batches
+    for _ in batches:
+        pass
+    return iter(())
 
 
 class ScoreFiles(Section):

@@ -8,7 +8,7 @@ from perennial.clients.pyfunc_flavor import write_flavor
 from perennial.contracts.data import Split
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
-from perennial.engine.export import ADAPTERS, load_model
+from perennial.engine.export import ADAPTERS, load_exported_task, load_model
 from perennial.engine.serving import pyfunc
 from perennial.engine.serving.sources import sources_of
 from perennial.engine.task import Task
@@ -16,10 +16,11 @@ from perennial.engine.task import Task
 EXAMPLE_ROWS = 5
 
 
-def make_servable(folder: Path, dataset: Dataset) -> None:
+def make_servable(folder: Path, dataset: Dataset, width: int | None = None) -> None:
     """Add MLflow's `python_function` flavour to an exported model.
 
-    Validation rows give the input example.
+    Validation rows give the input example. The model predicts it, unless `width`, the number of
+    columns of its predictions, is known.
 
     The folder then holds its own code: Perennial's part of it, and the task's where no installed
     package has it. A later checkout, or none, serves it as well. What installed packages have is
@@ -29,10 +30,12 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
         BadTaskError: the task cannot be loaded from what was stored.
     """
     challenger = Challenger.read(folder)
-    task, model = load_model(folder)
-    example = next(dataset.batches(Split.VALIDATION, max(EXAMPLE_ROWS, task.scored_together)))
-    example = example.select(input_columns(task))
-    width = pyfunc.predict_rows(task, model, example).shape[1]
+    if width is None:
+        task, model = load_model(folder)
+        width = pyfunc.predict_rows(task, model, example_rows(task, dataset)).shape[1]
+    else:
+        _, task = load_exported_task(folder, verified=True)
+    example = example_rows(task, dataset)
     needed = sources_of([pyfunc.__name__, *_modules(challenger)])
     write_flavor(
         folder,
@@ -43,6 +46,12 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
         nullable=_nullable(dataset, example.schema),
         outputs=pyfunc.prediction_names(task, width),
     )
+
+
+def example_rows(task: Task, dataset: Dataset) -> pl.DataFrame:
+    """Return a few validation rows, as a served model gets them."""
+    rows = next(dataset.batches(Split.VALIDATION, max(EXAMPLE_ROWS, task.scored_together)))
+    return rows.select(input_columns(task))
 
 
 def _modules(challenger: Challenger) -> list[str]:

@@ -107,7 +107,7 @@ def test_documentation_is_inherited_and_kinds_are_distinguished():
 
 def test_without_a_path_the_sections_are_listed(capsys):
     lines = shown(capsys).splitlines()
-    assert [line.split()[0] for line in lines[:12]] == list(Contract.model_fields)
+    assert [line.split()[0] for line in lines[:13]] == list(Contract.model_fields)
     assert lines[3].endswith("Limits that the data must meet.")
 
 
