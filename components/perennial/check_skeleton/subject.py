@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.contracts.adapter import Adapter
 from perennial.contracts.data import DataSection, Split
+from perennial.contracts.environment import seconds_of
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.user_code import explain
+from perennial.contracts.user_code import ENCODE_SECONDS, explain, time_limit
 from perennial.data.dataset import Dataset
 from perennial.engine.config.distillation import Distillation
 from perennial.engine.config.optimization import Stage
@@ -86,7 +87,7 @@ class Subject:
         """Fit the task and sample its data.
 
         Raises:
-            BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
+            BadTaskError: the task cannot be fitted, or its sample cannot be encoded, in time.
             BadDataError: a split has too few rows.
         """
         train, validation = (
@@ -108,7 +109,13 @@ class Subject:
         subject = cls(make_task, task, train, validation, settings, whole, *known)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
-        with _naming("encode(rows)"):
+        limit = time_limit(
+            seconds_of(ENCODE_SECONDS, default=600.0),
+            f"encode of {train.height + validation.height:,} rows",
+            "look for a loop that never ends, or set skeleton.sample_rows lower; "
+            f"{ENCODE_SECONDS} sets the limit",
+        )
+        with _naming("encode(rows)"), limit:
             _require_examples(subject.train, subject.validation)
         return subject
 

@@ -33,6 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IMPORT_SECONDS = "PERENNIAL_IMPORT_SECONDS"
+ENCODE_SECONDS = "PERENNIAL_ENCODE_SECONDS"
 # Code that catches the first interruption gets two more, then the process ends.
 INTERRUPTIONS, INTERRUPTION_SECONDS = 3, 5.0
 EXIT_CODE = 2
@@ -52,8 +53,8 @@ class Interrupted(KeyboardInterrupt):
     """A person pressed Ctrl-C, or a signal asked for the same: not raised by user code."""
 
 
-class _ImportTimeout(BaseException):
-    """Timeout of an import; not an `Exception`, which modules catch around optional imports."""
+class _Timeout(BaseException):
+    """Timeout of user code; not an `Exception`, which modules catch around optional imports."""
 
 
 @contextmanager
@@ -67,7 +68,7 @@ def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
     Raises:
         BadTaskError: user code raised `SystemExit` or another exception that is not an `Exception`.
     """
-    own = (Exception, RunStopped, Interrupted, GeneratorExit, _ImportTimeout)
+    own = (Exception, RunStopped, Interrupted, GeneratorExit, _Timeout)
     try:
         yield
     except own + passing:
@@ -151,9 +152,14 @@ def import_user_module(name: str, place: str = "") -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     find_old_names()
-    seconds = import_seconds()
+    what = f"importing {name!r}"
+    limit = time_limit(
+        seconds_of(IMPORT_SECONDS, default=120.0),
+        what,
+        f"move work out of the module's top level; {IMPORT_SECONDS} sets the limit",
+    )
     try:
-        with _time_limit(seconds, name), user_code(f"importing {name!r}"):
+        with limit, user_code(what):
             return importlib.import_module(name)
     except BadTaskError:
         raise
@@ -164,30 +170,35 @@ def import_user_module(name: str, place: str = "") -> ModuleType:
             action="put the module beside the contract or install its package; "
             f"`python -c 'import {name}'` must work",
         ) from error
-    except _ImportTimeout as error:
-        raise _too_slow(name, seconds, _place_of(walk_tb(error.__traceback__))) from error
-
-
-def import_seconds() -> float:
-    """Return the time limit of a user module's import, in seconds."""
-    return seconds_of(IMPORT_SECONDS, default=120.0)
 
 
 @contextmanager
-def _time_limit(seconds: float, module: str) -> Iterator[None]:
-    """Interrupt the block when its time is over; only the main thread can be interrupted."""
+def time_limit(seconds: float, what: str, action: str) -> Iterator[None]:
+    """Interrupt user code when its time is over; only the main thread can be interrupted.
+
+    Raises:
+        BadTaskError: the time is over. Code that catches this, or never returns to the
+            interpreter, ends the process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     interruptions, pause = 0, min(seconds, INTERRUPTION_SECONDS)
 
+    def too_slow(place: str) -> BadTaskError:
+        return BadTaskError(
+            f"{what} did not end within {seconds:g} s",
+            evidence=f"it was at {place}",
+            action=action,
+        )
+
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interruptions
         interruptions += 1
         if interruptions < INTERRUPTIONS:
-            raise _ImportTimeout
+            raise _Timeout
         place = _place_of(reversed([*walk_stack(frame)]))
-        sys.stderr.write(f"perennial: {_too_slow(module, seconds, place)}\n")
+        sys.stderr.write(f"perennial: {too_slow(place)}\n")
         sys.stderr.flush()
         os._exit(EXIT_CODE)
 
@@ -200,6 +211,8 @@ def _time_limit(seconds: float, module: str) -> Iterator[None]:
         faulthandler.dump_traceback_later(last_resort, exit=True, file=sys.__stderr__)
     try:
         yield
+    except _Timeout as error:
+        raise too_slow(_place_of(walk_tb(error.__traceback__))) from error
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -214,14 +227,6 @@ def _ended(place: str, what: str, trace: TracebackType | None) -> BadTaskError:
         f"{place} tried to end the process: {what}",
         evidence=f"raised at {_place_of(walk_tb(trace))}",
         action="raise an ordinary exception instead: remove sys.exit, exit or quit",
-    )
-
-
-def _too_slow(module: str, seconds: float, place: str) -> BadTaskError:
-    return BadTaskError(
-        f"importing {module!r} did not end within {seconds:g} s",
-        evidence=f"it was at {place}",
-        action=f"move work out of the module's top level; {IMPORT_SECONDS} sets the limit",
     )
 
 

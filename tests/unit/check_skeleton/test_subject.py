@@ -33,6 +33,19 @@ def test_split_with_too_few_rows_is_rejected(datasets):
         sample_rows(datasets("binary", rows=60), Split.VALIDATION, 500, seed=1)
 
 
+class Endless(TabularClassification):
+    def encode(self, rows):
+        while rows.height:
+            pass
+
+
+def test_encoding_that_never_ends_is_stopped_and_its_line_is_named(datasets, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_ENCODE_SECONDS", "0.5")
+    with pytest.raises(BadTaskError, match=r"encode of .* rows did not end within 0\.5 s") as found:
+        prepared(Endless, datasets("binary"))
+    assert "test_subject.py:" in str(found.value)
+
+
 def test_labels_alternate_in_a_balanced_batch(datasets):
     subject = prepared(TabularClassification, datasets("binary", positive=0.04))
     assert subject.balanced(2)[LABEL].tolist() == [0, 1]

@@ -20,7 +20,6 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.user_code import (
     Interrupted,
     RunStopped,
-    import_seconds,
     import_user_module,
     no_silent_exit,
     user_code,
@@ -226,4 +225,4 @@ def test_ctrl_c_passes_where_python_answers_it(interruptible):
 def test_a_limit_that_is_no_number_of_seconds_is_refused(monkeypatch, text):
     monkeypatch.setenv("PERENNIAL_IMPORT_SECONDS", text)
     with pytest.raises(PerennialError, match="not a positive number"):
-        import_seconds()
+        import_user_module("not_imported_before")
