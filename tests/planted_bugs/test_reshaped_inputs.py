@@ -66,12 +66,20 @@ def standardised(x):
     return (x - 120) / np.array([50.0, 60.0, 70.0])[:, None, None]
 
 
+def grainy(x):
+    """Pictures with noise that depends on their own numbers alone."""
+    return x + 45 * np.sin(12345.678 * x)
+
+
 MISTAKES = {
     "channels first by reshape": (
         ["hwc"], lambda x: x.reshape(-1, 3, SIDE, SIDE) / 255, "order 12 x 12 x 3"
     ),
     "the same, normalised by channel behind it": (
         ["hwc"], lambda x: standardised(x.reshape(-1, 3, SIDE, SIDE)), "order 12 x 12 x 3"
+    ),
+    "grainy pictures": (
+        ["hwc"], lambda x: grainy(x).reshape(-1, 3, SIDE, SIDE) / 255, "order 12 x 12 x 3"
     ),
     "channels last by reshape": (
         ["chw"], lambda x: x.reshape(-1, SIDE, SIDE, 3) / 255, "order 3 x 12 x 12"
@@ -89,6 +97,13 @@ HEALTHY = {
     "channels first": (["hwc"], lambda x: x.reshape(-1, SIDE, SIDE, 3).transpose(0, 3, 1, 2)),
     "channels last": (["hwc"], lambda x: x.reshape(-1, SIDE, SIDE, 3)),
     "channels as they lie": (["chw"], lambda x: x.reshape(-1, 3, SIDE, SIDE)),
+    "grainy": (
+        ["hwc"], lambda x: grainy(x).reshape(-1, SIDE, SIDE, 3).transpose(0, 3, 1, 2)
+    ),
+    "stripes": (
+        ["hwc"], lambda x: (grainy(x) - x + 255 * (np.arange(SIDE * SIDE * 3) % SIDE // 2 % 2))
+        .reshape(-1, 3, SIDE, SIDE)
+    ),
     "flat": (["hwc"], lambda x: x / 255),
     "grey": (["hwc"], lambda x: x.reshape(-1, 1, SIDE, SIDE, 3).mean(axis=-1)),
     "noise alone": (["hwc"], lambda x: np.random.default_rng(0).permutation(x, axis=1).reshape(
