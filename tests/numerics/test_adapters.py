@@ -163,7 +163,7 @@ def export_model(root, tmp_path):
             task=result.task, options=result.options, task_state=result.task_state,
             columns=result.columns, training_fingerprint=result.fingerprint, metric="rmse",
             direction="minimize", chosen_step=last.step, candidates=(), reason="", diagnosis=(),
-            weights_sha256=export(chosen, rescoring, folder / "model"), initial=result.initial,
+            weights_sha256=export(chosen, rescoring, folder / "model")[0], initial=result.initial,
             adapter=changed.adapter,
         ).write(folder / "model")  # fmt: skip
         return load_model(folder / "model")[1], folder / "model" / WEIGHTS_FILE

@@ -16,7 +16,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run,
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from perennial.clients.mlflow_client import open_mlflow
+from perennial.clients.mlflow_client import despite_rivals, open_mlflow
 from perennial.clients.object_store import (
     ConflictError,
     LocalObjectStore,
@@ -84,7 +84,7 @@ class Tracking:
                 )
         new = [Param(name, value) for name, value in values.items() if name not in recorded]
         for part in _parts(new, BATCH_PARAMS):
-            self._client.log_batch(self.run_id, params=part)
+            despite_rivals(self._client.log_batch, self.run_id, params=part)
 
     def log_dataset(
         self, name: str, digest: str, *, uri: str, profile: Mapping[str, object], context: str
@@ -121,7 +121,7 @@ class Tracking:
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, 0) for name, value in metrics.items()]
         for part in _parts(points, BATCH_METRICS):
-            self._client.log_batch(self.run_id, metrics=part)
+            despite_rivals(self._client.log_batch, self.run_id, metrics=part)
 
     def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
         """Record one metric over steps; a recorded point is not doubled."""
@@ -130,7 +130,7 @@ class Tracking:
         start = self._run.info.start_time
         metrics = [Metric(name, value, start + step, step) for step, value in points]
         for part in _parts(metrics, BATCH_METRICS):
-            self._client.log_batch(self.run_id, metrics=part)
+            despite_rivals(self._client.log_batch, self.run_id, metrics=part)
 
     def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
         """Upload a folder's content below `path` of the run, over what an earlier attempt left.
@@ -154,7 +154,7 @@ class Tracking:
         """Set or replace tags."""
         entries = [RunTag(name, value) for name, value in tags.items()]
         for part in _parts(entries, BATCH_PARAMS):
-            self._client.log_batch(self.run_id, tags=part)
+            despite_rivals(self._client.log_batch, self.run_id, tags=part)
 
     def artifact_uri(self, path: str) -> str:
         """Return the address of the content uploaded below `path`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from perennial.clients.object_store import ConflictError, LocalObjectStore
 from perennial.clients.tracking import BATCH_METRICS, open_mlflow, open_tracking, short_name
@@ -86,6 +87,23 @@ def test_parameters_may_be_repeated_but_not_changed(environment):
     assert len(run_of(environment, tracking).data.params) == 122
     with pytest.raises(PerennialError, match=r"'0\.1'; new value: '0\.2'"):
         tracking.log_params({"lr": 0.2})
+
+
+def test_two_workers_record_the_parameters_of_one_run_at_the_same_moment(environment, monkeypatch):
+    """MLflow looks for a parameter, then inserts it: who loses that race tries again."""
+    tracking, rival = (open_tracking(environment, "flights") for _ in range(2))
+    log_batch, lost = tracking._client.log_batch, []
+
+    def lose_once(*args, **kwargs):
+        if lost:
+            return log_batch(*args, **kwargs)
+        lost.append(args)
+        rival.log_params({"lr": 0.1})
+        raise MlflowException("UNIQUE constraint failed: params.key, params.run_uuid")
+
+    monkeypatch.setattr(tracking._client, "log_batch", lose_once, raising=False)
+    tracking.log_params({"lr": 0.1, "momentum": 0.9})
+    assert run_of(environment, tracking).data.params == {"lr": "0.1", "momentum": "0.9"}
 
 
 def test_a_curve_sent_twice_is_recorded_once(environment):
