@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 from perennial.check_skeleton.baselines import z_score
+from perennial.check_skeleton.checks.data.signals import MOST_CLASSES
 from perennial.check_skeleton.subject import Codes, Floats, Subject
 from perennial.engine.task import LABEL
 
@@ -23,7 +24,6 @@ TEXTS = 1500
 MOST_WORDS = 2000
 MOST_PLACES = 512
 LONG_TEXTS = 8
-MOST_CLASSES = 10
 FOLDS = 5
 FEWEST_IN_CLASS = 2 * FOLDS
 FEWEST_TEXTS = 64
@@ -34,12 +34,12 @@ Differ = Callable[[Sequence[tuple[str, str]]], list[bool]]
 
 @dataclass(frozen=True)
 class LostWords:
-    """What a column's lost words would have told of the label.
+    """What a column's lost words would have predicted of the label.
 
     Attributes:
         share: Share of all words that are lost.
-        told: By how much all words lower the log loss of a constant (nats).
-        told_errors: The same in standard errors.
+        signal: By how much all words lower the log loss of a constant (nats).
+        signal_errors: The same in standard errors.
         lost: Share of this that the kept words do not tell.
         lost_errors: Standard errors by which whole texts are better than what is kept of them.
         words: The words left out that tell most.
@@ -48,8 +48,8 @@ class LostWords:
     """
 
     share: float
-    told: float = 0.0
-    told_errors: float = 0.0
+    signal: float = 0.0
+    signal_errors: float = 0.0
     lost: float = 0.0
     lost_errors: float = 0.0
     words: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class LostWords:
 def measure_lost_words(
     subject: Subject, name: str, differ: Differ, most_texts: int
 ) -> LostWords | None:
-    """Measure the words of a text column that are lost, and what they would have told.
+    """Measure the words of a text column that are lost, and what they would have predicted.
 
     Args:
         subject: The task.
@@ -108,12 +108,12 @@ def _compare(
     constant = -np.log(np.bincount(classes) / len(classes))[classes]
     whole = _compute_losses(texts, classes, constant)
     left = _compute_losses(kept, classes, constant)
-    told = float((constant - whole).mean())
+    signal = float((constant - whole).mean())
     return replace(
         found,
-        told=told,
-        told_errors=z_score(constant - whole),
-        lost=float((left - whole).mean()) / told if told > 0 else 0.0,
+        signal=signal,
+        signal_errors=z_score(constant - whole),
+        lost=float((left - whole).mean()) / signal if signal > 0 else 0.0,
         lost_errors=z_score(left - whole),
         words=_find_telling(texts, classes, unread),
     )

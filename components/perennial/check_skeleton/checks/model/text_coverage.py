@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -101,20 +101,29 @@ class Vocabulary:
 def check_text_coverage(subject: Subject, judge: Judge) -> CheckResult:
     """Check that texts reach the tensors completely, frequent words as distinct inputs."""
     words = measure_words(subject)
-    found = [
-        each
-        for each in (_judge_words(judge, words), _judge_padding(judge, subject, words))
-        if each is not None
-    ]
-    found.append(_judge_parts(judge, subject))
-    for outcome in ("failed", "warned"):
-        for each in found:
-            if each.outcome == outcome:
-                return each
+    found = list[CheckResult]()
+    for judged in _judge_each(judge, subject, words):
+        if judged.outcome == "failed":
+            return judged
+        found.append(judged)
+    for each in found:
+        if each.outcome == "warned":
+            return each
     if found[-1].outcome != "skipped" or found[-1].is_unmeasured or not words:
         return found[-1]
     frequent = f"{words[0].words} frequent words of {words[0].column}"
     return judge.passed(f"{frequent} become {words[0].inputs} different inputs")
+
+
+def _judge_each(
+    judge: Judge, subject: Subject, words: Sequence[Vocabulary]
+) -> Iterator[CheckResult]:
+    """Yield what is found of words, padding and parts; each is measured when it is asked for."""
+    if lost := _judge_words(judge, words):
+        yield lost
+    if padded := _judge_padding(judge, subject, words):
+        yield padded
+    yield _judge_parts(judge, subject)
 
 
 def _judge_padding(
@@ -197,7 +206,7 @@ def _judge_parts(judge: Judge, subject: Subject) -> CheckResult:
 
 
 def _judge_lost_words(judge: Judge, subject: Subject) -> CheckResult:
-    """Judge what the lost words of text features would have told of the label."""
+    """Judge what the lost words of text features would have predicted of the label."""
     texts = [
         name for name in subject.task.columns.features if is_free_text(subject.train_rows[name])
     ]
@@ -219,7 +228,7 @@ def _judge_lost_words(judge: Judge, subject: Subject) -> CheckResult:
         return judge.skipped("too few texts, or no classes to predict")
     name, worst = max(measured.items(), key=lambda each: each[1].lost)
     shown = f"{worst.share:.0%} of the words in {name} do not reach the inputs"
-    is_clear = min(worst.told_errors, worst.lost_errors) >= CLEAR_ERRORS
+    is_clear = min(worst.signal_errors, worst.lost_errors) >= CLEAR_ERRORS
     if not is_clear or worst.lost <= DOUBTED_LOSS:
         return judge.passed(shown)
     ways = []
@@ -238,7 +247,7 @@ def _judge_lost_words(judge: Judge, subject: Subject) -> CheckResult:
     is_failed = worst.lost >= CLEAR_LOST_SIGNAL and not worst.is_chosen
     return (judge.failed if is_failed else judge.warned)(
         f"{shown}, and with them {min(worst.lost, 1.0):.0%} of what words tell of the label "
-        f"({worst.told:.2g} nats; {worst.lost_errors:.0f} standard errors)",
+        f"({worst.signal:.2g} nats; {worst.lost_errors:.0f} standard errors)",
         hint="; ".join(ways),
         lost_signal=round(worst.lost, 4),
     )
