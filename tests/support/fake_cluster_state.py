@@ -72,6 +72,7 @@ class Faults:
 
     def __init__(self):
         self.down_until = 0.0
+        self.dropped = 0  # requests while it was down
         self.next = deque()  # statuses of the next answers; 0 drops the connection
         self.rate = 0.0  # share of requests that fail at random
         self.failed = Counter()  # by request, since it was last answered
@@ -83,6 +84,7 @@ class Faults:
 
     def pick(self, request):
         if time.monotonic() < self.down_until:
+            self.dropped += 1
             return 0
         if self.next:
             return self.next.popleft()

@@ -205,7 +205,7 @@ class Operator(ABC):
         self._end_log(pod)
         self.store.drop("pods", pod)
 
-    def _delete(self, pods, code):
+    def _delete(self, pods, code, ticks=1):
         """Those that run end first; a batch Job's finalizer holds them until it has counted them."""
         for name in pods:
             pod = json.loads(json.dumps(self.store.objects["pods"][name]))
@@ -215,9 +215,13 @@ class Operator(ABC):
         for name in pods:
             if self.store.objects["pods"][name]["status"]["phase"] == "Running":
                 self._exit(name, code)
-        self._pause()
+        self._pause(ticks)
         for name in pods:
             self._drop(name)
+
+    def _wait(self, is_true):
+        while not is_true() and not self.closed.is_set():
+            self._pause()
 
     def _pause(self, ticks=1):
         time.sleep(ticks * TICK)
@@ -337,16 +341,18 @@ class Operator(ABC):
         self._resume(job)
         self._success(job, lines=30)  # long enough to be seen while it runs
 
-    def _suspended_while_it_runs(self, job):
+    def _suspended_with_pods_that_stay(self, job):
+        """Longer than the grace period, as on a machine that does not answer."""
+        self._suspended_while_it_runs(job, ticks=150)
+
+    def _suspended_while_it_runs(self, job, ticks=1):
         """Kueue takes the quota back, and gives it again: the job stays, its pods go."""
         pods = self._run(job)
         self._hold(job)
-        self._delete(pods, EXIT_TERMINATED)
+        self._delete(pods, EXIT_TERMINATED, ticks)
         training = self._training(job)
-        while training.read("joined") is not None:  # until the launcher has seen it
-            self._pause()
-            if self.closed.is_set():
-                return
-        self._pause(10)
+        self._wait(lambda: training.read("joined") is None)  # the launcher has seen the end
+        last = training.read("launcher")
+        self._wait(lambda: training.read("launcher") != last)  # and follows the job again
         self._resume(job)
         self._success(job)

@@ -200,9 +200,11 @@ class Cluster:
 
     def twin(self) -> "Cluster":
         """Return the cluster with connections of its own, which no other thread uses."""
-        return Cluster(
+        twin = Cluster(
             self._configuration, self.namespace, pod=self._pod, persistence=self._persistence
         )
+        twin._settling = self._settling  # of one API server
+        return twin
 
     def close(self) -> None:
         """Close the connections."""

@@ -33,10 +33,21 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedPods:
-    """The pods of a job, deleted ones included, because their end must not be forgotten."""
+    """The pods of an attempt, deleted ones included, because their end must not be forgotten.
 
-    def __init__(self, cluster: Cluster, kind: JobKind, name: str, ended: threading.Event) -> None:
+    `earlier` are uids of pods of its job's earlier attempts, which may be slow to leave.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: JobKind,
+        name: str,
+        ended: threading.Event,
+        earlier: Iterable[str] = (),
+    ) -> None:
         self._kind = kind
+        self._earlier = frozenset(earlier)
         self._changed = threading.Event()
         self._ended = ended
         self._now: Mapping[str, Object] = {}
@@ -56,7 +67,7 @@ class WatchedPods:
     @property
     def present(self) -> set[str]:
         """Return the uids of existing pods."""
-        return {pod["metadata"]["uid"] for pod in self._now.values()}
+        return {pod["metadata"]["uid"] for pod in self._existing()}
 
     def seen(self) -> list[PodView]:
         """Return existing pods, and deleted ones that had started."""
@@ -64,9 +75,9 @@ class WatchedPods:
 
     def by_machine(self) -> list[tuple[int, PodView]]:
         """Return machine number and view of each of these pods."""
-        now = dict(self._now)
-        present = {pod["metadata"]["uid"] for pod in now.values()}
-        for pod in now.values():
+        now = self._existing()
+        present = {pod["metadata"]["uid"] for pod in now}
+        for pod in now:
             view, machine = PodView.of(pod, self._kind.container), self._kind.rank_of(pod)
             self.machines.add(machine)
             self._last[view.uid] = (machine, view)
@@ -80,6 +91,10 @@ class WatchedPods:
                 gone = replace(view, phase="Failed", disruption=why, is_leaving=True)
                 self._last[uid] = (machine, gone)
         return sorted(self._last.values(), key=lambda each: each[0])
+
+    def _existing(self) -> list[Object]:
+        now = self._now.values()
+        return [pod for pod in now if pod["metadata"]["uid"] not in self._earlier]
 
     def _watch(self, cluster: Cluster, selector: str) -> None:
         while not self._ended.is_set():

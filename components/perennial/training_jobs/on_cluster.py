@@ -108,6 +108,7 @@ class ClusterLauncher(Launcher):
         self._job: TrainingJob | None = None
         self._creating = ""
         self._followed: JobView | None = None
+        self._earlier_pods: set[str] = set()
 
     @override
     def start(self, job: TrainingJob) -> None:
@@ -151,7 +152,7 @@ class ClusterLauncher(Launcher):
         if self._job is None or self._followed is None:
             raise RuntimeError("wait() before start()")
         job, followed, ended = self._job, self._followed, threading.Event()
-        pods = WatchedPods(self._cluster, self._kind, followed.name, ended)
+        pods = WatchedPods(self._cluster, self._kind, followed.name, ended, self._earlier_pods)
         logs = PodLogs(
             self._cluster,
             self._kind.container,
@@ -167,6 +168,7 @@ class ClusterLauncher(Launcher):
                 found = self._handle_deleted_job(job, followed)
             else:
                 found = self._classify(job, view, pods)
+                self._earlier_pods |= {pod.uid for pod in pods.seen()}
                 if view.is_suspended:
                     # The same attempt continues with new pods, perhaps at once: delete the markers
                     # of the earlier ones before the upload of logs takes its time.

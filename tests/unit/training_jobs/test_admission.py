@@ -95,6 +95,14 @@ def test_a_job_whose_quota_is_taken_back_waits_and_goes_on(cluster, launched, ki
     assert cluster.store.deleted == ["prices-ffffffffffff"]  # when it had ended
 
 
+@each_kind
+def test_pods_that_are_slow_to_leave_a_suspended_job_end_one_attempt_only(cluster, launched, kind):
+    """Their next attempt is another one's: its restart was counted when they ended."""
+    job = launched("suspended_with_pods_that_stay")
+    run_to_end(job, launcher_for(kind, patient()), max_restarts=1)
+    assert len(cluster.store.created) == 1
+
+
 def not_served(cluster):
     cluster.handler.served -= {"workloads"}
 

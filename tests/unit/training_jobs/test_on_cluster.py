@@ -11,6 +11,7 @@ from fake_api_server import JOBS, NAMESPACE
 from fake_trainer import TrainJobs
 from launching import (
     ENDINGS,
+    HOUR,
     KINDS,
     PATIENT,
     SHORT,
@@ -165,7 +166,10 @@ def forget_versions(cluster, seconds):
 
 
 def restart_without_roles(cluster, seconds):
+    outage(cluster, HOUR)
+    assert eventually(lambda: cluster.faults.dropped)  # a refusal alone would be final
     outage(cluster, seconds)
+    time.sleep(seconds)
     cluster.faults.forbidden = {"pods", *JOBS}
     time.sleep(2 * seconds)
     cluster.faults.forbidden = set()
@@ -173,7 +177,7 @@ def restart_without_roles(cluster, seconds):
 
 TROUBLES = [
     ("the API server restarts and reads its roles last",
-     lambda cluster: restart_without_roles(cluster, 0.3)),
+     lambda cluster: restart_without_roles(cluster, 0.2)),
     ("the API server restarts for 60 s", lambda cluster: outage(cluster, 0.6)),
     ("too many requests, then a webhook that fails",
      lambda cluster: cluster.faults.next.extend([429, 500, 503, 0])),
