@@ -102,6 +102,7 @@ MORE = {
         styles.BrierLoss, SIGN, doubted={"loss_not_clipped"}
     ),
     "hinge": case(styles.HingeLoss, SIGN),
+    "distances of pairs": case(styles.Distances, SIGN),
     "absolute error": case(styles.AbsoluteError, 50 + 10 * SCORE),
     "huber": case(styles.HuberLoss, 50 + 10 * SCORE),
     "three quantiles": case(styles.Pinball, 50 + 10 * SCORE, doubted={"initial_bias"}),

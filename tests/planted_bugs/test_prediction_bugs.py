@@ -49,6 +49,39 @@ class CorrectedTwice(Weighted):
         return torch.sigmoid(output + math.log(3.0))
 
 
+class Distance(Leaving):
+    """A distance, small for label 1, with a margin: 1 is as good as 2."""
+
+    metrics = directions_of("roc_auc")
+
+    def losses(self, output, batch):
+        margin = (1 - output.abs()).clamp_min(0)
+        return torch.where(batch[LABEL] > 0.5, output, margin).square()
+
+    def predict(self, output):
+        return (-output.square()).exp()
+
+
+@planted("predictions", "losses and predict disagree")
+class DistanceOfTheOtherLabel(Distance):
+    """the loss takes 1 for different, as its paper does, and labels say 1 for equal"""
+
+    def losses(self, output, batch):
+        return super().losses(output, {**batch, LABEL: 1 - batch[LABEL]})
+
+
+@planted("predictions", "losses and predict disagree")
+class DistanceAsProbability(Distance):
+    """a distance beyond the margin is no probability that is read"""
+
+    metrics = directions_of("log_loss", "roc_auc")
+
+
+def test_distances_that_are_only_ranked_pass(workshop):
+    result = results_of(workshop.subject(Distance, "customers"), "predictions")["predictions"]
+    assert result.outcome == "passed", (result.measured, result.hint)
+
+
 @pytest.mark.parametrize("task_type", [Weighted, Corrected])
 def test_class_weights_kept_or_undone_in_predict_pass(task_type, workshop):
     result = results_of(workshop.subject(task_type, "customers"), "predictions")["predictions"]

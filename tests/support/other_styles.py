@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.data.dataset import Dataset
+from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, Task
 from perennial.snapshot_data.manifest import take_snapshot
 
@@ -361,6 +362,28 @@ class HingeLoss(Binary):
 
     def expected_initial_loss(self):
         return 1.0
+
+
+class Distances(Binary):
+    """Distances of pairs, small for label 1, with a margin: 1 is as good as 2."""
+
+    metrics = directions_of("roc_auc")
+
+    def build_model(self):
+        return Module(self.network(8), lambda z: (z[:, :4] - z[:, 4:]).square().sum(1).sqrt())
+
+    def losses(self, output, batch):
+        beyond = (1 - output).clamp_min(0).square()
+        return torch.where(batch[LABEL] == 1, output.square(), beyond)
+
+    def predict(self, output):
+        return (-output.square()).exp()
+
+    def score(self, predictions, labels):
+        return Task.score(self, predictions, labels)
+
+    def expected_initial_loss(self):
+        return None
 
 
 class Numbers(Columns):

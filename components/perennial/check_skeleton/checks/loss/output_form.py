@@ -165,13 +165,18 @@ def _make_targets(subject: Subject, output: Tensor, batch: Batch) -> Tensor | No
 def _measure_classes_share(
     subject: Subject, bounds: Bounds, targets: Tensor, output: Tensor, batch: Batch
 ) -> tuple[float, str]:
-    """Return the least loss within the bounds over the untrained model's, and a description."""
+    """Return the least loss within the bounds over the untrained model's, and a description.
+
+    A single output may also be a distance, which is small for label 1.
+    """
     middle = 1 / targets.shape[-1] if bounds.sums_to_one else 0.5
     width = min(bounds.highest, LARGE_LOGIT) - bounds.lowest
     at_start = measure_loss(subject.task.losses, output, batch)
+    ways = (targets, 1 - targets) if output[0].numel() == 1 else (targets,)
     best = min(
         measure_loss(subject.task.losses, bounds.lowest + width * each, batch)
-        for each in (targets * (1 - softness) + middle * softness for softness in SOFTNESS)
+        for way in ways
+        for each in (way * (1 - softness) + middle * softness for softness in SOFTNESS)
     )
     return best / max(at_start, 1e-12), f"{best:.4g} of {at_start:.4g}"
 

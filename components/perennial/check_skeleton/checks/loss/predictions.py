@@ -60,6 +60,8 @@ CLEAR_SHIFT = 1.1
 OF_PROBABILITIES = frozenset(
     {"log_loss", "brier", "expected_calibration_error", "calibration_error_equal_mass"}
 )
+# Margins are near 1; likelihoods have no minimum before they round to 0.
+LARGEST_MARGIN = 10.0
 COUNTED_ROWS = 32
 FEWEST_CHARACTERS = 8
 # Escapes and other normal forms sometimes turn one byte into two.
@@ -90,7 +92,8 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
             else "prediction_names must follow the codes that encode gives: answers are served "
             "under the names of other classes",
         )
-    best = task.predict(find_best_outputs(subject).ideal).detach().double().numpy()
+    ideal = find_best_outputs(subject).ideal
+    best = task.predict(ideal).detach().double().numpy()
     if task.kind == "regression":
         error = measure_error(best, find_unit(subject)(_take_one_each(labels)))
         agree = error < CLOSE
@@ -98,7 +101,8 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
         own = chance[np.arange(len(labels)), labels.astype(int)]
-        agree = bool(np.quantile(own, 0.05) > 0.8)
+        least = 0.5 if _is_margin_enough(task, ideal, batch) else 0.8
+        agree = bool(np.quantile(own, 0.05) > least)
         shown = f"the predicted probability of the right class is {own.mean():.2f} on average"
     if not agree and task.kind == "regression" and _is_scored_as_well(task, best, labels):
         return judge.warned(
@@ -135,6 +139,19 @@ def _describe_other_names(subject: Subject) -> str:
         if 0 <= code < len(names) and names[int(code)] != value:
             return f"rows labelled {value!r} have code {int(code)}, which is {names[int(code)]!r}"
     return ""
+
+
+def _is_margin_enough(task: Task, ideal: Tensor, batch: Batch) -> bool:
+    """Whether the loss ends at a margin, and no metric reads how far beyond it an example is.
+
+    Hinge and contrastive losses leave it open; likelihoods and squares do not.
+    """
+    if set(task.metrics) & OF_PROBABILITIES or float(ideal.abs().max()) > LARGEST_MARGIN:
+        return False
+    centre = ideal.mean(dim=0, keepdim=True)
+    with torch.no_grad():
+        there, beyond = (task.losses(each, batch) for each in (ideal, ideal * 1.1 - centre * 0.1))
+    return bool(((there == 0) & (beyond == 0)).any())
 
 
 def _is_scored_as_well(task: Task, best: Floats, labels: Floats) -> bool:
