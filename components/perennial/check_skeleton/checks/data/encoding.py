@@ -10,6 +10,7 @@ from perennial.check_skeleton.checks.data.input_order import (
     describe_torn_input,
     find_misreading,
 )
+from perennial.check_skeleton.checks.data.label_positions import describe_moved_positions
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import build_noisy_model, run_model
@@ -272,6 +273,12 @@ def _judge_sequences(
         return judge.failed(
             "every sampled label is the same sequence",
             hint="check the label's definition and its encoding; there is nothing to learn",
+        )
+    if moved := describe_moved_positions(subject):
+        return judge.failed(
+            moved,
+            hint="read labels and pictures in one order of height and width (PIL's size is width "
+            "first), and turn, mirror or cut both or neither",
         )
     used = len(np.unique(encoded.numpy()))
     return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")

@@ -1,0 +1,108 @@
+"""Find label pictures, such as masks, that lie elsewhere than the inputs' pictures show them."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from perennial.check_skeleton.subject import Floats, Subject, select_head
+from perennial.engine.task import LABEL, inputs_of
+
+ROWS, POSITIONS = 256, 40_000
+FEWEST_ROWS = 16
+SHORTEST_SIDE = 4
+MOST_CLASSES = 32
+# Of the labels' variance, which colours explain at the same position. Moved by mistake, healthy
+# masks lose most of it; chance moves it by less than a hundredth at this number of positions.
+CLEARLY_MORE = 0.05
+# A picture that is nearly its own mirror image favours no way clearly.
+TIMES_MORE = 1.25
+
+Move = Callable[[Tensor], Tensor]
+
+
+def describe_moved_positions(subject: Subject) -> str:
+    """Describe how label pictures [B, …, H, W] must be moved to fit the inputs; empty if they fit.
+
+    At each position, a linear model of the colours there and around it explains a share of the
+    labels' variance. Labels that are turned, mirrored or read with their sides exchanged have a
+    larger share once that is undone.
+    """
+    batch = select_head(subject.train, ROWS)
+    labels = batch[LABEL]
+    if labels.ndim not in (3, 4) or len(labels) < FEWEST_ROWS:
+        return ""
+    height, width = labels.shape[-2:]
+    if min(height, width) < SHORTEST_SIDE:
+        return ""
+    ways = dict(_list_moves(height, width))
+    for name, tensor in inputs_of(batch).items():
+        colours = _describe_colours(tensor, height, width)
+        if colours is None:
+            continue
+        shares = {way: _measure_share(colours, move(labels)) for way, move in ways.items()}
+        own = shares.pop("as they are")
+        best = max(shares, key=lambda way: shares[way])
+        if shares[best] > own + CLEARLY_MORE and shares[best] > TIMES_MORE * own:
+            return (
+                f"colours of {name} explain {own:.0%} of the labels at their positions, and "
+                f"{shares[best]:.0%} of the labels {best}"
+            )
+    return ""
+
+
+def _list_moves(height: int, width: int) -> Iterator[tuple[str, Move]]:
+    yield "as they are", lambda labels: labels
+    yield "turned upside down", lambda labels: labels.flip(-2)
+    yield "mirrored", lambda labels: labels.flip(-1)
+    yield "turned by half", lambda labels: labels.flip(-2, -1)
+    if height == width:
+        yield "with height and width exchanged", lambda labels: labels.transpose(-2, -1)
+        yield "turned to the left", lambda labels: labels.rot90(1, (-2, -1))
+        yield "turned to the right", lambda labels: labels.rot90(-1, (-2, -1))
+    else:
+        # A transposed view of [width, height], and a view of what was transposed before.
+        yield (
+            "read with height and width exchanged",
+            lambda labels: labels.transpose(-2, -1).reshape(labels.shape),
+        )
+        yield (
+            "read with width and height exchanged",
+            lambda labels: labels.reshape(*labels.shape[:-2], width, height).transpose(-2, -1),
+        )
+
+
+def _describe_colours(tensor: Tensor, height: int, width: int) -> Floats | None:
+    """Return each position's colours, there and around it, as [B x H x W, K]; None if no picture.
+
+    Labels may be larger or smaller than pictures.
+    """
+    if tensor.ndim != 4 or not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+        return None
+    both = (tensor.float(), tensor.float().permute(0, 3, 1, 2))  # channels first, and last
+    alike = (each for each in both if each.shape[2] * width == each.shape[3] * height)
+    if (pictures := next(alike, None)) is None:
+        return None
+    pictures = functional.interpolate(pictures, size=(height, width), mode="area")
+    around = functional.avg_pool2d(pictures, 3, stride=1, padding=1, count_include_pad=False)
+    found = torch.cat([pictures, pictures.square(), around, around.square()], dim=1)
+    return found.permute(0, 2, 3, 1).reshape(-1, found.shape[1]).double().numpy()
+
+
+def _measure_share(colours: Floats, labels: Tensor) -> float:
+    """Return the share of the labels' variance that a linear model of the colours explains."""
+    values = labels.reshape(len(labels), -1, *labels.shape[-2:]).movedim(1, -1).flatten(0, 2)
+    chosen = np.linspace(0, len(values) - 1, min(POSITIONS, len(values))).astype(int)
+    values, inputs = values[chosen], colours[chosen]
+    targets = values.double().numpy()
+    codes, counts = values.unique(return_counts=True)
+    if values.shape[1] == 1 and not (values.is_floating_point() and len(codes) > MOST_CLASSES):
+        common = codes[counts.argsort(descending=True)[:MOST_CLASSES]]
+        targets = (values == common).double().numpy()
+    inputs = np.column_stack([inputs - inputs.mean(0), np.ones(len(inputs))])
+    targets = targets - targets.mean(0)
+    weights, *_ = np.linalg.lstsq(inputs, targets, rcond=1e-8)
+    left = float(np.square(targets - inputs @ weights).sum())
+    return 1 - left / max(float(np.square(targets).sum()), 1e-12)

@@ -1,0 +1,171 @@
+"""Masks that lie elsewhere than the pictures show them."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from other_styles import dataset_of
+from perennial.check_skeleton.checks.data.encoding import check_labels
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
+from skeleton_tables import SETTINGS
+
+HEIGHT, WIDTH = 12, 16
+
+
+def streets(height=HEIGHT, width=WIDTH, rows=200):
+    """A bright sky over a dark road, and a car; the mask has a class for each."""
+    generator = np.random.default_rng(6)
+    pictures, masks = [], []
+    for _ in range(rows):
+        mask = np.zeros((height, width), dtype=np.int64)
+        mask[generator.integers(height // 3, 2 * height // 3) :] = 1
+        y, x = generator.integers(1, height - 5), generator.integers(1, width - 7)
+        mask[y : y + 3, x : x + 6] = 2
+        colours = generator.normal([[200, 210, 240], [90, 90, 80], [170, 40, 50]], 25)
+        pictures.append(colours[mask] + generator.normal(0, 12, (height, width, 3)))
+        masks.append(mask)
+    return pl.DataFrame({
+        "row": range(rows),
+        "photo": [each.ravel().tolist() for each in pictures],
+        "label": [each.ravel().tolist() for each in masks],
+    })  # fmt: skip
+
+
+class Masks(Task):
+    """A class for each position."""
+
+    kind = "statistic"
+    metrics = directions_of("mae")
+    height, width = HEIGHT, WIDTH
+
+    def encode(self, rows):
+        photo = torch.tensor(rows["photo"].to_list()).view(-1, self.height, self.width, 3)
+        batch = {"pixels": self.pixels((photo - 120) / 60)}
+        if "label" in rows.columns:
+            batch[LABEL] = self.masks(torch.tensor(rows["label"].to_list()))
+        return batch
+
+    def pixels(self, photo):
+        return photo.permute(0, 3, 1, 2).contiguous()
+
+    def masks(self, flat):
+        return flat.view(-1, self.height, self.width)
+
+    def build_model(self):
+        return nn.Conv2d(3, 3, 3, padding=1)
+
+    def losses(self, output, batch):
+        return nn.functional.cross_entropy(output, batch[LABEL], reduction="none").mean((1, 2))
+
+
+class Square(Masks):
+    width = HEIGHT
+
+
+class Exchanged(Masks):
+    def masks(self, flat):
+        return flat.view(-1, self.width, self.height).transpose(1, 2).contiguous()
+
+
+class ExchangedSquare(Square):
+    def masks(self, flat):
+        return super().masks(flat).transpose(1, 2).contiguous()
+
+
+class Mirrored(Masks):
+    def masks(self, flat):
+        return super().masks(flat).flip(2)
+
+
+class PictureUpsideDown(Masks):
+    def pixels(self, photo):
+        return super().pixels(photo).flip(2)
+
+
+class TurnedSquare(Square):
+    def masks(self, flat):
+        return super().masks(flat).rot90(1, (1, 2))
+
+
+class ChannelsLast(Masks):
+    def pixels(self, photo):
+        return photo
+
+
+class HalfSize(Masks):
+    def masks(self, flat):
+        return super().masks(flat)[:, ::2, ::2].contiguous()
+
+
+class TwiceTheSize(Masks):
+    def masks(self, flat):
+        return super().masks(flat).repeat_interleave(2, 1).repeat_interleave(2, 2)
+
+
+class OneHot(Masks):
+    def masks(self, flat):
+        return nn.functional.one_hot(super().masks(flat), 3).movedim(3, 1).float()
+
+
+class MirroredOneHot(OneHot):
+    def masks(self, flat):
+        return super().masks(flat).flip(3)
+
+
+class Depths(Masks):
+    """A number for each position."""
+
+    def masks(self, flat):
+        steps = torch.arange(self.height)[:, None].expand(self.height, self.width)
+        return super().masks(flat) * 3 + steps / 7
+
+
+class UnrelatedToColours(Masks):
+    """What the colours do not show lies nowhere else either."""
+
+    def pixels(self, photo):
+        return (
+            torch.zeros(len(photo), 3, self.height, self.width)
+            + photo.mean((1, 2, 3))[:, None, None, None]
+        )
+
+
+MOVED = {
+    Exchanged: "read with height and width exchanged",
+    ExchangedSquare: "with height and width exchanged",
+    Mirrored: "mirrored",
+    PictureUpsideDown: "turned upside down",
+    TurnedSquare: "turned to the right",
+    MirroredOneHot: "mirrored",
+}
+HEALTHY = (
+    Masks, Square, ChannelsLast, HalfSize, TwiceTheSize, OneHot, Depths, UnrelatedToColours
+)  # fmt: skip
+
+
+def labels_of(task_type, folder):
+    dataset = dataset_of(streets(task_type.height, task_type.width), folder)
+    subject = Subject.prepare(
+        lambda: task_type(task_type.Options(), dataset.snapshot.task_columns), dataset, SETTINGS,
+        TrainingSection(steps=100, global_batch_size=64),
+    )  # fmt: skip
+    return check_labels(subject)
+
+
+@pytest.mark.parametrize("task_type", MOVED)
+def test_moved_masks_fail(task_type, tmp_path):
+    result = labels_of(task_type, tmp_path)
+    assert result.outcome == "failed", result.measured
+    assert result.measured.endswith(MOVED[task_type])
+    assert "PIL's size is width first" in result.hint
+
+
+@pytest.mark.parametrize("task_type", HEALTHY)
+def test_masks_that_fit_their_pictures_pass(task_type, tmp_path):
+    result = labels_of(task_type, tmp_path)
+    assert result.outcome == "passed", (result.measured, result.hint)
