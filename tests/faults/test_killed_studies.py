@@ -63,7 +63,8 @@ def records(home: Path) -> tuple[list[Trial], dict[str, bytes]]:
         for trial in trials
     ]
     assert not list((study / "claims").iterdir())
-    return timeless, {"judgement": (study / "judgement.json").read_bytes()}
+    concluded = ("judgement.json", "result.json", "next.study.toml")
+    return timeless, {name: (study / name).read_bytes() for name in concluded}
 
 
 @pytest.fixture(scope="module")

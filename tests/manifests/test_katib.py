@@ -33,9 +33,11 @@ def experiment_of(resources=None, **changes):
     return experiment(plan, resources or ResourcesSection(num_processes=2), run, 16)
 
 
-@pytest.mark.parametrize("sampler", ["quasi_random", "random", "tpe", "gp"])
+@pytest.mark.parametrize("sampler", ["quasi_random", "random", "tpe", "gp", "grid"])
 def test_the_experiment_fits_katibs_definition(sampler):
-    made = experiment_of(sampler=sampler)
+    searched = EVERY_KIND["nuisance"].items()
+    whole = {name: each for name, each in searched if not {"log", "linear"} & each.keys()}
+    made = experiment_of(sampler=sampler, **({"nuisance": whole} if sampler == "grid" else {}))
     assert mistakes(made) == []
     assert mistakes(made["spec"]["trialTemplate"]["trialSpec"]) == []
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", made["metadata"]["name"])
@@ -107,6 +109,8 @@ def test_assignments_that_are_not_of_the_space_are_refused(change):
 def test_what_katib_lacks_is_refused():
     with pytest.raises(PerennialError, match="unknown to Katib"):
         experiment_of(pruning="asha")
+    with pytest.raises(PerennialError, match="does not end a search by"):
+        experiment_of(device_hours=1.0)
     with pytest.raises(PerennialError, match="whole numbers or choices"):
         experiment_of(sampler="grid", nuisance={RATE: {"log": [1e-4, 1.0], "grid_points": 4}})
     two = ResourcesSection(num_processes=2, cluster=ClusterSection(machines=2))

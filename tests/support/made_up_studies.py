@@ -8,6 +8,7 @@ from perennial.studies.sampling import propose
 
 RATE, WIDTH = "training.optimizer.learning_rate", "model.options.width"
 NAME, MOMENTUM = "training.optimizer.name", "training.optimizer.momentum"
+STEPS = "training.steps"
 
 
 def made_up_plan(direction="minimize", **study):
@@ -24,7 +25,7 @@ def made_up_plan(direction="minimize", **study):
                 "model": "made-up",
                 "study": document,
                 "contract": {"training": {"steps": 90, "evaluate_every_steps": 10}},
-                "baseline": {RATE: 1e-3, WIDTH: 16, NAME: "adamw", MOMENTUM: 0.9}
+                "baseline": {RATE: 1e-3, WIDTH: 16, NAME: "adamw", MOMENTUM: 0.9, STEPS: 90}
                 | {"a.b": 0.5, "a.s": "good", "a.n": "good"},
                 "metric": "log_loss",
                 "direction": direction,

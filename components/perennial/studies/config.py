@@ -55,9 +55,11 @@ class Dimension(Section):
         return self.integer is not None or self.log_integer is not None
 
     def with_bounds(self, low: float, high: float) -> "Dimension":
-        """Return the range with other ends."""
+        """Return the range with other ends; the same range if too little would be left of it."""
         kind = next(name for name in RANGES if getattr(self, name) is not None)
         ends = (round(low), round(high)) if self.is_whole else (low, high)
+        if ends[1] - ends[0] < (self.step or 0.0) or ends[0] == ends[1]:
+            return self
         return self.model_copy(update={kind: ends})
 
     @model_validator(mode="after")

@@ -115,7 +115,7 @@ def read_assignments(space: Space, assignments: Mapping[str, str]) -> dict[str, 
         raise PerennialError(
             "Katib's assignments are not the study's hyperparameters",
             evidence=f"got {', '.join(sorted(assignments))}; expected {', '.join(sorted(axes))}",
-            action="make the Experiment again with `perennial study katib`",
+            action="delete the Experiment and run the study again: trials that ended are on record",
         )
     return space.complete(
         {axis.option: _value(axis, assignments[name]) for name, axis in axes.items()}
@@ -139,7 +139,7 @@ def _value(axis: Axis, text: str) -> JsonValue:
     raise PerennialError(
         f"Katib assigned a value to {axis.option} that is not in its space",
         evidence=f"{parameter_name(axis)} = {text!r}",
-        action="make the Experiment again with `perennial study katib`",
+        action="delete the Experiment and run the study again: trials that ended are on record",
     )
 
 
@@ -231,6 +231,12 @@ def _refuse_what_katib_lacks(plan: StudyPlan, resources: ResourcesSection) -> No
             f'study.pruning = "{plan.study.pruning}" is unknown to Katib',
             evidence="Katib 0.19 stops early by `medianstop` alone",
             action='set pruning = "off", or leave proposed_by = "katib" out',
+        )
+    if plan.study.device_hours is not None:
+        raise PerennialError(
+            "Katib does not end a search by study.device_hours",
+            evidence=f"it would run all {plan.study.trials} trials",
+            action="limit study.trials instead, or leave proposed_by out",
         )
     if resources.cluster.machines > 1:
         raise PerennialError(

@@ -6,10 +6,12 @@ from pydantic import JsonValue
 
 from perennial.contracts.study import StudyJudgement
 from perennial.contracts.toml import toml_line
+from perennial.studies.analysis.search import shown_value
 from perennial.studies.config import Dimension, StudySection
-from perennial.studies.findings import StudyFindings
+from perennial.studies.findings import InfeasibleRegion, StudyFindings
 from perennial.studies.records import StudyPlan, Trial
 from perennial.studies.sampling import shrink
+from perennial.studies.space import canonical
 
 FILE_NAME = "next.study.toml"
 NEGLIGIBLE = 0.1
@@ -35,24 +37,29 @@ def propose_next(
         if spaces != study.dimensions:
             reasons.append("ranges are shrunk to where the best trials lie")
     for rule in findings.infeasible:
-        if rule.proposed is not None:
-            spaces[rule.option] = spaces[rule.option].with_bounds(*rule.proposed)
+        feasible = _feasible(spaces[rule.option], rule)
+        if feasible is not None:
+            spaces[rule.option] = feasible
             reasons.append(f"{rule.text}: they are left out")
     for boundary in findings.boundaries:
         if boundary.proposed is not None:
             spaces[boundary.option] = spaces[boundary.option].with_bounds(*boundary.proposed)
         reasons.append(boundary.text)
-    settled = {**_negligible(plan, findings, best), **_answered(plan, judgement, best)}
+    alone = {n: left[0] for n, one in spaces.items() if len(left := one.choices or ()) == 1}
+    known = {**alone, **_negligible(plan, findings, best), **_answered(plan, judgement, best)}
+    settled = {
+        name: value for name, value in known.items() if _is_always_meant(spaces[name], known)
+    }
+    spaces |= {name: study.dimensions[name] for name in alone if name not in settled}
     for option, value in settled.items():
         if spaces.pop(option, None) is not None:
             reasons.append(f"{option} is fixed at {value}: there is nothing more to learn from it")
-    if not spaces:
+    spaces = _open_conditions(spaces, settled)
+    if all(each.same_as is not None for each in spaces.values()):
         return None
-    kept = {name: _without(each, settled) for name, each in spaces.items()}
-    known = {name: each for name, each in kept.items() if each is not None}
     changes: dict[str, object] = {
-        "scientific": {name: known[name] for name in study.scientific if name in known},
-        "nuisance": {name: known[name] for name in study.nuisance if name in known},
+        "scientific": {name: spaces[name] for name in study.scientific if name in spaces},
+        "nuisance": {name: spaces[name] for name in study.nuisance if name in spaces},
         "fixed": {**study.fixed, **settled},
         "seed": study.seed + 1,
     }
@@ -75,7 +82,8 @@ def _budget(
     if len(noise.tied) > 1 and noise.seeds_needed and noise.seeds_needed > study.seeds_per_trial:
         changes["seeds_per_trial"] = min(noise.seeds_needed, MOST_SEEDS)
         reasons.append(noise.text)
-    if findings.length.advice in {"longer", "shorter"} and findings.length.next_steps:
+    is_free = "training.steps" not in {*study.dimensions, *study.fixed}
+    if is_free and findings.length.advice in {"longer", "shorter"} and findings.length.next_steps:
         changes["steps"] = findings.length.next_steps
         reasons.append(findings.length.text)
     needed = [each.confirmations_needed for each in judgement.comparisons]
@@ -86,12 +94,62 @@ def _budget(
     return changes
 
 
-def _without(dimension: Dimension, settled: Mapping[str, JsonValue]) -> Dimension | None:
-    """Return a dimension without conditions on fixed ones; None if they never hold now."""
-    if any(settled[each] not in held for each, held in dimension.when.items() if each in settled):
-        return None
-    when = {each: held for each, held in dimension.when.items() if each not in settled}
-    return dimension.model_copy(update={"when": when})
+def _feasible(dimension: Dimension, rule: InfeasibleRegion) -> Dimension | None:
+    """Return a dimension without an infeasible region; None if all would be left out."""
+    if rule.proposed is not None:
+        return dimension.with_bounds(*rule.proposed)
+    left = [each for each in dimension.choices or () if f"= {shown_value(each)}" != rule.where]
+    return dimension.model_copy(update={"choices": tuple(left)}) if left else None
+
+
+def _is_always_meant(dimension: Dimension, known: Mapping[str, JsonValue]) -> bool:
+    """Whether a dimension has a meaning whatever is still searched."""
+    return all(
+        parent in known and _is_among(held, known[parent])
+        for parent, held in dimension.when.items()
+    )
+
+
+def _open_conditions(
+    spaces: Mapping[str, Dimension], settled: Mapping[str, JsonValue]
+) -> dict[str, Dimension]:
+    """Return dimensions with the conditions that are still open, without those never met now."""
+    left, count = dict(spaces), -1
+    while len(left) != count:  # one that is left out takes those along that depend on it
+        count = len(left)
+        left = {
+            name: each.model_copy(update={"when": when})
+            for name, each in left.items()
+            if (when := _open_condition(each, left, settled)) is not None
+        }
+    return left
+
+
+def _open_condition(
+    dimension: Dimension, spaces: Mapping[str, Dimension], settled: Mapping[str, JsonValue]
+) -> dict[str, tuple[JsonValue, ...]] | None:
+    when: dict[str, tuple[JsonValue, ...]] = {}
+    for parent, held in dimension.when.items():
+        if parent in settled:
+            possible = held if _is_among(held, settled[parent]) else ()
+        else:
+            space = spaces.get(parent)
+            possible = tuple(each for each in held if space is not None and _holds(space, each))
+            when[parent] = possible
+        if not possible:
+            return None
+    return when
+
+
+def _holds(dimension: Dimension, value: JsonValue) -> bool:
+    if dimension.choices is not None:
+        return _is_among(dimension.choices, value)
+    low, high = dimension.bounds or (1.0, 0.0)
+    return isinstance(value, int | float) and low <= value <= high
+
+
+def _is_among(values: Sequence[JsonValue], value: JsonValue) -> bool:
+    return canonical(value) in map(canonical, values)
 
 
 def _negligible(

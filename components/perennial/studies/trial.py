@@ -59,11 +59,12 @@ class Work:
 
 
 class TrialFailedError(Exception):
-    """A training of a trial ended without a result."""
+    """A training of a trial ended without a result; `spent` is what it cost all the same."""
 
     def __init__(self, state: State, reason: str) -> None:
         super().__init__(reason)
         self.state = state
+        self.spent: TrialTraining | None = None
 
 
 class TrialRunner:
@@ -112,6 +113,7 @@ class TrialRunner:
                     return self._ended(work, "pruned", trainings, pruned.reason)
         except TrialFailedError as error:
             logger.warning("trial=%d %s: %s", work.number, error.state, error)
+            trainings += [error.spent] if error.spent else []
             return self._ended(work, error.state, trainings, str(error))
         if any(training.value is None for training in trainings):
             reason = f"no evaluation has a finite {plan.metric}"
@@ -146,8 +148,14 @@ class TrialRunner:
         with self._alone(job.fingerprint):
             if is_finished(job):
                 remove_encoded_data(job)
-            elif (pruned := self._run(work, settings, job, tries=TRIES)) is not None:
-                return pruned, self._record(job, seed, pruned)
+            else:
+                try:
+                    pruned = self._run(work, settings, job, tries=TRIES)
+                except TrialFailedError as error:
+                    error.spent = _spent(job, seed)
+                    raise
+                if pruned is not None:
+                    return pruned, self._record(job, seed, pruned)
             result = TrainingResult.read(job.root)
         pruned = self._prune(work, settings, result.evaluations)
         return pruned, self._record(job, seed, pruned, result)
@@ -169,9 +177,7 @@ class TrialRunner:
             seconds, processes = result.seconds, result.world_size
         else:
             points, history = read_curves(job.logs / CURVES)
-            # By the logged speed: how often it was interrupted must not matter.
-            rates = [point.examples_per_second for point in history]
-            seconds = last * job.training.global_batch_size / fmean(rates) if rates else 0.0
+            seconds = _seconds_of(job, history, last)
             processes, limit = job.num_processes, None
         cut = tuple(point for point in points if point.step <= last)
         return TrialTraining(
@@ -316,6 +322,25 @@ def trial_settings(
     where = resources.model_dump(mode="json") | (counted if isinstance(counted, dict) else {})
     document = {**plan.contract, "resources": where}
     return read_with(TrainModelConfig, document, {**values, "training.seed": seed})
+
+
+def _spent(job: TrainingJob, seed: int) -> TrialTraining:
+    """Return the record of a training without a result: its cost, up to the last logged step."""
+    _, history = read_curves(job.logs / CURVES)
+    seconds = _seconds_of(job, history, history[-1].step if history else 0)
+    return TrialTraining(
+        seed=seed,
+        fingerprint=job.fingerprint,
+        value=None,
+        seconds=seconds,
+        device_seconds=seconds * job.num_processes,
+    )
+
+
+def _seconds_of(job: TrainingJob, history: Sequence[StepPoint], last: int) -> float:
+    """Return how long steps took by the logged speed: interruptions do not count."""
+    rates = [point.examples_per_second for point in history]
+    return last * job.training.global_batch_size / fmean(rates) if rates else 0.0
 
 
 def encoding_key(job: TrainingJob) -> str:

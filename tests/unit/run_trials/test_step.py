@@ -187,7 +187,9 @@ def test_what_the_hyperparameters_break_is_infeasible_and_a_kill_is_tried_again(
     assert "KeyError" in reasons["raise"]
     assert "a process was killed" in reasons["kill"]
     killed = next(trial for trial in trials if trial.values.get(FAULT) == "kill")
-    assert killed.trainings == ()
+    for each in trials:
+        assert each.state == "complete" or [t.value for t in each.trainings] == [None]
+        assert each.device_seconds > 0, "what has failed has cost as well"
     assert f"trial={killed.number} is tried again: the training ended" in caplog.text
     assert "trial=0 is tried again" not in caplog.text
 

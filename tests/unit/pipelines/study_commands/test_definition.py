@@ -7,7 +7,9 @@ import pytest
 from minimal_contract import MINIMAL
 from perennial.cli import main
 from perennial.contract import Contract, load_contract
+from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
+from perennial.studies.design import MEASURING
 from perennial.study_commands.definition import design_warnings, load_study
 
 RATE = "training.optimizer.learning_rate"
@@ -94,6 +96,16 @@ BAD = {
         "name training.steps itself",
     ),
     "processes": (nuisance("resources.num_processes", "choices = [1, 2]"), "where trainings run"),
+    "where weights come from": (
+        nuisance("model.initial.source", 'choices = ["scratch", "champion"]'),
+        "the weights that all trials start with",
+    ),
+    "an ensemble": (
+        nuisance("model.ensemble.champions", "choices = [2, 3]"), "which versions vote"
+    ),
+    "a training that is continued": (
+        nuisance("training.extended_from", "choices = [[10], [20]]"), "which shorter training"
+    ),
     "a layout": (
         nuisance("training.parallelism.tensor", "choices = [1, 2]"), "how the work is divided"
     ),
@@ -249,3 +261,9 @@ def test_check_holds_the_study_against_the_contract_too(tmp_path, capsys):
     assert (
         "the contract refuses training.optimizer.learning_rate = 100.0" in capsys.readouterr().err
     )
+
+
+def test_what_a_study_may_vary_enters_a_training():
+    """Every other option is named with what it determines: it would be varied without effect."""
+    options = {*Contract.model_fields, *(f"model.{name}" for name in ModelSection.model_fields)}
+    assert options - MEASURING.keys() == {"model", "model.options", "training"}

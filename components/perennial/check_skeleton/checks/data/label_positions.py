@@ -97,10 +97,9 @@ def _measure_share(colours: Floats, labels: Tensor) -> float:
     chosen = np.linspace(0, len(values) - 1, min(POSITIONS, len(values))).astype(int)
     values, inputs = values[chosen], colours[chosen]
     targets = values.double().numpy()
-    codes, counts = values.unique(return_counts=True)
+    codes, counts = np.unique(targets, return_counts=True)
     if values.shape[1] == 1 and not (values.is_floating_point() and len(codes) > MOST_CLASSES):
-        common = codes[counts.argsort(descending=True)[:MOST_CLASSES]]
-        targets = (values == common).double().numpy()
+        targets = (targets == codes[counts.argsort()[-MOST_CLASSES:]]).astype(np.float64)
     inputs = np.column_stack([inputs - inputs.mean(0), np.ones(len(inputs))])
     targets = targets - targets.mean(0)
     weights, *_ = np.linalg.lstsq(inputs, targets, rcond=1e-8)
