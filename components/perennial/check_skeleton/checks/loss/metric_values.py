@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
+import polars as pl
 import torch
 from sklearn import metrics
 from torch import Tensor
 
-from perennial.check_skeleton.checks.loss.predictions import describe_miscounted_bytes
 from perennial.check_skeleton.checks.loss.undetermined import describe_undetermined_metrics
 from perennial.check_skeleton.checks.loss.units import find_unit
 from perennial.check_skeleton.free_outputs import compute_output, find_wanted_tokens, is_per_token
@@ -33,6 +33,10 @@ MADE_UP = "predictions with noise"
 # areas under curves (200 thresholds) are within 1 percent; other averages and axes mostly are not.
 SAME = 1e-3
 CLOSE = 0.02
+COUNTED_ROWS = 32
+FEWEST_CHARACTERS = 8
+# Escapes and other normal forms sometimes turn one byte into two.
+MOST_BYTES = 1.5
 ANSWERED = (
     "accuracy",
     "balanced_accuracy",
@@ -144,7 +148,7 @@ def check_metric_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each metric computes what its name means, over all examples at once."""
     if subject.task.kind != "statistic" and len(np.unique(_sample_labels(subject))) < 2:
         return judge.skipped("the training sample holds only one label")
-    if bytes_counted := describe_miscounted_bytes(subject):
+    if bytes_counted := _describe_miscounted_bytes(subject):
         return judge.failed(
             bytes_counted,
             hint="bits per byte are too low: count the bytes of the text that each token stands "
@@ -503,3 +507,32 @@ def _measure_areas(chances: Floats, truth: Codes) -> dict[str, float]:
             areas.append(np.mean(own > foreign) + np.mean(own == foreign) / 2)
         found["one-vs-one roc_auc"] = float(np.mean(areas))
     return found
+
+
+def _describe_miscounted_bytes(subject: Subject) -> str:
+    """Describe texts counted with more bytes than they have; empty if there are none."""
+    task, text = subject.task, subject.task.columns.label
+    if "bytes" not in task.statistics or subject.validation_rows[text].dtype != pl.String:
+        return ""
+    rows = subject.validation_rows.filter(pl.col(text).str.len_chars() >= 2 * FEWEST_CHARACTERS)
+    rows = rows.head(min(COUNTED_ROWS, task.scoring_rows))
+    if rows.height < FEWEST_CHARACTERS:
+        return ""
+    # Shorter than a context, and of different lengths: a constant added to all has no slope.
+    cut = [
+        each[: FEWEST_CHARACTERS + place % FEWEST_CHARACTERS]
+        for place, each in enumerate(rows[text])
+    ]
+    texts = pl.Series(text, cut, dtype=pl.String)
+    try:
+        batch = task.encode(rows.with_columns(texts))
+        found = task.statistic(compute_output(subject, batch), batch).double()
+    except Exception:  # a task may reject shorter texts
+        return ""
+    column = found.reshape(rows.height, -1)[:, list(task.statistics).index("bytes")]
+    weights = batch.get(WEIGHT, torch.ones(rows.height)).double()
+    counted, have = (column * weights).numpy(), texts.str.len_bytes().to_numpy().astype(float)
+    slope = float(np.polyfit(have, counted, 1)[0])
+    if slope <= MOST_BYTES:
+        return ""
+    return f"for {rows.height} texts, {slope:.2g} bytes are counted for each actual byte"

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -62,10 +61,6 @@ OF_PROBABILITIES = frozenset(
 )
 # Margins are near 1; likelihoods have no minimum before they round to 0.
 LARGEST_MARGIN = 10.0
-COUNTED_ROWS = 32
-FEWEST_CHARACTERS = 8
-# Escapes and other normal forms sometimes turn one byte into two.
-MOST_BYTES = 1.5
 RARE = 0.05
 BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
 
@@ -584,32 +579,3 @@ def describe_weighted_odds(subject: Subject) -> tuple[str, str]:
             "in predict, or name a metric of ranks first"
         )
     return "", ""
-
-
-def describe_miscounted_bytes(subject: Subject) -> str:
-    """Describe texts counted with more bytes than they have; empty if there are none."""
-    task, text = subject.task, subject.task.columns.label
-    if "bytes" not in task.statistics or subject.validation_rows[text].dtype != pl.String:
-        return ""
-    rows = subject.validation_rows.filter(pl.col(text).str.len_chars() >= 2 * FEWEST_CHARACTERS)
-    rows = rows.head(min(COUNTED_ROWS, task.scoring_rows))
-    if rows.height < FEWEST_CHARACTERS:
-        return ""
-    # Shorter than a context, and of different lengths: a constant added to all has no slope.
-    cut = [
-        each[: FEWEST_CHARACTERS + place % FEWEST_CHARACTERS]
-        for place, each in enumerate(rows[text])
-    ]
-    texts = pl.Series(text, cut, dtype=pl.String)
-    try:
-        batch = task.encode(rows.with_columns(texts))
-        found = task.statistic(compute_output(subject, batch), batch).double()
-    except Exception:  # a task may reject shorter texts
-        return ""
-    column = found.reshape(rows.height, -1)[:, list(task.statistics).index("bytes")]
-    weights = batch.get(WEIGHT, torch.ones(rows.height)).double()
-    counted, have = (column * weights).numpy(), texts.str.len_bytes().to_numpy().astype(float)
-    slope = float(np.polyfit(have, counted, 1)[0])
-    if slope <= MOST_BYTES:
-        return ""
-    return f"for {rows.height} texts, {slope:.2g} bytes are counted for each actual byte"
