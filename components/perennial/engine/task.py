@@ -362,6 +362,13 @@ class Task(ABC):
         """Return the examples per forward pass of an evaluation; fewer for large outputs."""
         return 4096
 
+    def written_training(self) -> Mapping[str, JsonValue]:
+        """Return the `[training]` options that the task's own code states, where it has any.
+
+        The contract decides; the sanity checks warn where its optimizer is another.
+        """
+        return {}
+
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Return the modules to shard one by one, in forward order; the rest is sharded as one."""
         return ()

@@ -33,6 +33,7 @@ HOOKS = (
     "lr_scheduler_step", "manual_backward", "configure_model",
 )  # fmt: skip
 """Methods that take part in an update; the engine calls none of them."""
+LIBRARIES = ("lightning.", "pytorch_lightning.", "torch.")
 
 
 class LightningTask(DatasetTask):
@@ -52,11 +53,19 @@ class LightningTask(DatasetTask):
         """Build the module.
 
         Raises:
-            BadTaskError: it has hooks or optimizers that the engine would not call.
+            BadTaskError: it has hooks that the engine would not call, or optimizers or schedules
+                that `[training]` has no options for.
         """
         module = self.module()
         refuse_hooks(module)
+        if _has_optimizers(module):
+            training_options(module)
         return module
+
+    def written_training(self) -> dict[str, JsonValue]:
+        """Return the `[training]` options that the module's `configure_optimizers` stands for."""
+        module = self.module()
+        return training_options(module) if _has_optimizers(module) else {}
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the loss of `training_step` for each example, shape [B].
@@ -156,7 +165,7 @@ def refuse_hooks(module: nn.Module) -> None:
         name
         for name in HOOKS
         if (method := getattr(type(module), name, None)) is not None
-        and not method.__module__.startswith(("lightning.", "pytorch_lightning.", "torch."))
+        and not method.__module__.startswith(LIBRARIES)
     ]
     if getattr(module, "automatic_optimization", True) is False:
         own.append("automatic_optimization = False")
@@ -168,13 +177,26 @@ def refuse_hooks(module: nn.Module) -> None:
         )
 
 
+def _has_optimizers(module: nn.Module) -> bool:
+    method = getattr(type(module), "configure_optimizers", None)
+    return method is not None and not method.__module__.startswith(LIBRARIES)
+
+
 def training_options(module: nn.Module) -> dict[str, JsonValue]:
     """Return the `[training]` options that stand for `configure_optimizers`.
 
     Raises:
-        BadTaskError: an optimizer or a schedule has no such options, or there are several.
+        BadTaskError: it cannot be called without a Trainer, an optimizer or a schedule has no such
+            options, or there are several.
     """
-    found = cast("Any", module).configure_optimizers()
+    try:
+        found = cast("Any", module).configure_optimizers()
+    except Exception as error:  # as where it asks the Trainer for the number of steps
+        raise BadTaskError(
+            f"configure_optimizers of {type(module).__name__} cannot be called",
+            evidence=f"without a Trainer: {type(error).__name__}: {error}",
+            action="remove it, and write its optimizer and schedule as options of [training]",
+        ) from error
     optimizers = found.get("optimizer") if isinstance(found, Mapping) else found
     schedules = found.get("lr_scheduler", []) if isinstance(found, Mapping) else []
     if isinstance(optimizers, tuple) and len(optimizers) == 2 and isinstance(optimizers[0], list):

@@ -41,6 +41,16 @@ class Frozen(TabularClassification):
         return super().build_model().requires_grad_(False)
 
 
+class WritesItsOptimizer(TabularClassification):
+    """As a LightningModule does."""
+
+    def written_training(self):
+        return {
+            "optimizer": {"name": "sgd", "learning_rate": 0.2, "momentum": 0.9},
+            "clipping": {"method": "none"},
+        }
+
+
 class Detached(TabularClassification):
     def losses(self, output, batch):
         return super().losses(output.detach(), batch)
@@ -60,6 +70,20 @@ def test_tied_and_frozen_weights_are_not_missing_from_the_optimizer(task_type, d
 @pytest.mark.parametrize("name", ["adamw", "adam", "nadam", "sgd", "adafactor"])
 def test_every_optimizer_moves_every_parameter(name, datasets):
     result = check_optimizer_coverage(subject_of(datasets, optimizer={"name": name}))
+    assert result.outcome == "passed", result.measured
+
+
+def test_another_optimizer_than_the_codes_own_is_a_warning_with_the_lines_to_write(datasets):
+    result = check_optimizer_coverage(subject_of(datasets, WritesItsOptimizer))
+    assert result.outcome == "warned"
+    assert "name sgd (adamw), learning_rate 0.2 (" in result.measured
+    written = 'optimizer = { name = "sgd", learning_rate = 0.2, momentum = 0.9 }'
+    assert f'{written}; clipping = {{ method = "none" }}' in result.hint
+
+
+def test_the_optimizer_that_the_code_writes_passes(datasets):
+    written = {"name": "sgd", "learning_rate": 0.2, "momentum": 0.9, "nesterov": True}
+    result = check_optimizer_coverage(subject_of(datasets, WritesItsOptimizer, optimizer=written))
     assert result.outcome == "passed", result.measured
 
 

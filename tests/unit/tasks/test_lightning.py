@@ -155,12 +155,24 @@ def sgd(module):
         ),
         (lambda self: torch.optim.Rprop(self.parameters()), "no options for Rprop"),
         (lambda self: torch.optim.Adam(self.parameters(), amsgrad=True), "no options for amsgrad"),
+        (lambda self: self.trainer.optimizers, "cannot be called"),
     ],
 )
-def test_other_optimizers_are_refused(configure, problem):
-    module = type("Own", (Module,), {"configure_optimizers": configure})()
+def test_other_optimizers_are_refused_when_the_model_is_built(configure, problem):
+    """As hooks are: the contract's own optimizer would replace them in silence."""
+    module = type("Own", (Module,), {"configure_optimizers": configure})
     with pytest.raises(BadTaskError, match=problem):
-        training_options(module)
+        task_of(module).build_model()
+
+
+def test_a_module_without_optimizers_leaves_them_to_the_contract():
+    def inherited(self):
+        raise AssertionError("Lightning's own only warns that there is none")
+
+    inherited.__module__ = "lightning.pytorch.core.module"
+    task = task_of(type("Own", (Module,), {"configure_optimizers": inherited}))
+    task.build_model()
+    assert task.written_training() == {}
 
 
 def test_rows_are_encoded_like_those_of_any_dataset():

@@ -99,7 +99,7 @@ def test_the_order_grouping_and_partitioning_of_the_rows_do_not_matter(made, cha
 
 
 @pytest.mark.full
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(tables(), st.randoms(use_true_random=False))
 def test_nor_do_they_in_hundreds_of_tables(made, chance):
     with small_capacities():

@@ -208,6 +208,7 @@ def test_a_whole_run_and_a_monitoring_stay_within_their_rights(tmp_path):
             "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "steps", "AWS_SECRET_ACCESS_KEY": "x",
             "AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": str(tmp_path / "site"),
             "PERENNIAL_HOME": str(tmp_path / "home"), "PERENNIAL_STORE_URI": STORE,
+            "PERENNIAL_CACHE": str(tmp_path / "cache"),  # nothing is there from another call
         }  # fmt: skip
         for verb, months in (("run", range(3)), ("monitor", range(3, 4))):
             for month in months:

@@ -4,7 +4,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -233,12 +233,13 @@ RECORDS = {
 
 
 def judge(folder):
-    """What `evaluate_model` decides of a copy of version 2."""
+    """What `evaluate_model` decides of a copy of version 2, in a run of its own."""
     config = JudgementConfig(
         model=ModelSection(name=NAME, task=TASK), gate=GateSection(resamples=300)
     )
+    environment = replace(Environment.read(), run_id="run-2")
     return judge_challenger(
-        config, folder, folder, folder, page=folder / "page.html", environment=Environment.read()
+        config, folder, folder, folder, page=folder / "page.html", environment=environment
     )
 
 

@@ -16,6 +16,7 @@ from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, seeded
 from perennial.contracts.errors import PerennialError, join_names
 from perennial.contracts.skeleton import CheckResult
+from perennial.contracts.toml import toml_line
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.optimization.schedule import learning_rate
@@ -86,7 +87,31 @@ def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
             "parameters(), or let it return each parameter once",
             twice=twice,
         )
-    return _judge_memory(judge, model, trainable, optimizer)
+    return _judge_memory(judge, model, trainable, optimizer) or _judge_written(
+        judge, subject, optimizer
+    )
+
+
+def _judge_written(judge: Judge, subject: Subject, optimizer: torch.optim.Optimizer) -> CheckResult:
+    """Judge the contract's optimizer beside the one that the task's own code writes."""
+    written = dict(subject.task.written_training())
+    stated = written.get("optimizer")
+    used = subject.training.optimizer.model_dump(mode="json")
+    if isinstance(stated, Mapping) and (
+        other := {name: value for name, value in stated.items() if used.get(name) != value}
+    ):
+        shown = ", ".join(f"{name} {value} ({used.get(name)})" for name, value in other.items())
+        lines = "; ".join(toml_line(name, value) for name, value in written.items())
+        return judge.warned(
+            f"the task's code states another optimizer than the contract (in brackets): {shown}",
+            hint=f"the contract decides; to train as the code does, write in [training]: {lines}",
+        )
+    groups = optimizer.param_groups
+    moved = sum(len(each["params"]) for each in groups)
+    decayed = sum(len(each["params"]) for each in groups if each["weight_decay"])
+    return judge.passed(
+        f"{type(optimizer).__name__} moves {moved} parameters, {decayed} with weight decay"
+    )
 
 
 def _find_registered(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -104,8 +129,8 @@ def _judge_memory(
     model: nn.Module,
     trainable: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
-) -> CheckResult:
-    """Judge shared tensors, copies in place of ties, and updates without effect."""
+) -> CheckResult | None:
+    """Judge shared tensors, copies in place of ties, and updates without effect; None if none."""
     ranges = sorted(
         (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
         for name, each in trainable.items()
@@ -145,10 +170,7 @@ def _judge_memory(
             "or bfloat16() from build_model and set training.precision",
             idle=idle,
         )
-    decayed = sum(len(g["params"]) for g in optimizer.param_groups if g["weight_decay"])
-    return judge.passed(
-        f"{type(optimizer).__name__} moves {len(trainable)} parameters, {decayed} with weight decay"
-    )
+    return None
 
 
 def _find_unmoved(
