@@ -226,6 +226,26 @@ def test_a_first_version_without_slices_or_probabilities_reports_it(content):
     assert "| rmse | 2 |  |  |" in text
 
 
+def explained(lineage):
+    """The rows that `explain` prints of a training, of a version without other records."""
+    version = ModelVersion("clicks", "3", {}, "run", "mlflow", datetime(2025, 1, 1))
+    rest = dict.fromkeys(("verdict", "challenger", "snapshot", "skeleton", "contract"))
+    record = VersionRecord(version, (), lineage, contract_text=b"", diff=b"", **rest)
+    return explanation_parts(record)["Training"]
+
+
+def test_the_card_and_the_explanation_name_the_initial_weights_and_their_licence(content):
+    origin = Origin(
+        source="huggingface", uri="s3://mirror/bert", revision="c0ffee" * 6, license="apache-2.0",
+        files={"model.safetensors": "5ee" * 20},
+    )  # fmt: skip
+    lineage = content.lineage.model_copy(update={"initial": origin})
+    text = model_card(CardContent(**(vars(content) | {"lineage": lineage})))
+    named = f"s3://mirror/bert at {'c0ffee' * 6}, SHA-256 5ee5ee5ee5ee, licence apache-2.0"
+    assert f"| initial weights | {named} |" in text
+    assert ("initial weights", named) in explained(lineage)
+
+
 def test_the_card_and_the_explanation_name_the_teachers(content):
     told = {"source": "version", "uri": "mlflow", "model": "big", "files": {"model": "5ee" * 20}}
     teachers = tuple(Origin(version=number, **told) for number in ("2", "4"))
@@ -234,10 +254,6 @@ def test_the_card_and_the_explanation_name_the_teachers(content):
     assert (
         "| teachers | big version 2, SHA-256 5ee5ee5ee5ee, licence not recorded; big vers" in text
     )
-    version = ModelVersion("clicks", "3", {}, "run", "mlflow", datetime(2025, 1, 1))
-    rest = dict.fromkeys(("verdict", "challenger", "snapshot", "skeleton", "contract"))
-    record = VersionRecord(version, (), lineage, contract_text=b"", diff=b"", **rest)
-    rows = explanation_parts(record)["Training"]
-    assert [value for name, value in rows if name == "teacher"] == [
+    assert [value for name, value in explained(lineage) if name == "teacher"] == [
         each.describe() for each in teachers
     ]
