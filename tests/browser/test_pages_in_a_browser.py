@@ -19,7 +19,7 @@ from perennial.reports.verdict_card import RunFindings, verdict_card
 
 SCREENS = [
     pytest.param(width, dark, id=f"{width}-{'dark' if dark else 'light'}")
-    for width in (400, 1400)
+    for width in (400, 449, 1400)  # a phone, the frame of Kubeflow's dashboard, a desk
     for dark in (False, True)
 ]
 
