@@ -1,4 +1,4 @@
-"""Masks that lie elsewhere than the pictures show them."""
+"""Masks that lie elsewhere than the pictures show them, and weights of their classes."""
 
 import numpy as np
 import polars as pl
@@ -8,6 +8,7 @@ from torch import nn
 
 from other_styles import dataset_of
 from perennial.check_skeleton.checks.data.encoding import check_labels
+from perennial.check_skeleton.checks.loss.class_weights import check_class_weights
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.metrics.catalogue import directions_of
@@ -36,6 +37,17 @@ def streets(height=HEIGHT, width=WIDTH, rows=200):
     })  # fmt: skip
 
 
+class Segmenter(nn.Module):
+    """One convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, pixels):
+        return self.layer(pixels)
+
+
 class Masks(Task):
     """A class for each position."""
 
@@ -57,7 +69,7 @@ class Masks(Task):
         return flat.view(-1, self.height, self.width)
 
     def build_model(self):
-        return nn.Conv2d(3, 3, 3, padding=1)
+        return Segmenter()
 
     def losses(self, output, batch):
         return nn.functional.cross_entropy(output, batch[LABEL], reduction="none").mean((1, 2))
@@ -148,13 +160,49 @@ HEALTHY = (
 )  # fmt: skip
 
 
-def labels_of(task_type, folder):
+class Weighted(Masks):
+    """Weights for sky, road and the rare car; some positions have no class."""
+
+    weights = (1.0, 1.0, 6.0)
+    void = 255
+
+    def masks(self, flat):
+        masks = super().masks(flat).clone()
+        masks[:, :2] = self.void
+        return masks
+
+    def losses(self, output, batch):
+        losses = nn.functional.cross_entropy(
+            output, batch[LABEL], reduction="none", ignore_index=self.void
+        )
+        return losses.mean((1, 2))
+
+    def training_losses(self, output, batch):
+        weight = torch.tensor(self.weights)
+        losses = nn.functional.cross_entropy(
+            output, batch[LABEL], weight, reduction="none", ignore_index=self.void
+        )
+        return losses.mean((1, 2))
+
+
+class InvertedWeights(Weighted):
+    weights = (1.0, 0.9, 0.1)
+
+
+class EqualWeights(Weighted):
+    weights = (1.0, 1.0, 1.0)
+
+
+def subject_of(task_type, folder):
     dataset = dataset_of(streets(task_type.height, task_type.width), folder)
-    subject = Subject.prepare(
+    return Subject.prepare(
         lambda: task_type(task_type.Options(), dataset.snapshot.task_columns), dataset, SETTINGS,
         TrainingSection(steps=100, global_batch_size=64),
     )  # fmt: skip
-    return check_labels(subject)
+
+
+def labels_of(task_type, folder):
+    return check_labels(subject_of(task_type, folder))
 
 
 @pytest.mark.parametrize("task_type", MOVED)
@@ -168,4 +216,17 @@ def test_moved_masks_fail(task_type, tmp_path):
 @pytest.mark.parametrize("task_type", HEALTHY)
 def test_masks_that_fit_their_pictures_pass(task_type, tmp_path):
     result = labels_of(task_type, tmp_path)
+    assert result.outcome == "passed", (result.measured, result.hint)
+
+
+def test_inverted_weights_of_the_positions_classes_fail(tmp_path):
+    result = check_class_weights(subject_of(InvertedWeights, tmp_path))
+    assert result.outcome == "failed", result.measured
+    assert "class 2 (" in result.measured
+    assert "of the positions) weighs 0.111 times as much as class 1" in result.measured
+
+
+@pytest.mark.parametrize("task_type", [Weighted, EqualWeights])
+def test_weights_for_rare_classes_of_positions_pass(task_type, tmp_path):
+    result = check_class_weights(subject_of(task_type, tmp_path))
     assert result.outcome == "passed", (result.measured, result.hint)

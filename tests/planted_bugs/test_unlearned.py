@@ -273,6 +273,19 @@ def test_a_feature_that_the_contract_names_and_nothing_reads_is_caught(tmp_path)
     wrong = examine(tmp_path / "a", "lost_values", MeasuredTwice, frame, features=features)
     assert (wrong.outcome, "x5" in wrong.measured) == ("failed", True), wrong
     right = examine(tmp_path / "b", "lost_values", structures.MultiLabel, frame, features=features)
-    assert right.outcome == "skipped", right
-    unnamed = examine(tmp_path / "c", "lost_values", MeasuredTwice, frame)
-    assert unnamed.outcome == "skipped", unnamed
+    assert right.outcome == "passed", right
+
+
+class LeftFromAnExperiment(structures.MultiLabel):
+    """The column that tells most is still multiplied by zero."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        batch["x"][:, 0] = 0.0
+        return batch
+
+
+def test_values_that_tags_need_are_not_lost_without_a_failure(tmp_path):
+    result = examine(tmp_path, "lost_values", LeftFromAnExperiment, table_of(X, TAGS))
+    assert result.outcome == "failed", result
+    assert "of x0 become the same input" in result.measured

@@ -25,6 +25,7 @@ from perennial.check_skeleton.checks.data.signals import (
     find_tensors_of,
     find_unread_features,
     group_values,
+    has_tags,
     is_input_changed,
     is_ordered,
     is_plain,
@@ -126,7 +127,7 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
             hint="encode reads another column in its place, or forgets it: read it, or remove it "
             "from data.features",
         )
-    if subject.task.kind == "statistic":
+    if subject.task.kind == "statistic" and not has_tags(subject):
         return judge.skipped("the task measures examples: there is no single label to predict")
     rows, labels = probe_rows(subject)
     names = [each for each in subject.task.columns.features if is_plain(rows[each])]

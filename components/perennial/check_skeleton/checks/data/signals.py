@@ -12,6 +12,7 @@ from perennial.engine.task import LABEL, inputs_of
 ROWS = 4096
 BINS = 16
 FEWEST_IN_BIN = 16
+MOST_TAGS = 64
 MOST_CLASSES = 10
 DRAWS = 40
 NONE = -1
@@ -38,12 +39,23 @@ def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Floats]:
     every = max(subject.num_rows() // ROWS, 1)
     rows = subject.train_rows.gather_every(every).head(ROWS)
     labels = subject.train[LABEL][::every][:ROWS].double().numpy()
+    if has_tags(subject):
+        return rows, labels
     if subject.task.kind == "regression":
         ranks = pl.Series(labels).rank().to_numpy() / len(labels)
         return rows, ranks[:, None]
     codes, counts = np.unique(labels, return_counts=True)
     common = codes[np.argsort(-counts)[:MOST_CLASSES]]
     return rows, (labels[:, None] == common).astype(np.float64)
+
+
+def has_tags(subject: Subject) -> bool:
+    """Whether labels are tags of which several may hold: columns of zeros and ones, [B, C]."""
+    labels = subject.train[LABEL]
+    if labels.ndim != 2 or not 2 <= labels.shape[1] <= MOST_TAGS:
+        return False
+    is_binary = bool(((labels == 0) | (labels == 1)).all())
+    return is_binary and bool((labels.double().var(dim=0) > 0).all())
 
 
 def group_values(column: pl.Series, most: int = BINS) -> Codes:

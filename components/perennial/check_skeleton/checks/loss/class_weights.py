@@ -1,11 +1,13 @@
 """Check class weights: the gradient that each class or tag gets, against its frequency."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.checks.data.signals import has_tags
 from perennial.check_skeleton.free_outputs import compute_output, probe
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Floats, Subject
@@ -22,6 +24,10 @@ FEWEST_CLASSES = 4
 # Correlation of log weights with log odds: weights of a constant size have none.
 FOLLOWED = 0.8
 MOST_CLASSES = 64
+INVERTED = (
+    "the weights are inverted: rare classes need the larger ones. pos_weight is negatives over "
+    "positives; a list of weights is in the order of the class codes"
+)
 NO_GRADIENT = "at outputs of zero, the loss raises, is not finite or has no gradient"
 
 
@@ -37,14 +43,14 @@ NO_GRADIENT = "at outputs of zero, the loss raises, is not finite or has no grad
 def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
     """Check that class weights fit the classes' frequencies."""
     task = subject.task
-    if has_tags(subject.train[LABEL]):
+    if has_tags(subject):
         return _judge_tag_weights(judge, subject)
     if task.kind not in ("binary", "multiclass"):
-        return judge.skipped("the labels are not classes")
+        return _judge_weights_of_positions(judge, subject)
     codes, counts = np.unique(subject.train[LABEL].long().numpy(), return_counts=True)
     if len(codes) < 2 or len(codes) > MOST_CLASSES:
         return judge.skipped(f"of {len(codes)} classes, 2 to {MOST_CLASSES} can be compared")
-    pulls = _measure_or_none(lambda: [_measure_pull(subject, int(code)) for code in codes])
+    pulls = _measure_or_none(partial(_measure_pulls, subject, codes))
     if pulls is None:
         return judge.skipped(NO_GRADIENT)
     shares, names = counts / counts.sum(), list(map(str, codes))
@@ -55,14 +61,6 @@ def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
     if pulls.max() <= EQUAL_PULL * pulls.min():
         return judge.passed("all classes have the same weight", **found)
     return _judge_weights(judge, codes, shares, pulls, found)
-
-
-def has_tags(labels: Tensor) -> bool:
-    """Whether labels are tags of which several may hold: columns of zeros and ones, [B, C]."""
-    if labels.ndim != 2 or not 2 <= labels.shape[1] <= MOST_CLASSES:
-        return False
-    is_binary = bool(((labels == 0) | (labels == 1)).all())
-    return is_binary and bool((labels.double().var(dim=0) > 0).all())
 
 
 def _judge_tag_weights(judge: Judge, subject: Subject) -> CheckResult:
@@ -104,6 +102,34 @@ def _measure_tag_pulls(subject: Subject, output: Tensor) -> Floats:
     return np.asarray(pulls[0] / np.maximum(pulls[1], 1e-30))
 
 
+def _judge_weights_of_positions(judge: Judge, subject: Subject) -> CheckResult:
+    """Judge the weights of classes of which each position of a label names one, as in masks."""
+    labels = subject.train[LABEL]
+    if labels.ndim < 2 or labels.is_floating_point():
+        return judge.skipped("the labels are not classes")
+    codes, counts = np.unique(labels.long().numpy(), return_counts=True)
+    if len(codes) < 2 or len(codes) > MOST_CLASSES:
+        return judge.skipped(f"of {len(codes)} codes, 2 to {MOST_CLASSES} can be compared")
+    found = {code: _measure_or_none(partial(_measure_pulls, subject, [code])) for code in codes}
+    # Positions without a class, such as padding, count for nothing, or raise.
+    is_class = np.array([found[code] is not None for code in codes])
+    if is_class.sum() < 2:
+        return judge.skipped(NO_GRADIENT)
+    codes, shares = codes[is_class], counts[is_class] / counts[is_class].sum()
+    pulls = np.concatenate([each for each in found.values() if each is not None])
+    rare, common = int(shares.argmin()), int(shares.argmax())
+    ratio = pulls[rare] / pulls[common]
+    shown = (
+        f"class {codes[rare]} ({shares[rare]:.1%} of the positions) weighs {ratio:.3g} times as "
+        f"much as class {codes[common]} ({shares[common]:.1%})"
+    )
+    along = float(np.corrcoef(np.log(shares), np.log(pulls))[0, 1]) if pulls.std() > 0 else 0.0
+    is_unequal = shares[common] >= UNEQUAL_SHARES * shares[rare]
+    if is_unequal and ratio < 1 / EQUAL_PULL and along > FOLLOWED:
+        return judge.failed(shown, hint=INVERTED)
+    return judge.passed(shown)
+
+
 def _judge_weights(
     judge: Judge, codes: Codes, shares: Floats, pulls: Floats, found: dict[str, dict[str, float]]
 ) -> CheckResult:
@@ -126,8 +152,7 @@ def _judge_weights(
     if ratio < 1 / EQUAL_PULL and along > 0:
         return judge.failed(
             shown,
-            hint="the weights are inverted: rare classes need the larger ones. pos_weight is "
-            "negatives over positives; a list of weights is in the order of the class codes",
+            hint=INVERTED,
             **found,
         )
     likeness = float(np.corrcoef(np.sort(np.log(1 / shares)), np.sort(np.log(pulls)))[0, 1])
@@ -160,6 +185,10 @@ def _measure_or_none(measure: Callable[[], Sequence[float] | Floats]) -> Floats 
     return found if np.isfinite(found).all() and found.min() > 0 else None
 
 
+def _measure_pulls(subject: Subject, codes: Iterable[int]) -> list[float]:
+    return [_measure_pull(subject, int(code)) for code in codes]
+
+
 def _measure_pull(subject: Subject, code: int) -> float:
     """Return the gradient's norm at outputs of zero for a label, times its mean weight."""
     task, batch = subject.task, probe(subject)
@@ -168,6 +197,6 @@ def _measure_pull(subject: Subject, code: int) -> float:
     losses = task.training_losses(free, labelled)
     (gradient,) = torch.autograd.grad(losses.sum(), free)
     pull = float(gradient.reshape(len(gradient), -1).norm(dim=1).mean())
-    if WEIGHT in subject.train:
+    if WEIGHT in subject.train and subject.train[LABEL].ndim == 1:
         pull *= float(subject.train[WEIGHT][subject.train[LABEL] == code].double().mean())
     return pull
