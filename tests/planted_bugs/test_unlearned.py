@@ -289,3 +289,20 @@ def test_values_that_tags_need_are_not_lost_without_a_failure(tmp_path):
     result = examine(tmp_path, "lost_values", LeftFromAnExperiment, table_of(X, TAGS))
     assert result.outcome == "failed", result
     assert "of x0 become the same input" in result.measured
+
+
+class ForgetsFlag(styles.Binary):
+    """The flag is read, and set to False."""
+
+    def encode(self, rows):
+        rows["flag"]
+        return super().encode(rows.with_columns(flag=False))
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(styles.Binary, "passed"), (ForgetsFlag, "failed")]
+)
+def test_flags_are_looked_at_as_other_columns(task_type, outcome, tmp_path):
+    frame = table_of(X[:, 1:3], (SCORE > 0).astype(int), flag=X[:, 0] > 0)
+    result = examine(tmp_path, "lost_values", task_type, frame)
+    assert result.outcome == outcome, result

@@ -231,7 +231,8 @@ def _encode_column(
     stand_in = float(counts.max()) / values.height  # type: ignore[arg-type]
     others = (len(counts) - 1) / max(values.height * (1 - stand_in), 1)
     # Rare names may well share one input, amounts and times may not.
-    is_amount = is_ordered(column) or bool(known.str.contains(DATE).all())
+    is_date = column.dtype == pl.String and bool(known.str.contains(DATE).all())
+    is_amount = is_ordered(column) or is_date
     is_stand_in = different > FEWEST_VALUES and others > 0.5 and is_amount
     return Column(
         name,
@@ -249,10 +250,13 @@ def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
     """Whether `encode` needs the column, or other values of it change the inputs."""
     if is_input_changed(subject, base.head(1), base.head(1).drop(column.name)):
         return True
+    variants: list[pl.Series] = []
     if column.dtype.is_numeric():
         variants = [column.cast(pl.Float64) * by for by in (1e3, 1e6, -1.0)]
-    else:
+    elif column.dtype == pl.String:
         variants = [column.str.to_uppercase(), column.str.to_lowercase(), column.str.to_titlecase()]
+    elif column.dtype == pl.Boolean:
+        variants = [~column]
     own = base.with_columns(column)
     others = (each.cast(column.dtype, strict=False).alias(column.name) for each in variants)
     return any(is_input_changed(subject, own, base.with_columns(each)) for each in others)
