@@ -602,6 +602,8 @@ def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
         for model in ([], ["flights"]):
             assert main([verb, *model]) == 0
             assert run in capsys.readouterr().out
+        assert main([verb, "flights@2"]) == 2
+        assert "not on one of its versions (got 'flights@2')" in capsys.readouterr().err
         assert main([verb, "--home", str(tmp_path / "home")]) == 0
         assert run not in capsys.readouterr().out
     monkeypatch.delenv("PERENNIAL_PROFILE")
