@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from perennial.clients.object_store import copy_tree
-from perennial.clients.tracking import Tracking, open_tracking
+from perennial.clients.tracking import TRIGGER_TAG, Tracking, open_tracking
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
@@ -41,7 +41,6 @@ from perennial.steps.stored_steps import StoredRun
 Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
 CARD_FILE = "model_card.md"
-TRIGGER_TAG = "perennial.trigger"
 BASE_TAG = "perennial.base"
 """Tag of a version that is an adapter: the beginning of the SHA-256 of each file of its base."""
 # In tags that people read; the lineage holds the whole.
