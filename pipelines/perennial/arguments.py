@@ -109,12 +109,13 @@ def model_of(text: str) -> str:
     """Return the name of a model, for a verb that works on all of it.
 
     Raises:
-        typer.BadParameter: a version is named, which would be ignored.
+        PerennialError: a version is named, which would be ignored.
     """
     name, _, version = text.partition("@")
     if version:
-        raise typer.BadParameter(
-            f"this works on a model, not on one of its versions: write {name!r} (got {text!r})"
+        raise PerennialError(
+            f"this works on a model, not on one of its versions (got {text!r})",
+            action=f"write {name}",
         )
     return text
 

@@ -433,9 +433,16 @@ def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool =
 
 
 def _end_tracking_run(home: "Home", run: "RunRecord", status: Literal["FAILED", "KILLED"]) -> None:
-    """Give the MLflow run of a run that ended early its status, if a step has opened one."""
-    from perennial.clients.tracking import RUN_TAG, close_abandoned_runs
+    """Give the MLflow run of a run that ended early its status and page, if a step opened one."""
+    from perennial.clients.outages import errors_logged
+    from perennial.clients.tracking import (
+        NOT_ADDED,
+        RUN_TAG,
+        add_run_page,
+        close_abandoned_runs,
+    )
     from perennial.registry_commands.catalogue import Catalogue
+    from perennial.run_page import find_run_results
 
     def is_own(tags: Mapping[str, str]) -> bool:
         return tags[RUN_TAG] == run.run_id
@@ -444,6 +451,11 @@ def _end_tracking_run(home: "Home", run: "RunRecord", status: Literal["FAILED", 
     if catalogue.has_database():
         why = "its pipeline run ended early"
         close_abandoned_runs(catalogue.environment, is_own, why, run.model, status)
+        with errors_logged(NOT_ADDED):
+            page = (home.folder(run.run_id) / "report.html").read_text()
+            decision = find_run_results(home, run).decision
+            trigger = decision.trigger if decision is not None and decision.retrain else "manual"
+            add_run_page(replace(home.environment, run_id=run.run_id), run.model, page, trigger)
 
 
 def ui(

@@ -12,7 +12,7 @@ from perennial.registry.champion_records import ChampionRecords
 from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.registry_commands.listing import decision_lines, decision_records
-from perennial.reports.text import duration
+from perennial.reports.text import duration, table_lines
 from perennial.reports.verdict_card import RunFindings
 from perennial.run_page import ListedRun
 from perennial.runs import Home, RunRecord, age, step_records
@@ -95,10 +95,7 @@ def run_lines(listed: Sequence[ListedRun]) -> Iterator[str]:
         )
         for each in listed
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for row in (header, *rows):
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    yield from table_lines(header, rows)
 
 
 def verdict_text(found: RunFindings) -> str:

@@ -62,8 +62,28 @@ def test_training_stays_within_the_budget_of_tasks_and_levels():
     spec = next(yaml.safe_load_all((GOLDEN / "continuous_training.yaml").read_text()))
     tasks = [name for name in spec["components"] if name.startswith("comp-")]
     executed = [name for name in tasks if "executorLabel" in spec["components"][name]]
-    assert len(executed) <= 9
-    assert len(tasks) - len(executed) <= 2  # the exit handler and the promote branch
+    assert len(executed) <= 8
+    assert len(tasks) - len(executed) == 1  # the exit handler
+    assert not [name for name in tasks if "condition-" in name or name.endswith("-2")]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_dashboard_shows_metrics_once_and_each_artifact_under_its_own_name(name):
+    spec = next(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text()))
+    kinds = {
+        (component.removesuffix("-2"), output): definition["artifactType"]["schemaTitle"]
+        for component, content in spec["components"].items()
+        if "executorLabel" in content
+        for output, definition in content.get("outputDefinitions", {}).get("artifacts", {}).items()
+    }
+    outputs = [output for _, output in kinds]
+    measured = [component for (component, _), kind in kinds.items() if kind == "system.Metrics"]
+    is_study = name == "hyperparameter_study"
+    assert measured == ["comp-analyze-study" if is_study else "comp-evaluate-model"]
+    for generic in ("report", "metrics"):
+        assert outputs.count(generic) <= 1
+    reports = [output for output in outputs if output.endswith("report")]
+    assert len(reports) == len(set(reports))
 
 
 def test_answers_that_depend_on_the_world_are_never_cached():

@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import cache
 
 import boto3
@@ -557,7 +558,7 @@ def test_a_step_that_would_end_before_its_training_is_not_deployed():
 
 
 def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
-    _, url = served
+    server, url = served
     monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "profile.toml").write_text(
         f'[server]\npipelines_url = "{url}"\n[images]\n'
@@ -589,7 +590,16 @@ def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
     run = printed.split()[1]
     assert (code, printed) == (0, f"started {run}\n")
     assert run in run_verb("status", "flights")[1]
-    assert run in run_verb("runs")[1]
+    header, line = run_verb("runs")[1].splitlines()[1:]
+    assert header.split("  ")[1] == "STARTED (UTC)"
+    assert header.split()[-4:] == ["TOOK", "OUTCOME", "RUN", "NAME"]
+    assert run in line
+    for verb in (("status",), ("schedule",), ("trigger", "--reason", "odd")):
+        assert main([verb[0], "flihgts", *verb[1:], *where]) == 2
+        assert "the nearest is flights" in capsys.readouterr().err
+    assert main(["cancel", "run-99", *where]) == 2
+    assert "there is no run 'run-99'\n" in (refused := capsys.readouterr().err)
+    assert "to do:    `perennial runs --profile" in refused
     (state,) = json.loads(run_verb("status", "--json")[1])
     assert (state["model"], state["runs"][0]["run"]) == ("flights", run)
     assert state["schedules"] == [
@@ -602,9 +612,14 @@ def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
         for model in ([], ["flights"]):
             assert main([verb, *model]) == 0
             assert run in capsys.readouterr().out
+        assert main([verb, "flights@2"]) == 2
+        assert "not on one of its versions (got 'flights@2')" in capsys.readouterr().err
         assert main([verb, "--home", str(tmp_path / "home")]) == 0
         assert run not in capsys.readouterr().out
     monkeypatch.delenv("PERENNIAL_PROFILE")
     assert "cancelled" in run_verb("cancel", run)[1]
+    begun = datetime.fromisoformat(server.runs[run]["created_at"])
+    server.runs[run]["finished_at"] = (begun + timedelta(minutes=75)).isoformat()
+    assert "  1 h 15 min  cancelled  " in run_verb("runs")[1]
     assert "over already: cancelled" in run_verb("cancel", run)[1]
     assert "deleted the schedule 'flights monitoring'" in run_verb("undeploy", "flights")[1]

@@ -14,13 +14,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deployments import contract, profile
+from perennial.cli import main
 from perennial.clients.object_store import open_store
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.decide_retraining.state import MonitoringRecord, save_monitoring_record
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.exporter import SERIES, ModelCollector
+from perennial.deployment.exporter import BOUNDED_WAIT, SERIES, ModelCollector
 from perennial.deployment.operations import TargetCluster, switch
 from perennial.deployment.plan import apply
 from perennial.registry.champion_records import UnclearChampionError
@@ -211,6 +212,23 @@ def test_a_server_that_is_away_fails_the_scrape_and_sigterm_ends_the_process(pla
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_dead_mlflow_that_the_environment_names_ends_the_export_within_seconds(
+    place, monkeypatch, capsys, tmp_path
+):
+    dead = f"http://127.0.0.1:{get_free_port()}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", dead)
+    for name in BOUNDED_WAIT:
+        monkeypatch.setenv(name, "")  # remembered, so that the end of the test restores it
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("perennial.deployment.verbs.connect_to", lambda _: place.target)
+    begun = time.monotonic()
+    assert main(["exporter", "--profile", str(tmp_path / "profile.toml")]) == 2
+    assert time.monotonic() - begun < 30
+    error = capsys.readouterr().err
+    assert "MLflow's server does not answer" in error
+    assert dead in error
 
 
 def scrape(port, process):

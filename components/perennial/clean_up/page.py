@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from perennial.contracts.monitoring import RetrainingDecision
 from perennial.reports.page import Page
 from perennial.reports.run_report import OUTCOMES, step_pages, stitch
 from perennial.reports.verdict_card import RunFindings, RunStatus, find_results, verdict_card
@@ -33,6 +34,15 @@ def started_by(stored: StoredRun, reason: str, trigger: str) -> str:
     if marked == decode_parameter(trigger):
         return reason
     return f"a clone of the run {json.loads(marked)['of_run']}, whose reason was: {reason}"
+
+
+def find_trigger(records: Sequence[StoredStep], trigger: str) -> str:
+    """Return what started a training: monitoring's decision, or the kind of the run's trigger."""
+    decisions = (each.result(RetrainingDecision) for each in records)
+    decided = next((each for each in decisions if each is not None and each.retrain), None)
+    if decided is not None:
+        return str(decided.trigger)
+    return str(json.loads(decode_parameter(trigger) or "{}").get("trigger", "unknown"))
 
 
 def step_page(record: StoredStep) -> Page:

@@ -5,12 +5,14 @@ branches, and when the run was terminated.
 """
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from perennial.clean_up.killed_steps import complete_records, was_cancelled
-from perennial.clean_up.page import run_page, started_by
+from perennial.clean_up.page import find_trigger, run_page, started_by
 from perennial.clients.cluster import PODS, Cluster
-from perennial.clients.tracking import RUN_TAG, close_abandoned_runs
+from perennial.clients.outages import errors_logged
+from perennial.clients.tracking import NOT_ADDED, RUN_TAG, add_run_page, close_abandoned_runs
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
@@ -76,6 +78,9 @@ def clean_up_step(
     cause = started_by(stored, shown_text(reason), trigger)
     page = run_page(stored, model, run_id, cause, pipeline)
     stored.write_page("run", page.encode())
+    own = replace(environment, run_id=run_id)
+    with errors_logged(NOT_ADDED):
+        add_run_page(own, model, page, find_trigger(stored.steps(), trigger))
     if report:
         write_atomically(Path(report), page.encode())
     return deleted

@@ -24,7 +24,7 @@ from mlflow.version import VERSION
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
-from perennial.clients.outages import outlast, waits
+from perennial.clients.outages import outlast
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 
@@ -145,9 +145,9 @@ def open_mlflow(environment: Environment) -> MlflowClient:
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     # It logs what it raises, with a traceback.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    if waits():  # MLflow's own waiting would take minutes, in silence
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    # MLflow's own seven retries take four minutes, in silence; a run waits by `outlast`.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     with warnings.catch_warnings():
         # MLflow's database models use a loader that SQLAlchemy 2.1 deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)

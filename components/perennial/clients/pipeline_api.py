@@ -320,7 +320,14 @@ class PipelineApi:
 
     def run(self, run_id: str) -> PipelineRun:
         """Return one run with its tasks."""
-        return _read_run(self._ask("look up a run", "GET", f"runs/{run_id}"))
+        try:
+            return _read_run(self._ask("look up a run", "GET", f"runs/{run_id}"))
+        except GoneError as error:
+            raise GoneError(
+                f"there is no run {run_id!r}",
+                evidence=error.evidence,
+                action="`perennial runs --profile PROFILE` lists them",
+            ) from error
 
     def terminate(self, run_id: str) -> None:
         """Ask for a run's end; see `PipelineRun.was_canceled` for how that shows."""

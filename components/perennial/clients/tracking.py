@@ -29,6 +29,7 @@ from perennial.contracts.environment import ClusterAddress, Environment
 from perennial.contracts.errors import PerennialError
 
 RUN_TAG = "perennial.run_id"
+TRIGGER_TAG = "perennial.trigger"
 NAMESPACE_TAG = "perennial.namespace"
 NOTE_TAG = "mlflow.note.content"
 ARTIFACT_PREFIX = "mlflow-artifacts"
@@ -41,6 +42,8 @@ PARAM_CHARACTERS = 6000
 DATASET_DIGEST_CHARACTERS = 36
 # Experiments of this kind open on their runs in MLflow's UI.
 EXPERIMENT_TAGS = MappingProxyType({"mlflow.experimentKind": "custom_model_development"})
+NOT_ADDED = "the run's page is not added to MLflow"
+RUN_PAGE = "reports/run.html"
 ENDED_TAG = "perennial.ended"
 MOST_CLOSED = 1000  # the next call finds more
 logger = logging.getLogger(__name__)
@@ -222,8 +225,7 @@ def _claimed(
     client: MlflowClient, environment: Environment, experiment: str, experiment_id: str
 ) -> str:
     """Return the one tracking run of a pipeline run; MLflow cannot create a run only once."""
-    store = open_store(environment.store_uri)
-    key = f"tracking/{experiment}/{environment.run_id}"
+    store, key = open_store(environment.store_uri), _claim_key(environment, experiment)
     claimed = store.read(key)
     if claimed is not None:
         return claimed.decode()
@@ -240,6 +242,10 @@ def _claimed(
             client.delete_run(run_id)
         return winner
     return run_id
+
+
+def _claim_key(environment: Environment, experiment: str) -> str:
+    return f"tracking/{experiment}/{environment.run_id}"
 
 
 def _joined(client: MlflowClient, run_id: str) -> Run:
@@ -316,6 +322,24 @@ def _user() -> str:
 def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
+
+
+def add_run_page(environment: Environment, experiment: str, page: str, trigger: str) -> None:
+    """Upload the page of an ended pipeline run to its MLflow run, if a step has opened one.
+
+    A run that ended before `register_model` gets its trigger's tag here. The status stays as it is.
+    """
+    claimed = open_store(environment.store_uri).read(_claim_key(environment, experiment))
+    run_id = environment.tracking_run_id or (claimed or b"").decode()
+    if not run_id:
+        return
+    client = open_mlflow(environment)
+    run = _joined(client, run_id)
+    files = RunFiles.of(environment, run, experiment)
+    tracking = Tracking(client, run, owned=False, files=files)
+    tracking.log_text(page, RUN_PAGE)
+    if TRIGGER_TAG not in run.data.tags:
+        tracking.set_tags({TRIGGER_TAG: trigger})
 
 
 def close_abandoned_runs(

@@ -57,6 +57,7 @@ from perennial.registry.champion_records import CHAMPION
 from perennial.registry.initial import find_seen_test_rows
 from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry.version_files import ModelVersion
+from perennial.reports.verdict_card import gate_word
 
 RARER_BELOW = 0.5
 
@@ -384,7 +385,7 @@ def _record(environment: Environment, name: str, verdict: Verdict, page: Path) -
     tracking = open_tracking(environment, name)
     tracking.log_metrics(scalars_of(verdict))
     tracking.log_text(page.read_text(), "reports/evaluate_model.html")
-    outcome = "Promoted" if verdict.promote else "Champion kept"
+    outcome = gate_word(verdict)
     tracking.set_tags(
         {
             "perennial.outcome": outcome,

@@ -13,6 +13,8 @@ from perennial.contracts.training import Challenger, TrainingResult, describe_pa
 from perennial.contracts.validation import ValidationReport
 from perennial.reports.page import render
 
+CARD_FILE = "model_card.md"
+
 
 @dataclass(frozen=True)
 class CardContent:
@@ -32,6 +34,18 @@ class CardContent:
         """Return a copy with the verdict against another champion."""
         origin = self.lineage.model_copy(update={"parent_version": verdict.champion_version})
         return replace(self, verdict=verdict, lineage=origin)
+
+
+def default_description(content: CardContent) -> str:
+    """Return what MLflow shows of a model that nobody described: task, label, data, loading."""
+    snapshot = content.snapshot
+    return (
+        f"{content.challenger.task} predicts `{snapshot.task_columns.label}` of "
+        f"{snapshot.data.uri}. `mlflow.artifacts.download_artifacts("
+        f'"models:/{content.name}@champion")` fetches the champion; '
+        f"`perennial.engine.export.load_model(Path(FOLDER))` loads it. Its {CARD_FILE} has the "
+        "results."
+    )
 
 
 def model_card(content: CardContent) -> str:

@@ -218,11 +218,17 @@ class ModelRegistry:
         # MLflow numbers versions in order, so whoever created a later one now sees the first.
         return self.take_over(name, fingerprint) or _version(created)
 
-    def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
-        """Create the registered model if missing; set its tags and, unless empty, description."""
+    def describe_model(
+        self, name: str, description: str, tags: Mapping[str, str], default: str = ""
+    ) -> None:
+        """Create the registered model if missing; set its tags and, unless empty, description.
+
+        Without a description, one that people wrote stays; where there is none, it is the default.
+        """
         with tolerated("RESOURCE_ALREADY_EXISTS"):
             self._client.create_registered_model(name)
         known = self._client.get_registered_model(name)
+        description = description or ("" if known.description else default)
         if description and known.description != description:
             despite_rivals(self._client.update_registered_model, name, description)
         for key, value in tags.items():

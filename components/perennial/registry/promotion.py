@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from perennial.clients.object_store import copy_tree
-from perennial.clients.tracking import Tracking, open_tracking
+from perennial.clients.tracking import TRIGGER_TAG, Tracking, open_tracking
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
@@ -33,15 +33,19 @@ from perennial.contracts.version_decisions import (
 )
 from perennial.engine.export import weight_files
 from perennial.registry.champion_records import CHAMPION, ChampionMovedError
-from perennial.registry.model_card import CardContent, model_card, trigger_name
+from perennial.registry.model_card import (
+    CARD_FILE,
+    CardContent,
+    default_description,
+    model_card,
+    trigger_name,
+)
 from perennial.registry.model_registry import CHALLENGER, ModelRegistry
 from perennial.registry.version_files import ModelVersion, digests_of
 from perennial.steps.stored_steps import StoredRun
 
 Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
-CARD_FILE = "model_card.md"
-TRIGGER_TAG = "perennial.trigger"
 BASE_TAG = "perennial.base"
 """Tag of a version that is an adapter: the beginning of the SHA-256 of each file of its base."""
 # In tags that people read; the lineage holds the whole.
@@ -88,6 +92,7 @@ class Candidate:
         fingerprint: Identifies the version, so that a retry finds it again.
         summary: Why it was promoted; the version's description.
         champion: The version it was compared with; empty for none.
+        default_description: The model's description where nobody wrote one.
     """
 
     name: str
@@ -98,6 +103,7 @@ class Candidate:
     model_tags: Mapping[str, str]
     summary: str
     champion: str
+    default_description: str = ""
 
 
 def open_run(environment: Environment, name: str, trigger: str) -> Tracking:
@@ -228,6 +234,7 @@ def write_package(
         model_tags=tags,
         summary=verdict.summary[:DESCRIPTION_CHARACTERS],
         champion=verdict.champion_version,
+        default_description=default_description(content),
     )
 
 
@@ -245,7 +252,12 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             each other; nothing is changed.
     """
     registry.version_by_alias(candidate.name, CHAMPION)  # before a deleted model is created again
-    registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
+    registry.describe_model(
+        candidate.name,
+        candidate.description,
+        candidate.model_tags,
+        default=candidate.default_description,
+    )
     version = registry.take_over(candidate.name, candidate.fingerprint)
     if version is not None:
         # The same data and seed would pass the gate again.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from perennial.contracts.artifact import write_atomically
 from perennial.reports.text import MISSING, is_numeric, printable, shown
@@ -170,7 +170,14 @@ def _templates() -> Environment:
     )
     environment.globals.update(SIGNS=SIGNS, WORDS=WORDS)
     environment.filters["fmt"] = format
+    environment.filters["code"] = _with_code
     return environment
+
+
+def _with_code(text: str) -> Markup:
+    """Return a sentence in which what stands between backticks is shown as code."""
+    escaped = str(escape(printable(text)))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))
 
 
 def _printed(value: object) -> str:

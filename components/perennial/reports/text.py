@@ -3,6 +3,7 @@
 import html
 import math
 import re
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 
 MISSING = "\N{EN DASH}"
@@ -59,6 +60,14 @@ def counted(number: int, noun: str) -> str:
     """Return a number of things, such as `1 partition` or `2,000 rows`."""
     plural = "es" if noun.endswith(("s", "ch", "x")) else "s"
     return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a table as lines of text, its columns aligned."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
 
 
 def duration(seconds: float) -> str:

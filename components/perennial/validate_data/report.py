@@ -85,7 +85,7 @@ def remedies(
         names = list(dict.fromkeys(found))
         columns = [name for name in names if name in snapshot.columns]
         lines = []
-        if "leakage_allow" in hint:
+        if "expectations.leakage_allow" in hint:
             allowed = [*section.leakage_allow, *names]
             lines.append(f"leakage_allow = {json.dumps(allowed)}  # in [expectations]")
         if "data.meta" in hint and columns:

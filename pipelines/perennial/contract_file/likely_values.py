@@ -4,7 +4,7 @@ import difflib
 import math
 import re
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from pydantic import BaseModel, JsonValue
@@ -31,6 +31,7 @@ SIZES = {
     **dict.fromkeys(("g", "gb", "gi", "gib"), 2.0**30),
     **dict.fromkeys(("t", "tb", "ti", "tib"), 2.0**40),
 }
+FindWords: typing.TypeAlias = Callable[[str, Sequence[str]], Iterator[str]]
 KIND_KEYS = ("type", "kind", "class", "algorithm", "name", "method", "shape", "mode")
 
 
@@ -63,10 +64,13 @@ def likely_values(value: JsonValue, field: FieldInfo | None, name: str = "") -> 
     elif value is not None and not isinstance(value, dict):
         yield [value]
         yield [str(value)]
-    for section in sections_in(annotation):
-        yield from _sections_like(value, section)
-    if isinstance(value, dict) and sections_in(annotation):
-        yield from _tags_like(value, annotation)
+    sections = sections_in(annotation)
+    # Of several kinds, one of exactly this name is meant before one of a similar name.
+    for find_words in (_same_words, _near_words):
+        for section in sections:
+            yield from _sections_like(value, section, find_words)
+            if isinstance(value, dict):
+                yield from _tags_like(value, section, find_words)
 
 
 def _is_share(field: FieldInfo | None) -> bool:
@@ -119,20 +123,39 @@ def _factor_of(unit: str, name: str) -> float | None:
 
 def _words_like(text: str, words: Sequence[str]) -> Iterator[str]:
     """Yield the allowed words that a text may mean."""
-    text = text.rpartition(".")[2] or text  # `torch.optim.SGD`
+    yield from _same_words(text, words)
+    yield from _near_words(text, words)
+
+
+def _same_words(text: str, words: Sequence[str]) -> Iterator[str]:
+    """Yield the allowed words that a text is, in another spelling or in another framework."""
     simple = {plain(word): word for word in words}
-    if plain(text) in simple:
-        yield simple[plain(text)]
-    if WORDS.get(plain(text)) in words:
-        yield WORDS[plain(text)]
-    yield from (simple[near] for near in difflib.get_close_matches(plain(text), simple, n=1))
+    text = _last_part(text)
+    if text in simple:
+        yield simple[text]
+    if WORDS.get(text) in words:
+        yield WORDS[text]
 
 
-def _sections_like(value: JsonValue, section: type[BaseModel]) -> Iterator[JsonValue]:
+def _near_words(text: str, words: Sequence[str]) -> Iterator[str]:
+    """Yield the allowed word that resembles a text most."""
+    simple = {plain(word): word for word in words}
+    near = difflib.get_close_matches(_last_part(text), simple, n=1)
+    yield from (simple[each] for each in near)
+
+
+def _last_part(text: str) -> str:
+    """Return the last part of a dotted path, such as `torch.optim.SGD`, as `plain` returns it."""
+    return plain(text.rpartition(".")[2] or text)
+
+
+def _sections_like(
+    value: JsonValue, section: type[BaseModel], find_words: FindWords
+) -> Iterator[JsonValue]:
     """Yield tables that a word or number in the place of a table may mean."""
     if isinstance(value, str):
         for name, field in section.model_fields.items():
-            for word in _words_like(value, list(_words_in(field.annotation))):
+            for word in find_words(value, list(_words_in(field.annotation))):
                 yield {name: word}
     if isinstance(value, int | float) and not isinstance(value, bool):
         number = next(
@@ -141,16 +164,17 @@ def _sections_like(value: JsonValue, section: type[BaseModel]) -> Iterator[JsonV
         yield {number: value}
 
 
-def _tags_like(value: dict[str, JsonValue], annotation: object) -> Iterator[JsonValue]:
+def _tags_like(
+    value: dict[str, JsonValue], section: type[BaseModel], find_words: FindWords
+) -> Iterator[JsonValue]:
     """Yield a table with other words for the key that chooses its kind, and for other keys."""
-    for section in sections_in(annotation):
-        named = _rename_keys(value, section)
-        yield named
-        for name, field in section.model_fields.items():
-            words = list(_words_in(field.annotation))
-            if isinstance(named.get(name), str) and words:
-                for word in _words_like(str(named[name]), words):
-                    yield named | {name: word}
+    named = _rename_keys(value, section)
+    yield named
+    for name, field in section.model_fields.items():
+        words = list(_words_in(field.annotation))
+        if isinstance(named.get(name), str) and words:
+            for word in find_words(str(named[name]), words):
+                yield named | {name: word}
 
 
 def _rename_keys(value: dict[str, JsonValue], section: type[BaseModel]) -> dict[str, JsonValue]:

@@ -79,7 +79,7 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
     try:
         document = _parse(text)
     except ValueError as error:
-        raise ContractError(path, [_no_toml(path, text, str(error))]) from error
+        raise ContractError(path, [_no_toml(path, text, kind, str(error))]) from error
     # Before validation, which would repeat such a value in full in its message.
     faults = _find_unusable(document)
     if what != "profile":  # whose options say by which secret to name it
@@ -225,13 +225,16 @@ def _takes_anything(kind: type[Section], location: Sequence[str | int]) -> bool:
     return any(field is not None and field.annotation == dict[str, JsonValue] for field in fields)
 
 
-def _no_toml(path: Path, text: str, message: str) -> Problem:
+def _no_toml(path: Path, text: str, kind: type[Section], message: str) -> Problem:
     """Return the problem of the line that cannot be read, with its text."""
     match = re.search(r"at line (\d+)", message)
     lines = text.splitlines()
     number = int(match.group(1)) if match else len(lines)
     fixed, line = fix_line(text, number)
     number = fixed or number
+    if line:
+        changed = "\n".join([*lines[: number - 1], line, *lines[number:]])
+        line = _value_remedy(path, changed, kind, number) or line
     remedy = line or 'each [section] once, then key = value; texts in "quotes", lists in [brackets]'
     if "overwrite" in message or "declare" in message or "redefine" in message:
         remedy = f"{REMOVE}: it stands in the file already"
@@ -239,6 +242,22 @@ def _no_toml(path: Path, text: str, message: str) -> Problem:
     return Problem(
         f"{path.name}:{number}: {_shortened(line)}", "", f"valid TOML: {message}", remedy
     )
+
+
+def _value_remedy(path: Path, text: str, kind: type[Section], number: int) -> str:
+    """Return what to write in a line that can be read but whose value is a mistake; else empty."""
+    try:
+        document = tomllib.loads(text)
+        kind.model_validate_json(json.dumps(document, default=str))
+    except ValidationError as error:
+        draft = Draft(kind, document, text, path.resolve().parent)
+        for detail in error.errors():
+            place = where_in(path, text, place_of(document, detail))
+            if place.startswith(f"{path.name}:{number} "):
+                return find_remedy(draft, detail)
+    except ValueError:  # another line cannot be read
+        pass
+    return ""
 
 
 def _problem(path: Path, draft: Draft, detail: ErrorDetails) -> Problem:

@@ -73,11 +73,20 @@ def _fixed(value: Value) -> Callable[[Value, Document], Value]:
     """Return how a switch that is on becomes a fixed value; one that is off has none."""
 
     def convert(given: Value, _: Document) -> Value:
-        if plain(str(given)) in ("false", "no", "off", "0", "none"):
+        if not _is_on(given):
             raise ValueError(given)
         return value
 
     return convert
+
+
+def _if_on(resource: str) -> Callable[[Value, Document], Value]:
+    """Return how a number of accelerators becomes the resource to request; none for 0."""
+    return lambda value, _: resource if _is_on(value) else ""
+
+
+def _is_on(value: Value) -> bool:
+    return plain(str(value)) not in ("false", "no", "off", "0", "none")
 
 
 def plain(word: str) -> str:
@@ -225,6 +234,18 @@ _SYNONYMS |= dict.fromkeys(
         lambda value, _: len(value) if isinstance(value, list) else value,
     ),
 )
+_SYNONYMS |= {
+    f"resources_cluster_{name}": Synonym(
+        "resources.cluster.accelerator",
+        _if_on(resource),
+        "one per process: resources.num_processes is their number",
+    )
+    for resource, names in {
+        "nvidia.com/gpu": "nvidia_com_gpu gpu gpus_per_process gpu_per_process use_gpu",
+        "amd.com/gpu": "amd_com_gpu",
+    }.items()
+    for name in names.split()
+}
 _SYNONYMS |= dict.fromkeys(
     ("clipvalue", "clip_value", "clip_grad_value"),
     Synonym(_CLIPPING, lambda value, _: {"method": "value", "max_value": value}),
@@ -265,6 +286,7 @@ SECTIONS: Mapping[str, str] = MappingProxyType(
     | {"promotion": "gate", "checks": "skeleton", "sanity": "skeleton"}
     | dict.fromkeys(("hyperparameters", "hyperparams", "hparams", "parameters"), "training")
     | {"cluster": "resources.cluster", "options": "model.options"}
+    | dict.fromkeys(("monitoring", "monitor", "drift", "retraining"), "triggers")
     | dict.fromkeys(("lora", "peft", "lora_config", "adapters"), "training.adapter")
     | dict.fromkeys(("distill", "kd", "knowledge_distillation"), "training.distillation")
 )
@@ -296,6 +318,10 @@ _NOT_NEEDED = {
     "the task's `losses` is the loss": "loss loss_fn criterion loss_function objective",
     "the task's `build_model` is the model": "architecture model_type backbone network pretrained",
     "training rows are shuffled, by training.seed": "shuffle shuffle_train shuffle_data",
+    "every row keeps its split; the gate's confidence interval shows the variance of the test "
+    "rows": "k_folds k_fold n_splits n_folds folds num_folds cv kfold cross_validation",
+    "a split by hash has nearly the same share of each label in every split": "stratify "
+    "stratified stratify_by stratify_col stratify_column",
     "every update has a whole global batch": "drop_last dataloader_drop_last",
     "`--home FOLDER` sets where runs are kept": "output_dir log_dir checkpoint_dir save_dir "
     "default_root_dir logging_dir ckpt_dir out_dir checkpoint_path dirpath",

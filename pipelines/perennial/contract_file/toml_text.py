@@ -140,6 +140,9 @@ def _readable_like(line: str) -> Iterator[str]:
     values += [f"0{value}"] if value.startswith(".") else []
     values += [f"{value}0"] if value.endswith(".") else []
     values += [value.replace(",", "")] if re.fullmatch(r"\d{1,3}(,\d{3})+", value) else []
+    # A decimal comma, and a list without brackets.
+    values += [value.replace(",", ".")] if re.fullmatch(r"-?\d+,\d+", value) else []
+    values += [f"[{value}]"] if "," in value and re.fullmatch(r"[-\d., ]+", value) else []
     table = re.sub(r"[\"']?([\w-]+)[\"']?\s*:", r"\1 =", value)  # of JSON, Python or YAML
     # Words without quotes in such a table; then whatever was not closed.
     values += [table, re.sub(r"= *([A-Za-z_][\w.-]*)(?=\s*[,}])", r'= "\1"', table)]

@@ -68,7 +68,10 @@ def look_ahead(home: Home, contract: Contract) -> tuple[list[str], bool]:
     try:
         snapshot = take_snapshot(contract.data, contract.split)
     except PerennialError as error:
-        if isinstance(error, BadDataError) or "://" not in contract.data.uri:
+        # What the store's client raised, such as an outage or missing credentials, proves nothing
+        # about the data; our own findings, such as an unsupported scheme, have no cause.
+        is_of_client = error.__cause__ is not None and "://" in contract.data.uri
+        if isinstance(error, BadDataError) or not is_of_client:
             raise
         snapshot, is_read = stored_snapshot(home, contract), False
         known = "rows are those of the last run here" if snapshot else "no snapshot is stored here"

@@ -16,10 +16,10 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from perennial.clients.object_store import ObjectStore, open_store
-from perennial.clients.pipeline_api import PipelineRun, Schedule
+from perennial.clients.pipeline_api import PipelineRun
 from perennial.contracts.environment import TRACKING_URI, Environment
 from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
-from perennial.deployment.desired import KINDS, PIPELINE_OF, parse_schedule_metadata
+from perennial.deployment.desired import KINDS, PIPELINE_OF
 from perennial.deployment.operations import TargetCluster
 from perennial.registry.champion_records import CHAMPION
 from perennial.registry.model_registry import ModelRegistry, open_registry
@@ -72,7 +72,7 @@ class ModelCollector(Collector):
         yield from families.values()
 
     def _values(self) -> Iterator[tuple[str, str, list[str], float]]:
-        deployed = deployed_models(self._target)
+        deployed = self._target.deployed_schedules()
         kinds = {self._target.api.find_pipeline(PIPELINE_OF[kind]): kind for kind in KINDS}
         for model, schedules in deployed.items():
             experiment_id = next(iter(schedules.values())).experiment_id
@@ -91,18 +91,6 @@ class ModelCollector(Collector):
             look = monitoring_record(self._store, model).read()
             for name, value in _monitoring_values(look) if look else ():
                 yield model, name, [], value
-
-
-def deployed_models(target: TargetCluster) -> dict[str, dict[str, Schedule]]:
-    """Return model → kind → newest schedule, of every model that was deployed with a schedule."""
-    found: dict[str, dict[str, Schedule]] = {}
-    for schedule in target.api.schedules():
-        metadata = parse_schedule_metadata(schedule.description)
-        if metadata is not None:
-            # By the name, as the contract may be an address.
-            model = schedule.name.removesuffix(f" {metadata.kind}")
-            found.setdefault(model, {})[metadata.kind] = schedule
-    return found
 
 
 def collectors(target: TargetCluster) -> CollectorRegistry:

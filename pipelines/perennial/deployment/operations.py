@@ -1,5 +1,6 @@
 """Operations on a deployment: start, show, pause, cancel, remove."""
 
+import difflib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ from perennial.deployment.plan import Observed, apply, observe
 from perennial.deployment.profile import Profile
 from perennial.deployment.run_reasons import Waiting, reason_lines, step_states
 from perennial.deployment.run_request import RunRequest
-from perennial.reports.text import counted
+from perennial.reports.text import counted, duration, table_lines
 from perennial.steps.parameters import resolve
 from perennial.steps.stored_steps import StoredRun
 
@@ -66,11 +67,25 @@ class TargetCluster:
         """
         found = self.api.find_experiment(model)
         if found is None:
+            near = difflib.get_close_matches(model, self.deployed_schedules(), n=1)
+            nearest = f"; the nearest is {near[0]}" if near else ""
             raise PerennialError(
                 f"nothing is deployed for a model {model!r}",
-                evidence=f"{self.profile.server.pipelines_url} has no experiment of that name",
+                evidence=f"{self.profile.server.pipelines_url} has no experiment of that name"
+                f"{nearest}",
                 action="check the name, or `perennial deploy` its contract first",
             )
+        return found
+
+    def deployed_schedules(self) -> dict[str, dict[str, Schedule]]:
+        """Return model → kind → newest schedule, of each model deployed with a schedule."""
+        found: dict[str, dict[str, Schedule]] = {}
+        for schedule in self.api.schedules():
+            metadata = parse_schedule_metadata(schedule.description)
+            if metadata is not None:
+                # By the name, as the contract may be an address.
+                model = schedule.name.removesuffix(f" {metadata.kind}")
+                found.setdefault(model, {})[metadata.kind] = schedule
         return found
 
     def schedules(self, model: str) -> list[Schedule]:
@@ -261,7 +276,7 @@ class DeployedModel:
             yield f"  schedule {each.name!r}: {each.cron[2:]}{'' if each.enabled else ', PAUSED'}"
         if not self.schedules:
             yield "  no schedule"
-        yield from [_run_line(run) for run in self.runs] or ["  no run yet"]
+        yield from self._run_table() or ["  no run yet"]
         yield from (f"    {line}" for line in self._newest_lines())
 
     def record(self) -> dict[str, JsonValue]:
@@ -281,7 +296,23 @@ class DeployedModel:
     def run_lines(self) -> list[str]:
         """Return the runs for people."""
         server = self.target.profile.server.pipelines_url
-        return [f"{self.name} on {server}", *map(_run_line, self.runs)]
+        return [f"{self.name} on {server}", *(self._run_table() or ["  no run yet"])]
+
+    def _run_table(self) -> list[str]:
+        rows = [
+            (
+                f"{run.created_at:%Y-%m-%d %H:%M}",
+                duration((run.finished_at - run.created_at).total_seconds())
+                if run.finished_at
+                else "",
+                run.outcome,
+                run.run_id,
+                run.name,
+            )
+            for run in self.runs
+        ]
+        header = ("STARTED (UTC)", "TOOK", "OUTCOME", "RUN", "NAME")
+        return [f"  {line}" for line in table_lines(header, rows)] if rows else []
 
     def run_records(self) -> Iterator[dict[str, JsonValue]]:
         """Yield the runs as JSON values."""
@@ -381,11 +412,6 @@ def _terminate(target: TargetCluster, run: PipelineRun) -> bool:
             raise
         return False
     return True
-
-
-def _run_line(run: PipelineRun) -> str:
-    ended = f" until {run.finished_at:%H:%M}" if run.finished_at else ""
-    return f"  {run.created_at:%Y-%m-%d %H:%M}{ended}  {run.outcome:15} {run.run_id}  {run.name}"
 
 
 def _texts(document: Mapping[str, JsonValue]) -> dict[str, str]:

@@ -282,11 +282,10 @@ def show_runs(profile: Path, model: str, *, json: bool) -> int:
 
 
 def _deployed(profile: Path, model: str) -> "list[DeployedModel]":
-    from perennial.deployment.exporter import deployed_models
     from perennial.deployment.operations import DeployedModel
 
     target = connect_to(profile)
-    names = [model_of(model)] if model else sorted(deployed_models(target))
+    names = [model_of(model)] if model else sorted(target.deployed_schedules())
     if not names:
         raise PerennialError(
             "no model is deployed with a schedule",

@@ -6,6 +6,7 @@ It looks at the columns, names what it took each of them for, and never overwrit
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -27,6 +28,7 @@ from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESS
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
+from perennial.snapshot_data.roles import nearest
 from perennial.validate_data.config import ExpectationsSection
 
 Kind: TypeAlias = Literal["table", "image", "text", "custom"]
@@ -310,13 +312,14 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
 
 
 def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> None:
-    named = [label, *([time] if time != "none" else []), *ids]
-    for name in filter(None, named):
-        if name not in draft.columns:
+    named = [("--label", label), ("--time", time if time != "none" else "")]
+    for option, name in [*named, *(("--id", each) for each in ids)]:
+        if name and name not in draft.columns:
+            near = nearest(name, draft.columns)
             raise PerennialError(
                 f"there is no column {name!r}",
                 evidence=f"the columns are: {', '.join(draft.columns)}",
-                action="name one of them",
+                action=f"write {shlex.join([option, *near])}" if near else "name one of them",
             )
     draft.label = _choose_label(draft, label)
     _choose_time(draft, time)

@@ -1,5 +1,6 @@
 """Comparison of two model versions, as text and as JSON: quality, data, options, origin."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
@@ -16,6 +17,9 @@ from perennial.reports.text import shown as shown_value
 LACKING = "not recorded"
 SHOWN_ENTRIES, SHOWN_CHARACTERS = 6, 240
 """Of a list, and of a value: --json prints all."""
+DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+WORDS = {"split_rows": "rows by split", "weights_sha256": "weights"}
+"""Fields whose name alone is no word."""
 Table: TypeAlias = Mapping[str, JsonValue]
 
 
@@ -27,7 +31,10 @@ def comparison_lines(first: VersionRecord, second: VersionRecord) -> Iterator[st
     yield from (f"  {line}" for line in _quality(first, second))
     for heading, part in PARTS.items():
         yield from ("", heading)
-        yield from (f"  {line}" for line in differences(part(first), part(second)))
+        a, b = part(first), part(second)
+        if heading != "contract":  # whose options keep their names
+            a, b = _with_words(a), _with_words(b)
+        yield from (f"  {line}" for line in differences(a, b))
 
 
 def comparison_record(first: VersionRecord, second: VersionRecord) -> JsonValue:
@@ -70,7 +77,9 @@ def _change(before: JsonValue, after: JsonValue) -> str:
             f"{word} {in_words(part)}" for word, part in (("added", new), ("removed", gone)) if part
         ]
         return "; ".join(parts) or f"in another order: {in_words(after)}"
-    old, new_value = ("not set" if each is None else in_words(each) for each in (before, after))
+    old, new_value = (
+        "not set" if each is None else DIGEST.sub(r"\1", in_words(each)) for each in (before, after)
+    )
     if old == new_value:
         return f"differs in a part that is not shown ({old}); --json prints both"
     return f"{old} → {new_value}"
@@ -92,6 +101,13 @@ def in_words(value: JsonValue) -> str:
     else:
         text = value if isinstance(value, str) else shown_value(value)
     return shortened(text, SHOWN_CHARACTERS) or "none"
+
+
+def _with_words(table: Table | None) -> Table | None:
+    """Return a table with words for the names of its fields."""
+    if table is None:
+        return None
+    return {WORDS.get(name, name.replace("_", " ")): value for name, value in table.items()}
 
 
 def _changed(

@@ -2,16 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fake_operator import step_pod
 from launching import launcher_for
 from perennial.clean_up.step import clean_up_step
-from perennial.contracts.environment import STORE_URI
+from perennial.clients.mlflow_client import open_mlflow
+from perennial.clients.tracking import open_tracking
+from perennial.contracts.environment import STORE_URI, Environment
 from perennial.contracts.errors import PerennialError
 from perennial.steps.stored_steps import StoredRun, StoredStep
 from perennial.training_jobs.leftovers import NODE_ANNOTATION, still_goes_on
+from ports import get_free_port
 
 
 def job(*conditions, **metadata):
@@ -116,6 +121,30 @@ def test_the_page_of_a_run_tells_of_the_step_that_ran_out_of_memory(cluster, sto
     assert "Failed" in page
     assert "validate_data ran out of memory" in page
     assert "SNAPSHOT PAGE" in page
+
+
+def test_a_run_that_failed_before_the_gate_has_its_page_and_trigger_in_mlflow(
+    cluster, stored, tmp_path
+):
+    environment = replace(Environment.read(), run_id="run-1", tracking_run_id="")
+    run_id = open_tracking(environment, "flights").run_id
+    stored.write(StoredStep(step="train_model", status="running", began=3.0))
+    trigger = '{"trigger":"manual","reason":"labels corrected"}'
+    clean_up_step(model="flights", trigger=trigger, report=str(tmp_path / "run.html"))
+    client = open_mlflow(environment)
+    run = client.get_run(run_id)
+    assert run.info.status == "KILLED"
+    assert run.data.tags["perennial.trigger"] == "manual"
+    page = Path(client.download_artifacts(run_id, "reports/run.html", str(tmp_path)))
+    assert page.read_text() == stored.page("run")
+
+
+def test_an_mlflow_that_is_away_fails_no_clean_up(cluster, stored, tmp_path, monkeypatch, caplog):
+    environment = replace(Environment.read(), run_id="run-1", tracking_run_id="")
+    open_tracking(environment, "flights")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{get_free_port()}")
+    assert clean_up_step(model="flights", report=str(tmp_path / "run.html")) == []
+    assert "the run's page is not added to MLflow" in caplog.text
 
 
 def test_a_step_that_never_started_is_on_the_page(cluster, stored, tmp_path):

@@ -152,7 +152,8 @@ def test_the_first_model_that_learned_nothing_is_rejected(judged, environment):
     run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
     assert run.info.status == "FINISHED"
     assert run.data.tags["perennial.verdict"] == verdict.summary
-    assert run.data.tags["mlflow.note.content"].startswith("**Champion kept.** ")
+    assert run.data.tags["perennial.outcome"] == "Not promoted"  # there is no champion to keep
+    assert run.data.tags["mlflow.note.content"].startswith("**Not promoted.** ")
     (page,) = open_mlflow(environment).list_artifacts(run.info.run_id, "reports")
     assert page.path == "reports/evaluate_model.html"
 

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
+from mlflow.artifacts import download_artifacts
 from pydantic import ValidationError
 
 from perennial.clients.tracking import open_mlflow, open_tracking
@@ -104,6 +106,23 @@ def test_the_version_says_who_promoted_it_and_why(register, environment):
     decision = VersionDecision.of(tags, "promoted")
     assert (decision.by, decision.reason) == (GATE, "Promote: it is better.")
     assert tags[REPLACED_TAG] == ""
+
+
+def test_a_model_that_nobody_described_gets_a_description_that_people_may_replace(
+    register, environment, tmp_path
+):
+    plain = CONTRACT.replace('"description":"Predicts clicks."', '"description":""')
+    assert plain != CONTRACT
+    register(contract=plain)
+    client = open_mlflow(environment)
+    text = client.get_registered_model(NAME).description
+    assert "predicts `label` of " in text
+    address = re.search(r'download_artifacts\("([^"]+)"\)', text)[1]
+    folder = Path(download_artifacts(address, tracking_uri=environment.tracking_uri))
+    assert (folder / "model_card.md").exists()
+    client.update_registered_model(NAME, description="by the ads team")
+    register(contract=plain)
+    assert client.get_registered_model(NAME).description == "by the ads team"
 
 
 def test_words_that_a_database_refuses_are_cut_or_refused_before_anything_starts(

@@ -176,3 +176,14 @@ def test_whatever_a_file_contains_stays_in_its_frame(html):
     assert frame["sandbox"] is None
     assert Frames(whole).scripts == 0
     assert "Passed" in box(whole, 1)
+
+
+def test_commands_on_the_card_are_code_and_everything_else_is_escaped():
+    found = RunFindings(
+        model="flights", status="failed", trigger="by hand, `perennial run`", step="train_model",
+        error="`a <b>` is odd", go_on="see `perennial logs`",
+    )  # fmt: skip
+    html = report(step(html=page()), card=verdict_card(found))
+    for command in ("perennial run", "perennial logs", "a &lt;b&gt;"):
+        assert f"<code>{command}</code>" in html
+    assert "`" not in re.search(r'<section class="card.*?</section>', html, re.DOTALL)[0]

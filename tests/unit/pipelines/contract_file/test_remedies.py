@@ -160,6 +160,26 @@ MISTAKES = {
     "a text without quotes": (training("strategy = ddp"), 'strategy = "ddp"'),
     "typographic quotes": (replaced('"clicked"', "“clicked”"), 'label = "clicked"'),
     "thousands": (training("steps = 1,000"), "steps = 1000"),
+    "Adam in a table": (training('optimizer = { name = "Adam" }'), 'optimizer = { name = "adam" }'),
+    "Adam by its name alone": (training('optimizer = "Adam"'), 'optimizer = { name = "adam" }'),
+    "Adam's class": (training('optimizer = "torch.optim.Adam"'), 'optimizer = { name = "adam" }'),
+    "NAdam": (training('optimizer = "NAdam"'), 'optimizer = { name = "nadam" }'),
+    "Adam under another option": (training('optimizer_name = "torch.optim.Adam"'), 'optimizer = { name = "adam" }'),
+    "GPUs of a process": (
+        section("resources.cluster", "gpus_per_process = 1"), 'accelerator = "nvidia.com/gpu"  # one per process',
+    ),
+    "a resource of Kubernetes": (
+        section("resources.cluster", '"nvidia.com/gpu" = 1'), 'accelerator = "nvidia.com/gpu"  # one per process',
+    ),
+    "a GPU": (section("resources.cluster", "gpu = 1"), 'accelerator = "nvidia.com/gpu"  # one per process'),
+    "no GPU": (section("resources.cluster", "gpu = false"), 'accelerator = ""'),
+    "triggers as monitoring": (section("monitoring", "new_rows = 30"), "[triggers]"),
+    "triggers as drift": (section("drift", "effect_floor = 0.1"), "[triggers]"),
+    "a decimal comma": (training("steps = 1,5"), "steps = 2"),
+    "a share with a decimal comma": (section("split", "test_fraction = 0,3"), "test_fraction = 0.3"),
+    "numbers without brackets": (training("optimizer.betas = 0.9, 0.99"), "optimizer.betas = [0.9, 0.99]"),
+    "folds": (section("split", "k_folds = 5"), f"{REMOVE}: "),
+    "a stratified split": (section("split", "stratify = true"), f"{REMOVE}: "),
     "a list that is not closed": (replaced('["click_id"]', '["click_id"'), 'ids = ["click_id"]'),
 }  # fmt: skip
 

@@ -128,6 +128,14 @@ def test_initial_weights_are_read_before_anything_runs(tmp_path, capsys, uri, pr
     assert problem in capsys.readouterr().err
 
 
+def test_an_address_of_no_store_is_a_mistake(tmp_path, capsys):
+    text = CONTRACT.replace('"data"', '"https://host/data"')
+    (tmp_path / "contract.toml").write_text(text)
+    code = main(["check", str(tmp_path / "contract.toml"), "--home", str(tmp_path / "home")])
+    assert code == 2
+    assert "has the unsupported scheme 'https'" in capsys.readouterr().err
+
+
 def test_without_the_store_it_says_what_was_not_looked_at(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")

@@ -181,6 +181,8 @@ def test_nothing_is_overwritten(init, tmp_path, capsys):
         (table(), (), "which column is to be predicted"),
         (table(), ("--label", "late", "--name", "My Orders"), "write --name my-orders"),
         (table(), ("--label", "lat"), "there is no column 'lat'"),
+        (table(), ("--label", "countyr"), "write --label country"),
+        (table(), ("--label", "late", "--time", "whne"), "write --time when"),
         (table(), ("--label", "when"), "cannot be predicted"),
         (table(label=["a"] * ROWS), (), "1 different values"),
         (table(), ("--label", "late", "--time", "country"), "is not a time"),

@@ -64,6 +64,23 @@ def test_all_that_differs_is_named_at_once(reproduce, folder):
         assert line in output
 
 
+def test_the_version_may_stand_behind_the_name_and_must_stand_somewhere(
+    reproduce, folder, home, capsys
+):
+    rewrite(folder, python="3.0.1")
+
+    def ask(*place):
+        code = main(["reproduce", *place, "--home", str(home), f"--code={home}"])
+        return code, capsys.readouterr().err
+
+    assert ask(f"{NAME}@1") == ask(NAME, "1")
+    assert "python: 3.0.1 → " in ask(f"{NAME}@1")[1]
+    code, error = ask(NAME)
+    assert (code, f"write `perennial reproduce {NAME}@2`" in error) == (2, True)
+    code, error = ask(f"{NAME}@1", "2")
+    assert (code, "two versions were named: 1" in error) == (2, True)
+
+
 def _other_seed(folder):
     contract = json.loads((folder / "contract.json").read_text())
     contract["training"]["seed"] = 8
