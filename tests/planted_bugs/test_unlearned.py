@@ -306,3 +306,33 @@ def test_flags_are_looked_at_as_other_columns(task_type, outcome, tmp_path):
     frame = table_of(X[:, 1:3], (SCORE > 0).astype(int), flag=X[:, 0] > 0)
     result = examine(tmp_path, "lost_values", task_type, frame)
     assert result.outcome == outcome, result
+
+
+class Turning(styles.Binary):
+    """Sine and cosine of a column in place of itself, of `turns` to its unit."""
+
+    turns = 1 / 24
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        angle = 2 * np.pi * self.turns * rows["hour"].to_numpy()
+        both = np.stack([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
+        return {**batch, "x": torch.cat([batch["x"][:, 1:], torch.from_numpy(both)], dim=1)}
+
+    def build_model(self):
+        self.fitted["mean"] = [*self.fitted["mean"], 0.0][: X.shape[1] + 2]
+        return super().build_model()
+
+
+class HoursAsRadians(Turning):
+    turns = 1 / (2 * np.pi)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(Turning, "passed"), (HoursAsRadians, "failed")]
+)
+def test_hours_in_a_sine_without_their_period_fail(task_type, outcome, tmp_path):
+    frame = table_of(X, (SCORE > 0).astype(int), hour=np.arange(len(X)) % 24)
+    result = examine(tmp_path, "lost_values", task_type, frame)
+    assert result.outcome == outcome, result
+    assert outcome == "passed" or "of hour in radians, but it runs from 0 to 23" in result.measured

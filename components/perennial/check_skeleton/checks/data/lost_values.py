@@ -19,6 +19,7 @@ import torch
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor, nn
 
+from perennial.check_skeleton.checks.data.angles import judge_angles
 from perennial.check_skeleton.checks.data.signals import (
     ROWS,
     Signal,
@@ -119,7 +120,8 @@ class Column:
 )
 def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `encode` keeps the differences between the values of a column."""
-    if lost := judge_lists(judge, subject) or judge_levels(judge, subject):
+    judged = (judge_lists, judge_levels, judge_angles)
+    if lost := next(filter(None, (each(judge, subject) for each in judged)), None):
         return lost
     if unread := find_unread_features(subject):
         return judge.failed(
