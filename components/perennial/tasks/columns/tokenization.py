@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -85,6 +85,10 @@ class Tokenizer:
                 known.add(piece)
                 pieces.append(piece)
         return tuple(pieces)
+
+    def keys(self, size: int) -> list[Hashable]:
+        """Return what each of `size` ids stands for: its bytes, or its number if it is unused."""
+        return [*self.pieces, *range(len(self.pieces), size)]
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
