@@ -219,9 +219,11 @@ class TextEncoder(nn.Module):
         hidden = self.embedding(tokens)
         for block in self.blocks:
             hidden = block(hidden, is_text[:, None, None])
-        # Padding has states of its own, which must not enter the mean.
-        hidden = self.norm(hidden).masked_fill(~is_text[:, :, None], 0.0)
-        return cast("Tensor", self.head(hidden.sum(dim=1) / length[:, None].to(hidden.dtype)))
+        return cast("Tensor", self.head(self.pool(self.norm(hidden), is_text[:, :, None])))
+
+    def pool(self, hidden: Tensor, is_text: Tensor) -> Tensor:
+        """Mean over the text, [B, T, D] → [B, D]; padding has states too, and is left out."""
+        return hidden.masked_fill(~is_text, 0.0).sum(dim=1) / is_text.sum(dim=1).to(hidden.dtype)
 
     @torch.no_grad()
     def _initialize(self, initial_output: Tensor) -> None:
