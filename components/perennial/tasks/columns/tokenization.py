@@ -145,16 +145,16 @@ def texts_of(rows: pl.LazyFrame, column: str) -> Iterator[str]:
         yield from part.to_series()
 
 
-class _Encoded(Protocol):
+class Encoded(Protocol):
+    """What is used of `tokenizers.Encoding`."""
+
     ids: list[int]
 
 
 class _Encoder(Protocol):
     """What is used of `tokenizers.Tokenizer`."""
 
-    def encode_batch_fast(
-        self, texts: list[str], *, add_special_tokens: bool
-    ) -> list[_Encoded]: ...
+    def encode_batch_fast(self, texts: list[str], *, add_special_tokens: bool) -> list[Encoded]: ...
 
 
 def _words(package: ModuleType) -> object:
