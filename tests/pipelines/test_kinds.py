@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from sklearn.datasets import load_digits
 
-from own_tasks import series
+from own_tasks import reviews, series
 from perennial.contracts.toml import toml_line
 from skeleton_tables import table
 
@@ -44,6 +44,20 @@ KINDS = {
         tags(),
         {"task": "perennial.tasks.multi_label:TabularMultiLabel"},
         {"text": ["label"]},
+    ),
+    "texts": (
+        reviews(rows=2000).rename({"praises": "label"}),
+        {
+            "task": "perennial.tasks.text_classification:TextClassification",
+            "options": {
+                "context_length": 48,
+                "width": 32,
+                "heads": 2,
+                "vocab_size": 400,
+                "token_dropout": 0.1,
+            },
+        },
+        {"features": ["text"], "text": ["text"]},
     ),
     "mixed pictures": (
         digits(),

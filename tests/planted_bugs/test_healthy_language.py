@@ -1,9 +1,10 @@
-"""Healthy language models must pass every skeleton check that applies to them."""
+"""Healthy models of language must pass every skeleton check that applies to them."""
 
 import pytest
 
 from language_variants import BERT_SIZES, OnlyAnswers, ShiftsInTheLoss, TopicOfDocument
 from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.text_classification import TextClassification
 from perennial.tasks.transformers_models import TransformersCausalLM
 from workshop import results_of
 
@@ -18,10 +19,23 @@ def transformers_of(model_type, sizes, **options):
     return {"model_type": model_type, "config": sizes, "context_length": 24, **options}
 
 
+CLASSIFIER_SIZES = {"context_length": 48, "width": 32, "heads": 2}
+
+
+def classifier(**options):
+    return {"options": CLASSIFIER_SIZES | options}
+
+
 HEALTHY = {
+    "classification of texts": (TextClassification, "topics", classifier()),
     "labels shifted in the loss": (ShiftsInTheLoss, "documents", {}),
 }  # fmt: skip
 MORE = {
+    "classification of byte pairs": (TextClassification, "topics", classifier(vocab_size=290)),
+    "classification with hidden tokens": (
+        TextClassification, "topics", classifier(token_dropout=0.1, label_smoothing=0.1),
+    ),
+    "classification of reviews": (TextClassification, "reviews", classifier(vocab_size=400)),
     "gpt2 of transformers": (
         TransformersCausalLM, "texts", {"options": transformers_of("gpt2", GPT2_SIZES)},
     ),

@@ -12,13 +12,14 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
-from perennial.engine.task import LABEL, Batch, ParameterKeys, Task
+from perennial.engine.task import LABEL, Batch, ParameterKeys
+from perennial.tasks.classification import SoftmaxClassification
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.image_columns import (
     ImageState,
@@ -119,17 +120,17 @@ class ImageClassificationState(ClassLabels):
     images: ImageState = ImageState()
 
 
-class ImageClassification(Task):
+class ImageClassification(SoftmaxClassification):
     """One picture, one of two or more classes, softmax cross-entropy."""
 
     Options = ImageOptions
-    kind: Literal["multiclass"] = "multiclass"
     metrics: Mapping[str, Direction] = directions_of("accuracy", "log_loss", "macro_f1")
     fitted: ImageClassificationState
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
         self.image_options = cast("ImageOptions", options)
+        self.label_smoothing = self.image_options.label_smoothing
         self.column = image_column(columns, self.image_options.image)
         self.fitted = ImageClassificationState()
 
@@ -163,28 +164,7 @@ class ImageClassification(Task):
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
         """Return the keys of the last layer: the classes."""
-        classes = self.fitted.classes
-        return {
-            "head.weight": ParameterKeys("outputs", (classes, None)),
-            "head.bias": ParameterKeys("output bias", (classes,)),
-        }
-
-    def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy of each picture, shape [B]."""
-        return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
-
-    def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the loss against smoothed labels; without smoothing, `losses`."""
-        smoothing = self.image_options.label_smoothing
-        if not smoothing:
-            return self.losses(output, batch)
-        return nn.functional.cross_entropy(
-            output, batch[LABEL], reduction="none", label_smoothing=smoothing
-        )
-
-    def expected_initial_loss(self) -> float:
-        """Return the label's entropy: the last layer starts at the class prior."""
-        return self.fitted.entropy
+        return self.class_keys("head")
 
     def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Change each picture by its own draw; mixtures have shares of classes [B, K] as label."""
@@ -194,11 +174,6 @@ class ImageClassification(Task):
             classes = len(self.fitted.classes)
             image, label = mix_pictures(image, label, classes, options, generator)
         return {**batch, IMAGE: image, LABEL: label}
-
-    @property
-    def prediction_names(self) -> Sequence[str]:
-        """Return one name per class."""
-        return self.fitted.probability_names
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Return the residual or transformer blocks."""

@@ -6,7 +6,7 @@ with the text column as `data.label`, as the one of `data.features`, and under `
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
@@ -189,9 +189,7 @@ class LanguageModel(Task):
 
     def token_keys(self, name: str) -> ParameterKeys:
         """Return the keys of a matrix with a row for each token: its bytes."""
-        pieces: list[Hashable] = list(self.tokenizer.pieces)
-        spare = range(len(pieces), self.documents.vocab_size)
-        return ParameterKeys(name, ([*pieces, *spare], None))
+        return ParameterKeys(name, (self.tokenizer.keys(self.documents.vocab_size), None))
 
     def _take(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer

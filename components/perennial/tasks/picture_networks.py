@@ -254,16 +254,16 @@ class TransformerBlock(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[B, T, D] → [B, T, D]."""
-        hidden = hidden + self.dropout(self._attend(self.attention_norm(hidden)))
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, T, D] → [B, T, D]; no token looks at those where the mask [B, 1, 1, T] is false."""
+        hidden = hidden + self.dropout(self._attend(self.attention_norm(hidden), mask))
         return cast("Tensor", hidden + self.perceptron(hidden))
 
-    def _attend(self, hidden: Tensor) -> Tensor:
+    def _attend(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         batch, tokens, width = hidden.shape
         joined = self.queries_keys_values(hidden).view(batch, tokens, 3, self.heads, -1)
         queries, keys, values = joined.permute(2, 0, 3, 1, 4)  # each [B, heads, T, D / heads]
-        attended = scaled_dot_product_attention(queries, keys, values)
+        attended = scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         joined = attended.transpose(1, 2).reshape(batch, tokens, width)
         return cast("Tensor", self.projection(joined))
 

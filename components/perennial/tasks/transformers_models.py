@@ -1,24 +1,38 @@
-"""Transformers models: any causal language model of the package, by name, trained from scratch.
+"""Transformers models: any causal language model or text classifier of the package, by name.
 
-Use it by name in a contract, `task = "perennial.tasks.transformers_models:TransformersCausalLM"`,
-with `pip install 'perennial[transformers]'`. Nothing is downloaded: a configuration is enough.
+Use one by name in a contract: `task = "perennial.tasks.transformers_models:TransformersCausalLM"`,
+or `TransformersTextClassification`, with `pip install 'perennial[transformers]'`. Nothing is
+downloaded: a configuration is enough, and `[model.initial]` may name weights.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, cast
 
+import numpy as np
+import polars as pl
 import torch
+from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 from torch import Tensor, nn
 
+from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
-from perennial.engine.task import ParameterKeys
-from perennial.tasks.columns.tokenization import import_package
+from perennial.contracts.section import Section
+from perennial.engine.task import MeasuredOptions, ParameterKeys
+from perennial.tasks.columns.pretrained_tokenizer import (
+    PretrainedTokenizer,
+    load_tokenizer,
+    read_tokenizer,
+)
+from perennial.tasks.columns.tokenization import BOUNDARY, import_package
 from perennial.tasks.language_modeling import DocumentOptions, LanguageModel
+from perennial.tasks.text_classification import TextClassifier, TextOptions, TextState
 
 
-class TransformersOptions(DocumentOptions):
-    """Options of a model of `transformers`, and how documents become its examples."""
+class ModelOptions(MeasuredOptions):
+    """The model's family and size."""
 
     model_type: str = "llama"
     """The family's name in `transformers`, such as `llama`, `gpt2`, `qwen3` or `mistral`."""
@@ -26,6 +40,29 @@ class TransformersOptions(DocumentOptions):
     """The family's own settings, such as `hidden_size`; missing ones are the family's defaults,
     which often mean billions of parameters. `vocab_size` and the ids of special tokens follow from
     the tokenization."""
+
+
+class TransformersOptions(DocumentOptions, ModelOptions):
+    """Options of a model of `transformers`, and how documents become its examples."""
+
+
+class TransformersTextOptions(TextOptions, ModelOptions):
+    """Options of an encoder of `transformers`, and how texts become its examples."""
+
+    model_type: str = "bert"
+    """The family's name in `transformers`, such as `bert`, `distilbert` or `roberta`."""
+    tokenizer: str = ""
+    """A pretrained model's `tokenizer.json`: a path, from the contract's folder if it is relative,
+    or an address in an object store. It is kept with the model. `vocab_size` is then the pretrained
+    model's, and the ids of special tokens are the family's unless `config` names them. Empty means
+    bytes, or byte pairs learned from the training split."""
+
+
+class PretrainedTextState(TextState):
+    """What the task learns from the training split, and the tokenizer that it keeps."""
+
+    tokenizer: str = ""
+    """Content of `tokenizer.json`."""
 
 
 class TransformersCausalLM(LanguageModel):
@@ -40,24 +77,8 @@ class TransformersCausalLM(LanguageModel):
             BadTaskError: the package is not installed, or refuses family or settings.
         """
         options = cast("TransformersOptions", self.options)
-        package = import_package(
-            "transformers",
-            "this task",
-            "pip install 'perennial[transformers]', or use "
-            "perennial.tasks.language_modeling:CausalLanguageModel",
-        )
         settings = {**_SPECIAL_TOKENS, **options.config, "vocab_size": options.vocab_size}
-        try:
-            config = package.AutoConfig.for_model(options.model_type, **settings)
-            model = package.AutoModelForCausalLM.from_config(config)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadTaskError(
-                f"transformers does not build a causal model of type {options.model_type!r}",
-                evidence=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}",
-                action="correct model.options.model_type and model.options.config",
-            ) from error
-        _require_known(options, package.AutoConfig.for_model(options.model_type))
-        return LogitsOf(model, options.windows)
+        return LogitsOf(_build_model(options, "AutoModelForCausalLM", settings), options.windows)
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
         """Return the keys of embedding and last layer: the tokens."""
@@ -71,11 +92,106 @@ class TransformersCausalLM(LanguageModel):
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Return the family's layers: the list of modules with most of the parameters."""
-        lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-        layers = max(
-            lists, key=lambda each: sum(map(Tensor.numel, each.parameters())), default=None
-        )
-        return () if layers is None else list(layers)
+        return _find_layers(model)
+
+
+class TransformersTextClassification(TextClassifier):
+    """An encoder built by `AutoModelForSequenceClassification.from_config`."""
+
+    Options = TransformersTextOptions
+    fitted: PretrainedTextState
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self.fitted = PretrainedTextState()
+        self.pretrained: PretrainedTokenizer | None = None
+
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Learn the class shares; keep the tokenizer, or learn the byte pairs if any.
+
+        Raises:
+            BadTaskError: the tokenizer cannot be read, or has more ids than the model.
+        """
+        super().fit(train)
+        options = cast("TransformersTextOptions", self.options)
+        content = read_tokenizer(options.tokenizer) if options.tokenizer else ""
+        self._take(PretrainedTextState(**dict(self.fitted), tokenizer=content))
+
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Take over class shares and tokenizer."""
+        super().load_state(state)
+        self._take(self.fitted)
+
+    def read_tokens(self, texts: Sequence[str]) -> Sequence[NDArray[np.int32]]:
+        """Return the ids of each text, special tokens included, at most `context_length`."""
+        if self.pretrained is None:
+            return super().read_tokens(texts)
+        return [np.asarray(each.ids, np.int32) for each in self.pretrained.encode_batch(texts)]
+
+    def decode_tokens(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        if self.pretrained is None:
+            return super().decode_tokens(ids)
+        return self.pretrained.decode(ids, skip_special_tokens=False)
+
+    def build_model(self) -> nn.Module:
+        """Build a model with random weights, of which the last layer starts at the class prior.
+
+        Raises:
+            BadTaskError: the package is not installed, or refuses family or settings; the family is
+                no encoder, or has fewer positions than a text may have tokens.
+        """
+        options = cast("TransformersTextOptions", self.options)
+        own = {} if options.tokenizer else {**_SPECIAL_TOKENS, "pad_token_id": BOUNDARY}
+        sizes = {"vocab_size": options.vocab_size, "num_labels": len(self.fitted.classes)}
+        settings = {**own, **options.config, **sizes}
+        model = _build_model(options, "AutoModelForSequenceClassification", settings)
+        _require_positions(model, options.context_length)
+        head = model.get_submodule(_find_head(model, len(self.fitted.classes)))
+        with torch.no_grad():
+            cast("Tensor", head.bias).copy_(torch.tensor(self.fitted.class_shares).log())
+        return ClassLogitsOf(model)
+
+    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
+        """Return the keys of embedding and last layer: tokens and classes."""
+        with torch.device("meta"):
+            model = cast("ClassLogitsOf", self.build_model()).model
+        size, inner = self.text_options.vocab_size, cast("Any", model)
+        ids = self.tokenizer.keys(size)
+        if self.pretrained is not None:
+            ids = [self.pretrained.id_to_token(place) or place for place in range(size)]
+        table = inner.get_input_embeddings().weight
+        name = next(name for name, value in model.named_parameters() if value is table)
+        keys = {f"model.{name}": ParameterKeys("token embedding", (ids, None))}
+        return {**keys, **self.class_keys(f"model.{_find_head(model, len(self.fitted.classes))}")}
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Return the family's layers: the list of modules with most of the parameters."""
+        return _find_layers(model)
+
+    def _take(self, state: PretrainedTextState) -> None:
+        self.fitted = state
+        if not state.tokenizer:
+            return
+        options = cast("TransformersTextOptions", self.options)
+        self.pretrained = load_tokenizer(state.tokenizer, options.context_length)
+        self.padding = _find_padding(options)
+        if (size := self.pretrained.get_vocab_size()) > options.vocab_size:
+            raise BadTaskError(
+                f"the tokenizer has more ids than the model: {size:,}, not {options.vocab_size:,}",
+                evidence=f"model.options.tokenizer = {options.tokenizer!r}",
+                action=f"write vocab_size = {size}  # in [model.options], or the pretrained "
+                "model's own, if it is larger",
+            )
+        masks = map(self.pretrained.token_to_id, ("[MASK]", "<mask>"))
+        mask = next((each for each in masks if each is not None), None)
+        if mask is None and options.token_dropout:
+            raise BadTaskError(
+                "token_dropout hides tokens, and the tokenizer has no token for that",
+                evidence="neither [MASK] nor <mask> is in its vocabulary",
+                action="remove token_dropout  # in [model.options]",
+            )
+        self.hidden_token = self.padding if mask is None else mask
 
 
 # Families name tokens of their own vocabularies; ours has the boundary alone, which needs no name.
@@ -100,7 +216,97 @@ class LogitsOf(nn.Module):
         return logits.view(*tokens.shape, -1)
 
 
-def _require_known(options: TransformersOptions, default: object) -> None:
+class ClassLogitsOf(nn.Module):
+    """The model's logits alone; padding is masked."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, length: Tensor) -> Tensor:
+        """Ids [B, T] of texts with `length` [B] tokens → logits [B, K]."""
+        mask = torch.arange(tokens.shape[1], device=tokens.device) < length[:, None]
+        logits: Tensor = self.model(input_ids=tokens.long(), attention_mask=mask.long()).logits
+        return logits
+
+
+def _build_model(
+    options: ModelOptions, builder: str, settings: Mapping[str, JsonValue]
+) -> nn.Module:
+    package = _transformers()
+    with _clear_errors(options, "causal model" if "Causal" in builder else "text classifier"):
+        config = package.AutoConfig.for_model(options.model_type, **settings)
+        model: nn.Module = getattr(package, builder).from_config(config)
+    _require_known(options, package.AutoConfig.for_model(options.model_type))
+    return model
+
+
+def _find_padding(options: ModelOptions) -> int:
+    """Return the id of padding: the family's, or what its settings name."""
+    with _clear_errors(options, "configuration"):
+        config = _transformers().AutoConfig.for_model(options.model_type, **options.config)
+    return int(config.pad_token_id or 0)
+
+
+@contextmanager
+def _clear_errors(options: ModelOptions, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
+        raise BadTaskError(
+            f"transformers does not build a {what} of type {options.model_type!r}",
+            evidence=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}",
+            action="correct model.options.model_type and model.options.config",
+        ) from error
+
+
+def _transformers() -> ModuleType:
+    return import_package(
+        "transformers",
+        "this task",
+        "pip install 'perennial[transformers]', or use "
+        "perennial.tasks.language_modeling:CausalLanguageModel or "
+        "perennial.tasks.text_classification:TextClassification",
+    )
+
+
+def _find_layers(model: nn.Module) -> Sequence[nn.Module]:
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    layers = max(lists, key=lambda each: sum(map(Tensor.numel, each.parameters())), default=None)
+    return () if layers is None else list(layers)
+
+
+def _find_head(model: nn.Module, num_classes: int) -> str:
+    """Return the name of the last layer, which has an output and a bias for each class."""
+    layers = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.Linear)]
+    heads = [
+        name for name, each in layers if each.out_features == num_classes and each.bias is not None
+    ]
+    if not heads:
+        raise BadTaskError(
+            f"{type(model).__name__} has no last layer with a bias for each class",
+            evidence=f"its last linear layer is {layers[-1][0] if layers else 'missing'}",
+            action='choose a family of encoders: model_type = "bert"  # in [model.options]',
+        )
+    return str(heads[-1])
+
+
+def _require_positions(model: nn.Module, length: int) -> None:
+    """Check that the model has a learned position for each token."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # Families with a position for padding count the others from there.
+            needed = length + (0 if module.padding_idx is None else module.padding_idx + 1)
+            if module.num_embeddings < needed:
+                raise BadTaskError(
+                    f"context_length = {length} needs {needed} positions",
+                    evidence=f"the model has {module.num_embeddings}",
+                    action="lower context_length, or write config.max_position_embeddings = "
+                    f"{needed}  # in [model.options]",
+                )
+
+
+def _require_known(options: ModelOptions, default: object) -> None:
     """Check that the family has the settings; it would keep unknown ones and ignore them."""
     names = set(vars(default)) | set(getattr(default, "attribute_map", {}))
     unknown = sorted(set(options.config) - names)

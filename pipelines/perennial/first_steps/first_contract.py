@@ -8,11 +8,9 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from string import Template
-from typing import Literal, TypeAlias
 
 import polars as pl
 from PIL import Image
@@ -24,6 +22,7 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.toml import toml_line
 from perennial.data.parquet_files import LIBRARY_ERRORS
+from perennial.first_steps.draft import Column, Draft, Kind
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
@@ -31,7 +30,6 @@ from perennial.reports.text import counted
 from perennial.snapshot_data.roles import nearest
 from perennial.validate_data.config import ExpectationsSection
 
-Kind: TypeAlias = Literal["table", "image", "text", "custom"]
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".tsv")
 JSON_LINES = (".jsonl", ".ndjson")
@@ -41,19 +39,19 @@ LABELS = ("label", "target", "y", "class", "outcome")
 ROW_ID = "row_id"
 MODEL_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")  # as `ModelSection.name`
 FEWEST_ROWS = 150  # of which 15% choose the checkpoint; 16 are needed
-# With more values than this, a column of integers is an amount; with a tenth of it, a code.
-MOST_CLASSES = 20
 # Mean rows of a category below which the tabular tasks, which want 20, would see none of them.
 ROWS_OF_A_CATEGORY = 20
 # Days of a stream below which a quarter of each month has too few test days for the gate (8).
 FEWEST_DAYS = 45
 LARGEST_SIDE = 64  # of pictures, to begin with: encoded ones take four bytes per pixel and channel
-LARGEST_BATCH = {"table": 1024, "custom": 1024, "image": 128, "text": 32}
-EPOCHS = {"table": 30, "custom": 30, "image": 15, "text": 3}
+LARGEST_BATCH = {"table": 1024, "custom": 1024, "image": 128, "text": 32, "text classes": 64}
+EPOCHS = {"table": 30, "custom": 30, "image": 15, "text": 3, "text classes": 20}
+LEARNING_RATES = {"image": 3e-3, "text": 2e-3, "text classes": 1e-3}
 TRAIN_SHARE, TEST_SHARE = 0.6, 0.25  # the defaults of [split]
 TASKS = {
     "image": "perennial.tasks.image_classification:ImageClassification",
     "text": "perennial.tasks.language_modeling:CausalLanguageModel",
+    "text classes": "perennial.tasks.text_classification:TextClassification",
 }
 SECTIONS_OF_TEXT = """
 [skeleton] # one example is a hundred predictions, so few examples suffice
@@ -63,66 +61,6 @@ training_steps = 24
 overfit_rows = 4
 overfit_steps = 600
 """
-
-
-@dataclass(frozen=True)
-class Column:
-    """What is known of a column.
-
-    Attributes:
-        distinct: Number of its values, without nulls.
-        nulls: Number of missing values.
-        length: Mean characters of a text; 0 for others.
-        span: Largest minus smallest of integers; days of a time.
-    """
-
-    name: str
-    dtype: pl.DataType
-    distinct: int
-    nulls: int
-    length: float
-    span: float
-
-    @property
-    def is_text(self) -> bool:
-        """Whether its values are texts."""
-        return self.dtype in (pl.String, pl.Categorical)
-
-    @property
-    def is_class(self) -> bool:
-        """Whether its values are classes rather than amounts."""
-        most = MOST_CLASSES if self.dtype.is_integer() else 2 if self.dtype.is_float() else 0
-        return self.is_text or self.dtype == pl.Boolean or self.distinct <= most
-
-    @property
-    def is_identifier(self) -> bool:
-        """Whether its name is that of an identifier."""
-        return re.search(r"(?:^|_)(?:id|key|uuid)$|[a-z]I[dD]$", self.name) is not None
-
-
-@dataclass
-class Draft:
-    """A contract in the making.
-
-    Attributes:
-        notes: What was guessed, and why, for people.
-    """
-
-    kind: Kind
-    columns: dict[str, Column]
-    rows: int
-    label: str = ""
-    time: str | None = None
-    ids: list[str] = field(default_factory=list)
-    meta: list[str] = field(default_factory=list)
-    features: list[str] = field(default_factory=list)
-    options: dict[str, JsonValue] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def leave_out(self, name: str, why: str) -> None:
-        """Keep a column from the model."""
-        self.meta.append(name)
-        self.notes.append(f"meta: {name!r}, {why}")
 
 
 def candidate_labels(kind: Kind, data: Path) -> list[str]:
@@ -288,12 +226,14 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
         elif dtype in (pl.Datetime, pl.Date):
             span = (column.max() - column.min()).dt.total_days().cast(pl.Float64)
         length = column.str.len_chars().mean() if dtype == pl.String else pl.lit(0.0)
+        spaces = column.str.count_matches(" ").mean() if dtype == pl.String else pl.lit(0.0)
         distinct = column.drop_nulls().n_unique() if is_plain else pl.lit(0)
         counts += [
             distinct.alias(f"distinct {name}"),
             column.null_count().alias(f"nulls {name}"),
             length.fill_null(0.0).alias(f"length {name}"),
             span.fill_null(0.0).alias(f"span {name}"),
+            spaces.fill_null(0.0).alias(f"spaces {name}"),
         ]
     found = table.select(pl.len().alias("rows of all"), *counts).collect().row(0, named=True)
     rows = int(found["rows of all"])
@@ -303,7 +243,7 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
             evidence=f"a first contract needs {FEWEST_ROWS}",
             action="wait for more data",
         )
-    facts = ("distinct", "nulls", "length", "span")
+    facts = ("distinct", "nulls", "length", "span", "spaces")
     columns = {
         name: Column(name, dtype, *(found[f"{fact} {name}"] for fact in facts))
         for name, dtype in schema.items()
@@ -336,6 +276,7 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
     else:
         for column in others:
             _judge_feature(draft, column)
+        _choose_sentences(draft, others)
         if not set(draft.columns) - {draft.label, draft.time, *draft.ids, *draft.meta}:
             raise BadDataError(
                 "no column is left to learn from",
@@ -353,8 +294,8 @@ def _choose_label(draft: Draft, wish: str) -> str:
         if chosen is None or chosen.dtype != pl.String:
             raise PerennialError(
                 f"{wish or 'no column'!r} is not a text" if wish else "no column is a text",
-                action="`init text` learns what comes next in a text; to predict another column "
-                "write a task: `perennial init custom DATA --label COLUMN`",
+                action="`init text` learns what comes next in a text; to predict a class from a "
+                "text, `perennial init table DATA --label COLUMN`",
             )
         return chosen.name
     near = [name for name in columns if name.lower() in LABELS]
@@ -421,7 +362,7 @@ def _choose_ids(draft: Draft) -> list[str]:
         # Integers without a gap count rows; others with distinct values may be measurements.
         counts = column.dtype.is_integer() and column.span == draft.rows - 1
         is_kind = column.is_identifier or column.name == ROW_ID or column.dtype == pl.String
-        if column.distinct == draft.rows and (counts or is_kind):
+        if column.distinct == draft.rows and (counts or is_kind) and not column.is_sentences:
             draft.notes.append(f"ids: {column.name!r}, another value in every row")
             return [column.name]
     return []
@@ -443,6 +384,22 @@ def _judge_feature(draft: Draft, column: Column) -> None:
         coded = draft.options.setdefault("categorical", [])
         if isinstance(coded, list):
             coded.append(column.name)
+
+
+def _choose_sentences(draft: Draft, others: Sequence[Column]) -> None:
+    """Give the model the one column of texts, if classes are to be predicted and nothing else."""
+    texts = [column for column in others if column.is_sentences]
+    is_alone = len(texts) == 1 and {column.name for column in others} <= set(draft.meta)
+    if draft.kind != "table" or not is_alone or not draft.columns[draft.label].is_class:
+        return
+    draft.text = texts[0].name
+    draft.features = [draft.text]
+    draft.meta.remove(draft.text)
+    draft.notes = [note for note in draft.notes if not note.startswith(f"meta: {draft.text!r},")]
+    # A byte is a token. Twice the mean, so that few texts are cut.
+    room = 2 ** math.ceil(math.log2(2 * texts[0].length))
+    draft.options["context_length"] = min(max(room, 32), 512)
+    draft.notes.append(f"text: {draft.text!r}, {texts[0].length:.0f} characters on average")
 
 
 def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:
@@ -523,13 +480,13 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
     options = {} if draft.kind == "custom" else draft.options
     if draft.kind == "text":
         options = {"context_length": 128, "width": 96, "layers": 3, "heads": 3}
-    model: dict[str, JsonValue] = {"name": name, "task": tasks[draft.kind]}
+    model: dict[str, JsonValue] = {"name": name, "task": tasks[draft.recipe]}
     model |= {"options": options} if options else {}
     data: dict[str, JsonValue] = {"uri": uri, "label": draft.label}
     roles = {"time": draft.time, "ids": draft.ids, "features": draft.features, "meta": draft.meta}
     data |= {role: value for role, value in roles.items() if value}  # type: ignore[misc]
-    if draft.kind == "text":
-        data["text"] = [draft.label]
+    if draft.kind == "text" or draft.text:
+        data["text"] = list(draft.features)
     lines = [
         f"#:schema ./{SCHEMA_FILE}",
         f"# Written by `perennial init {draft.kind}`; `perennial options` explains every option.",
@@ -566,10 +523,10 @@ def _lines_for_few_rows(rows: int) -> list[str]:
 
 def _training_lines(draft: Draft) -> list[str]:
     train = draft.rows * TRAIN_SHARE
-    largest = LARGEST_BATCH[draft.kind]
+    largest = LARGEST_BATCH[draft.recipe]
     # A power of two of which an epoch has eight or more, and 200 to 2,000 updates of it.
     batch = min(max(2 ** int(math.log2(train / 8)), 16), largest)
-    steps = round(min(max(EPOCHS[draft.kind] * train / batch, 200), 2000), -1)
+    steps = round(min(max(EPOCHS[draft.recipe] * train / batch, 200), 2000), -1)
     options: dict[str, JsonValue] = {
         "steps": int(steps),
         "evaluate_every_steps": int(steps) // 10,
@@ -578,6 +535,6 @@ def _training_lines(draft: Draft) -> list[str]:
     }
     if draft.kind == "image":
         options["normalization"] = {"batch_norm": "sync"}
-    if draft.kind in ("image", "text"):
-        options["optimizer"] = {"learning_rate": 3e-3 if draft.kind == "image" else 2e-3}
+    if draft.recipe in LEARNING_RATES:
+        options["optimizer"] = {"learning_rate": LEARNING_RATES[draft.recipe]}
     return [toml_line(key, value) for key, value in options.items()]

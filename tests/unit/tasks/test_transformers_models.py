@@ -1,5 +1,6 @@
 """A family of `transformers` named in the contract is a task like the reference one."""
 
+import json
 import sys
 from functools import partial
 
@@ -11,11 +12,18 @@ from torch import nn
 from documents import SETTINGS, documents, pinned
 from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
+from perennial.contracts.data import ModelSection, TaskColumns
 from perennial.contracts.errors import BadTaskError
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
+from perennial.engine.initial_weights import load_initial_weights
 from perennial.engine.task import inputs_of
-from perennial.tasks.transformers_models import TransformersCausalLM
+from perennial.registry.initial import resolve_initial
+from perennial.tasks.transformers_models import (
+    TransformersCausalLM,
+    TransformersTextClassification,
+)
+from small_models import environment_at
 
 FAMILIES = {
     "gpt2": {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 24},
@@ -97,3 +105,160 @@ def test_without_the_package_the_extra_is_named(snapshot, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(BadTaskError, match="perennial\\[transformers\\]"):
         task_of(snapshot).build_model()
+
+
+TOPICS = pl.DataFrame(
+    {"text": ["a goal", "the price", "a team", "the stock"] * 6, "topic": ["sport", "trade"] * 12}
+)
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "goal", "price", "team", "stock"]
+ENCODERS = {
+    "bert": {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "max_position_embeddings": 16,
+    },
+    "distilbert": {
+        "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 16,
+    },
+    "roberta": {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "max_position_embeddings": 300,
+    },
+}  # fmt: skip
+
+
+def write_tokenizer(folder):
+    """A tokenizer of words, as BERT has one of pieces."""
+    package = pytest.importorskip("tokenizers")
+    codes = {word: code for code, word in enumerate(WORDS)}
+    tokenizer = package.Tokenizer(package.models.WordLevel(codes, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = package.pre_tokenizers.Whitespace()
+    tokenizer.post_processor = package.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return str(folder / "tokenizer.json")
+
+
+def classifier_of(family="bert", **options):
+    section = TransformersTextClassification.Options.model_validate(
+        {"context_length": 16, "model_type": family, "config": ENCODERS[family], **options},
+        strict=False,
+    )
+    return TransformersTextClassification(
+        section, TaskColumns(label="topic", features={"text": "String"})
+    )
+
+
+def fitted(**options):
+    task = classifier_of(**options)
+    task.fit(TOPICS.lazy())
+    return task
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_an_encoder_on_bytes_starts_at_the_entropy_and_ignores_padding(family):
+    pytest.importorskip("transformers")
+    task = fitted(family=family)
+    model, batch = task.build_model().eval(), task.encode(TOPICS)
+    with torch.no_grad():
+        output = model(**inputs_of(batch))
+        short = {"tokens": batch["tokens"][:1, :7], "length": batch["length"][:1]}
+        assert torch.allclose(model(**short)[0], output[0], atol=1e-5)
+    loss = float(task.losses(output, batch).mean())
+    assert loss == pytest.approx(task.expected_initial_loss(), abs=0.05)
+    assert len(task.blocks(model)) == 2
+    names = dict(model.named_parameters())
+    for name, keys in task.parameter_keys().items():
+        assert len(keys.keys[0]) == len(names[name]), name
+
+
+def test_training_starts_from_a_snapshot_with_its_own_tokens(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    folder = tmp_path / "hub" / "snapshots" / revision
+    folder.mkdir(parents=True)
+    config = transformers.BertConfig(vocab_size=257, **ENCODERS["bert"])
+    torch.manual_seed(5)
+    base = transformers.BertModel(config)
+    base.save_pretrained(folder)
+    section = ModelSection.model_validate(
+        {
+            "name": "topics",
+            "task": "perennial.tasks.transformers_models:TransformersTextClassification",
+            "initial": {
+                "source": "huggingface", "uri": str(tmp_path / "hub"), "revision": revision,
+                "rename": {"": "model.bert."}, "new": ["model.classifier.*"],
+            },
+        },
+        strict=False,
+    )  # fmt: skip
+    initial = resolve_initial(section, environment_at(tmp_path / "mlflow.db", tmp_path))
+    task = fitted(tokenizer=write_tokenizer(folder))
+    model = task.build_model()
+    load_initial_weights(model, task, initial)
+    loaded = dict(model.model.bert.named_parameters())
+    for name, value in base.named_parameters():
+        assert torch.equal(loaded[name], value), name
+    batch = task.encode(TOPICS)
+    assert batch["tokens"][0].tolist() == [2, 5, 7, 3] + [0] * 12
+    assert task.describe(batch, 1)["text"].split() == ["[CLS]", "the", "price", "[SEP]"]
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-3), []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = task.training_losses(model.eval()(**inputs_of(batch)), batch).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_the_tokenizer_is_kept_in_the_state(tmp_path):
+    pytest.importorskip("transformers")
+    file = write_tokenizer(tmp_path)
+    task = fitted(tokenizer=file, token_dropout=0.5)
+    state = json.loads(json.dumps(task.state()))
+    (tmp_path / "tokenizer.json").unlink()
+    restored = classifier_of(tokenizer=file)
+    restored.load_state(state)
+    assert torch.equal(restored.encode(TOPICS)["tokens"], task.encode(TOPICS)["tokens"])
+    hidden = task.augment(task.encode(TOPICS), torch.Generator().manual_seed(0))["tokens"]
+    assert (hidden == WORDS.index("[MASK]")).any()
+    cut = task.encode(TOPICS.with_columns(text=pl.lit("goal " * 40)))
+    assert cut["tokens"][0, -2:].tolist() == [7, 3]
+
+
+def test_a_relative_path_is_found_beside_the_contract(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    write_tokenizer(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert fitted(tokenizer="tokenizer.json").pretrained is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokenizer": "absent.json"}, "there is no absent.json"),
+        ({"tokenizer": "broken.json"}, "is not a file of the package"),
+        ({"tokenizer": "tokenizer.json", "config": {"hidden_sise": 4}}, "hidden_sise"),
+        ({"context_length": 32}, "needs 32 positions"),
+        ({"family": "roberta", "context_length": 64}, "needs 321 positions"),
+        ({"model_type": "no-such-family"}, "no-such-family"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_is_refused(tmp_path, monkeypatch, options, message):
+    pytest.importorskip("transformers")
+    write_tokenizer(tmp_path)
+    (tmp_path / "broken.json").write_text("{}")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadTaskError, match=message):
+        fitted(**options).build_model()
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused_with_the_line_to_write(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(sys.modules[__name__], "WORDS", [*WORDS, *map(str, range(300))])
+    with pytest.raises(BadTaskError, match="more ids than the model: 311, not 257") as refused:
+        fitted(tokenizer=write_tokenizer(tmp_path))
+    assert "write vocab_size = 311" in refused.value.action

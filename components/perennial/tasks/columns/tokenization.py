@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -86,6 +86,10 @@ class Tokenizer:
                 pieces.append(piece)
         return tuple(pieces)
 
+    def keys(self, size: int) -> list[Hashable]:
+        """Return what each of `size` ids stands for: its bytes, or its number if it is unused."""
+        return [*self.pieces, *range(len(self.pieces), size)]
+
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Return the number of bytes of each id."""
@@ -141,16 +145,16 @@ def texts_of(rows: pl.LazyFrame, column: str) -> Iterator[str]:
         yield from part.to_series()
 
 
-class _Encoded(Protocol):
+class Encoded(Protocol):
+    """What is used of `tokenizers.Encoding`."""
+
     ids: list[int]
 
 
 class _Encoder(Protocol):
     """What is used of `tokenizers.Tokenizer`."""
 
-    def encode_batch_fast(
-        self, texts: list[str], *, add_special_tokens: bool
-    ) -> list[_Encoded]: ...
+    def encode_batch_fast(self, texts: list[str], *, add_special_tokens: bool) -> list[Encoded]: ...
 
 
 def _words(package: ModuleType) -> object:

@@ -279,6 +279,25 @@ def test_text_is_the_longest_column(init):
     assert contract["data"]["label"] == "story"
 
 
+def test_a_class_beside_one_column_of_texts_is_text_classification(init):
+    texts = [f"my parcel {row} has not arrived yet" for row in range(ROWS)]
+    frame = table(message=texts).select("when", "message", "country")
+    contract, printed = init(frame, "--label", "country")
+    assert contract["model"]["task"].endswith("text_classification:TextClassification")
+    assert contract["model"]["options"] == {"context_length": 128}
+    assert contract["data"]["features"] == contract["data"]["text"] == ["message"]
+    assert "meta" not in contract["data"]
+    assert "text: 'message', 33 characters on average" in printed
+    assert "too many for a category" not in printed
+
+
+def test_texts_beside_other_features_stay_out_of_a_table(init):
+    texts = [f"my parcel {row} has not arrived yet" for row in range(ROWS)]
+    contract, _ = init(table(message=texts), "--label", "country")
+    assert contract["model"]["task"].endswith("TabularClassification")
+    assert contract["data"]["meta"] == ["message"]
+
+
 def test_the_schema_accepts_the_examples_and_finds_mistakes():
     schema = json.loads(schema_text())
     for path in sorted((ROOT / "examples").glob("*/contract.toml")):

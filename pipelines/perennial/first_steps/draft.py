@@ -1,0 +1,87 @@
+"""Draft of a first contract: what is known of the columns, and what each is taken for."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import polars as pl
+from pydantic import JsonValue
+
+Kind: TypeAlias = Literal["table", "image", "text", "custom"]
+# With more values than this, a column of integers is an amount; with a tenth of it, a code.
+MOST_CLASSES = 20
+SPACES_OF_A_TEXT = 2  # fewer on average: names and codes
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is known of a column.
+
+    Attributes:
+        distinct: Number of its values, without nulls.
+        nulls: Number of missing values.
+        length: Mean characters of a text; 0 for others.
+        span: Largest minus smallest of integers; days of a time.
+        spaces: Mean spaces of a text; 0 for others.
+    """
+
+    name: str
+    dtype: pl.DataType
+    distinct: int
+    nulls: int
+    length: float
+    span: float
+    spaces: float
+
+    @property
+    def is_sentences(self) -> bool:
+        """Whether its values are texts of several words, rather than categories or ids."""
+        return self.spaces >= SPACES_OF_A_TEXT
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its values are texts."""
+        return self.dtype in (pl.String, pl.Categorical)
+
+    @property
+    def is_class(self) -> bool:
+        """Whether its values are classes rather than amounts."""
+        most = MOST_CLASSES if self.dtype.is_integer() else 2 if self.dtype.is_float() else 0
+        return self.is_text or self.dtype == pl.Boolean or self.distinct <= most
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether its name is that of an identifier."""
+        return re.search(r"(?:^|_)(?:id|key|uuid)$|[a-z]I[dD]$", self.name) is not None
+
+
+@dataclass
+class Draft:
+    """A contract in the making.
+
+    Attributes:
+        text: The column of texts that a label of classes is predicted from; empty for others.
+        notes: What was guessed, and why, for people.
+    """
+
+    kind: Kind
+    columns: dict[str, Column]
+    rows: int
+    label: str = ""
+    time: str | None = None
+    ids: list[str] = field(default_factory=list)
+    meta: list[str] = field(default_factory=list)
+    features: list[str] = field(default_factory=list)
+    options: dict[str, JsonValue] = field(default_factory=dict)
+    text: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def recipe(self) -> str:
+        """Return the key of batch size, epochs and learning rate."""
+        return "text classes" if self.text else self.kind
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Keep a column from the model."""
+        self.meta.append(name)
+        self.notes.append(f"meta: {name!r}, {why}")
