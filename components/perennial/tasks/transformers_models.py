@@ -253,9 +253,10 @@ def _clear_errors(options: ModelOptions, what: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
+        first_line = str(error).partition("\n")[0][:200]
         raise BadTaskError(
             f"transformers does not build a {what} of type {options.model_type!r}",
-            evidence=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}",
+            evidence=f"{type(error).__name__}: {first_line}",
             action="correct model.options.model_type and model.options.config",
         ) from error
 

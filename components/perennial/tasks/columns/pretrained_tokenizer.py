@@ -68,7 +68,7 @@ def load_tokenizer(content: str, most: int) -> PretrainedTokenizer:
     except Exception as error:  # the package raises `Exception` itself
         raise BadTaskError(
             "model.options.tokenizer is not a file of the package `tokenizers`",
-            evidence=str(error).splitlines()[0][:200],
+            evidence=str(error).partition("\n")[0][:200],
             action="name the `tokenizer.json` of the pretrained model's snapshot",
         ) from error
     tokenizer.no_padding()
