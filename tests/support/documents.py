@@ -46,10 +46,11 @@ TRAINING = {"steps": 400, "global_batch_size": 32}
 TOPIC_SETTINGS = SETTINGS.model_copy(update={"sample_rows": 256, "overfit_rows": 8})
 
 
-def write_topics(folder: Path, **shape) -> Snapshot:
-    """Documents and whether they speak of an axis, pinned."""
+def write_topics(folder: Path, flipped: float = 0.0, **shape) -> Snapshot:
+    """Documents and whether they speak of an axis, pinned; a share of the labels is wrong."""
     folder.mkdir(parents=True, exist_ok=True)
-    topic = pl.col("text").str.contains("axis").cast(pl.Int64).alias("topic")
+    is_wrong = pl.int_range(pl.len()).hash(seed=1) % 1000 < 1000 * flipped
+    topic = (pl.col("text").str.contains("axis") ^ is_wrong).cast(pl.Int64).alias("topic")
     documents(**shape).with_columns(topic).write_parquet(folder / "part.parquet")
     data = DataSection(
         uri=str(folder), label="topic", features=("text",), text=("text",), time="time", ids=("id",)

@@ -232,7 +232,7 @@ def _no_toml(path: Path, text: str, kind: type[Section], message: str) -> Proble
     number = int(match.group(1)) if match else len(lines)
     fixed, line = fix_line(text, number)
     number = fixed or number
-    if line:
+    if "=" in line:  # the line of a section's name stands for whatever the section lacks
         changed = "\n".join([*lines[: number - 1], line, *lines[number:]])
         line = _value_remedy(path, changed, kind, number) or line
     remedy = line or 'each [section] once, then key = value; texts in "quotes", lists in [brackets]'
