@@ -30,7 +30,7 @@ help: ## list the targets
 setup: $(VENV)/.dev ## virtual environment with everything a developer needs
 
 $(VENV)/.demo: pyproject.toml constraints.txt
-	@echo 'Set-up, once: $(SIZE) in $(VENV), measured at 330 s on two cores.'
+	@echo 'Set-up, once: $(SIZE) in $(VENV), measured at 190 s on two cores.'
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --editable '.[demo]'
 	@$(COMPILE)
@@ -38,7 +38,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@echo '$(READY)'
 
 $(VENV)/.dev: pyproject.toml constraints.txt
-	@echo 'Set-up, once: $(SIZE) in $(VENV), measured at 330 s on two cores.'
+	@echo 'Set-up, once: $(SIZE) in $(VENV), measured at 190 s on two cores.'
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --editable '.[dev]'
 	@$(COMPILE)
@@ -50,7 +50,7 @@ demo-data: $(VENV)/.demo
 
 demo: demo-data ## set up, then let five months of real flights arrive: train, monitor, retrain or not
 	@printf '%s\n' '' 'Three months of flights train a first model. Then April and May arrive one by one: each is' \
-	  'checked for drift, and a model trained again must beat the champion. Measured: 160 s on two cores.' ''
+	  'checked for drift, and a model trained again must beat the champion. Measured: 135 s on two cores.' ''
 	$(RUN)/perennial run $(FLIGHTS)/contract.toml --replay --first 3 --until 5
 	$(RUN)/perennial status
 	$(RUN)/perennial runs
