@@ -46,10 +46,9 @@ def propose_next(
             spaces[boundary.option] = spaces[boundary.option].with_bounds(*boundary.proposed)
         reasons.append(boundary.text)
     alone = {n: left[0] for n, one in spaces.items() if len(left := one.choices or ()) == 1}
-    known = {**alone, **_negligible(plan, findings, best), **_answered(plan, judgement, best)}
-    settled = {
-        name: value for name, value in known.items() if _is_always_meant(spaces[name], known)
-    }
+    settled = {**alone, **_negligible(plan, findings, best), **_answered(plan, judgement, best)}
+    while vague := [n for n in settled if not _is_always_meant(spaces[n], settled)]:
+        settled = {name: value for name, value in settled.items() if name not in vague}
     spaces |= {name: study.dimensions[name] for name in alone if name not in settled}
     for option, value in settled.items():
         if spaces.pop(option, None) is not None:
@@ -102,10 +101,10 @@ def _feasible(dimension: Dimension, rule: InfeasibleRegion) -> Dimension | None:
     return dimension.model_copy(update={"choices": tuple(left)}) if left else None
 
 
-def _is_always_meant(dimension: Dimension, known: Mapping[str, JsonValue]) -> bool:
+def _is_always_meant(dimension: Dimension, settled: Mapping[str, JsonValue]) -> bool:
     """Whether a dimension has a meaning whatever is still searched."""
     return all(
-        parent in known and _is_among(held, known[parent])
+        parent in settled and _is_among(held, settled[parent])
         for parent, held in dimension.when.items()
     )
 
