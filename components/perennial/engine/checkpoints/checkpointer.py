@@ -146,7 +146,9 @@ class Checkpointer:
         """How the work was divided, in order."""
         # The loop's own group would mix the writer's messages with the gradients'.
         self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
-        self._is_asynchronous = settings.asynchronous
+        # PyTorch's stager cannot copy the quantised moments of torchao.
+        can_stage = section.optimizer.name != "adamw8bit"
+        self._is_asynchronous = settings.asynchronous and can_stage
         is_gpu = world.device.type == "cuda"
         self._stager = DefaultStager(
             StagingOptions(

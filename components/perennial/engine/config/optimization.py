@@ -138,7 +138,8 @@ class AdamW8bit(Moments):
     Needs `pip install perennial[optimizers]`, and Triton on GPUs. Tensors that have, on one
     process, fewer than 4,096 values or not a multiple of 256 keep 32 bits. Blocks of 256 values
     share a scale: one whose gradients are a thousand times smaller than its neighbours' may jump,
-    so compare a run with `adamw` first. CPUs only try it out: the update is slower there.
+    so compare a run with `adamw` first. Training waits for its checkpoints: PyTorch cannot copy
+    such moments to write them beside it. CPUs only try it out: the update is slower there.
     """
 
     name: Literal["adamw8bit"]
