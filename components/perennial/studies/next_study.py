@@ -11,7 +11,7 @@ from perennial.studies.config import Dimension, StudySection
 from perennial.studies.findings import InfeasibleRegion, StudyFindings
 from perennial.studies.records import StudyPlan, Trial
 from perennial.studies.sampling import shrink
-from perennial.studies.space import canonical
+from perennial.studies.space import Axis, is_among, is_met
 
 FILE_NAME = "next.study.toml"
 NEGLIGIBLE = 0.1
@@ -47,7 +47,7 @@ def propose_next(
         reasons.append(boundary.text)
     alone = {n: left[0] for n, one in spaces.items() if len(left := one.choices or ()) == 1}
     settled = {**alone, **_negligible(plan, findings, best), **_answered(plan, judgement, best)}
-    while vague := [n for n in settled if not _is_always_meant(spaces[n], settled)]:
+    while vague := [n for n in settled if not is_met(spaces[n].when, settled)]:
         settled = {name: value for name, value in settled.items() if name not in vague}
     spaces |= {name: study.dimensions[name] for name in alone if name not in settled}
     for option, value in settled.items():
@@ -101,14 +101,6 @@ def _feasible(dimension: Dimension, rule: InfeasibleRegion) -> Dimension | None:
     return dimension.model_copy(update={"choices": tuple(left)}) if left else None
 
 
-def _is_always_meant(dimension: Dimension, settled: Mapping[str, JsonValue]) -> bool:
-    """Whether a dimension has a meaning whatever is still searched."""
-    return all(
-        parent in settled and _is_among(held, settled[parent])
-        for parent, held in dimension.when.items()
-    )
-
-
 def _open_conditions(
     spaces: Mapping[str, Dimension], settled: Mapping[str, JsonValue]
 ) -> dict[str, Dimension]:
@@ -130,25 +122,15 @@ def _open_condition(
     when: dict[str, tuple[JsonValue, ...]] = {}
     for parent, held in dimension.when.items():
         if parent in settled:
-            possible = held if _is_among(held, settled[parent]) else ()
+            known = [settled[parent]]
         else:
-            space = spaces.get(parent)
-            possible = tuple(each for each in held if space is not None and _holds(space, each))
-            when[parent] = possible
+            known = Axis(parent, spaces[parent]).values() if parent in spaces else []
+        possible = tuple(each for each in held if is_among(each, known))
         if not possible:
             return None
+        if parent not in settled:
+            when[parent] = possible
     return when
-
-
-def _holds(dimension: Dimension, value: JsonValue) -> bool:
-    if dimension.choices is not None:
-        return _is_among(dimension.choices, value)
-    low, high = dimension.bounds or (1.0, 0.0)
-    return isinstance(value, int | float) and low <= value <= high
-
-
-def _is_among(values: Sequence[JsonValue], value: JsonValue) -> bool:
-    return canonical(value) in map(canonical, values)
 
 
 def _negligible(

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeVar
@@ -22,6 +22,16 @@ and equal values on every machine make equal trainings."""
 def canonical(value: JsonValue) -> str:
     """Return a value's text, by which values are compared: 1, 1.0 and true differ."""
     return json.dumps(value, sort_keys=True)
+
+
+def is_among(value: JsonValue, values: Iterable[JsonValue]) -> bool:
+    """Whether a value is one of these."""
+    return canonical(value) in map(canonical, values)
+
+
+def is_met(when: Mapping[str, Iterable[JsonValue]], values: Mapping[str, JsonValue]) -> bool:
+    """Whether values meet every condition: option → the values that it may have."""
+    return all(parent in values and is_among(values[parent], held) for parent, held in when.items())
 
 
 @dataclass(frozen=True)
@@ -176,10 +186,7 @@ class Space:
 
     def is_active(self, option: str, values: Mapping[str, JsonValue]) -> bool:
         """Whether an option has a meaning beside the values of those that come before it."""
-        return all(
-            parent in values and canonical(values[parent]) in map(canonical, allowed)
-            for parent, allowed in self._dimensions[option].when.items()
-        )
+        return is_met(self._dimensions[option].when, values)
 
     def decode(self, point: Sequence[float]) -> dict[str, JsonValue]:
         """Return the values at a point of the unit cube; those without a meaning are left out."""
