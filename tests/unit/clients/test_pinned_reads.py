@@ -29,7 +29,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def store(server):
-    store = S3ObjectStore("bucket", "data", HURRIED)
+    store = S3ObjectStore("bucket", "data")
     yield store
     store._client.close()
 
@@ -127,7 +127,8 @@ def test_a_flipped_bit_is_noticed_by_the_digest(server, store, item, tmp_path):
         assert store.fetch_pinned(item, cache, sha256)[1] == SHA256
 
 
-def test_a_slow_store_ends_in_the_stated_time(server, read):
+@pytest.mark.parametrize("read", READS)
+def test_a_slow_store_ends_in_the_stated_time(server, item, tmp_path, read):
     def drip(write, body):
         for byte in body:
             if server.released.wait(0.4):
@@ -135,8 +136,12 @@ def test_a_slow_store_ends_in_the_stated_time(server, read):
             write(bytes([byte]))
 
     server.send = drip
-    with pytest.raises(PerennialError, match="timed out after 3"):
-        read[0]()
+    hurried = S3ObjectStore("bucket", "data", HURRIED)
+    try:
+        with pytest.raises(PerennialError, match="timed out after 3"):
+            READS[read](hurried, item, tmp_path / "cache")
+    finally:
+        hurried._client.close()
 
 
 @pytest.mark.parametrize("honours_conditions", [True, False])
