@@ -116,20 +116,12 @@ def z_score(differences: Floats) -> float:
 def fit_linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
     """Return the predictions of a linear model of the encoded inputs, or why there is none."""
     inputs = inputs_of(subject.train)
-    refusal = _describe_refusal(inputs)
+    refusal = describe_refusal(inputs)
     if subject.task.kind == "statistic":
         refusal = "the task measures examples, a linear model predicts labels"
     if refusal:
         return refusal
-    table = _make_table(inputs)
-    numbers = sum(t[0].numel() for t in inputs.values() if t.is_floating_point())
-    one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE)
-    columns = ColumnTransformer(
-        [
-            ("numbers", StandardScaler(), list(range(numbers))),
-            ("codes", one_hot, list(range(numbers, table.shape[1]))),
-        ]
-    )
+    table, columns = make_table(inputs), make_columns(inputs)
     classifies = subject.task.kind != "regression"
     model = make_pipeline(columns, LogisticRegression(max_iter=200) if classifies else Ridge())
     labels = subject.train[LABEL].double().numpy()
@@ -167,7 +159,7 @@ def _predict_last_values(
 
 
 def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
-    table = _make_table(inputs)
+    table = make_table(inputs)
     if task.kind == "regression":
         return np.asarray(model.predict(table), dtype=np.float64)
     known = model.predict_proba(table)
@@ -178,7 +170,20 @@ def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
     return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
 
-def _describe_refusal(inputs: Batch) -> str:
+def make_columns(inputs: Batch) -> ColumnTransformer:
+    """Return what standardises the numbers of a table, and gives each code a column of its own."""
+    numbers = sum(t[0].numel() for t in inputs.values() if t.is_floating_point())
+    width = sum(t[0].numel() for t in inputs.values())
+    one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE)
+    return ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), list(range(numbers))),
+            ("codes", one_hot, list(range(numbers, width))),
+        ]
+    )
+
+
+def describe_refusal(inputs: Batch) -> str:
     """Return why these tensors are not a table; empty when they are."""
     for name, tensor in inputs.items():
         size = int(tensor[0].numel())
@@ -191,7 +196,7 @@ def _describe_refusal(inputs: Batch) -> str:
     return ""
 
 
-def _make_table(inputs: Batch) -> Floats:
+def make_table(inputs: Batch) -> Floats:
     """Return all numbers, then all codes, shape [B, columns]."""
     ordered = sorted(inputs.values(), key=lambda tensor: not tensor.is_floating_point())
     flat = [tensor.reshape(len(tensor), -1).double().numpy() for tensor in ordered]

@@ -19,6 +19,7 @@ from perennial.check_skeleton.checks.model.silent_parameters import (
     find_copies_of_embeddings,
     find_drawn_at_random,
 )
+from perennial.check_skeleton.checks.model.unread_ends import find_unread_end
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.models import (
     build_noisy_model,
@@ -156,6 +157,12 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             f"the answer depends on only one position of a sequence: {step}",
             hint="look for a causal mask with the wrong triangle, and for a state that is taken "
             "from the first step in place of the last",
+        )
+    if end := find_unread_end(subject, model):
+        return judge.failed(
+            f"no answer depends on {end}, without which a linear model predicts clearly worse",
+            hint="a slice in forward cuts them off, such as one that was meant for the target or "
+            "for padding",
         )
     if blind := find_blindness_to_positions(subject, model, batch):
         value = describe_value_of_places(subject, *blind)

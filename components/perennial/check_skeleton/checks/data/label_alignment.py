@@ -1,0 +1,162 @@
+"""Check `label_alignment`: stretches of the data whose labels belong to other rows."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+
+from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
+from perennial.check_skeleton.checks.data.signals import has_tags
+from perennial.check_skeleton.registry import Judge, check
+from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, Batch, inputs_of
+
+# As many as predictions are good enough for.
+STRETCHES = 16, 8, 4
+FEWEST_ROWS = 128
+# Half of the stretches may be damaged.
+USUAL = 0.75
+FOLDS = 5
+RIDGE = 10.0
+# Of rows that are clearly predicted elsewhere, chance makes a stretch that is not once in 30,000.
+CLEAR = 6.0
+NOTHING = 2.0
+# Of the usual correlation: less is no drift of it.
+LITTLE = 0.5
+# Labels or predictions that hardly differ within a stretch correlate with nothing.
+LEAST_VARIANCE = 0.25
+MOST_CLASSES = 32
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A linear model's predictions of rows that it was not fitted on, and their labels."""
+
+    predicted: Floats  # [N, C]
+    labels: Floats  # ranks [N, 1], or whether a row is of a class or has a tag [N, C]
+
+    def correlate(self, rows: Codes) -> float:
+        """Return the correlation in these rows, over all columns; NaN if one side hardly varies."""
+        sides = []
+        for values in (self.predicted, self.labels):
+            inner = values[rows] - values[rows].mean(axis=0)
+            if (inner**2).mean() <= LEAST_VARIANCE * values.var(axis=0).mean():
+                return np.nan
+            sides.append(inner)
+        first, second = sides
+        return float((first * second).sum() / np.sqrt((first**2).sum() * (second**2).sum()))
+
+
+@check(
+    "label_alignment",
+    expects="no stretch of rows, in file order, in which inputs tell nothing of labels that they "
+    "predict elsewhere",
+    source="guides: look at labels beside their inputs; limits: chance among "
+    f"{STRETCHES[0]} stretches",
+    needs_losses=False,
+    needs_labels=True,
+)
+def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that a linear model predicts the labels of every part of the sample."""
+    labels = _tabulate_labels(subject)
+    if labels is None:
+        return judge.skipped("labels are no numbers, classes or tags")
+    if refusal := _describe_refusal(inputs_of(subject.train), len(labels)):
+        return judge.skipped(refusal)
+    fit = _fit(subject, labels, np.arange(len(labels)))
+    parts, found, usual = _correlate_stretches(fit)
+    if usual < CLEAR / math.sqrt(len(parts[0])):
+        return judge.passed(f"labels are predicted too weakly to tell: correlation {usual:.2f}")
+    is_clear = found >= NOTHING / math.sqrt(len(parts[0]))
+    healthy = np.concatenate([rows for rows, clear in zip(parts, is_clear, strict=True) if clear])
+    for rows in _join_neighbours(parts, ~is_clear):
+        here = fit.correlate(rows)
+        if _is_little(here, usual, rows) and (
+            here < -LITTLE * usual or _is_unlearnable(subject, labels, rows, healthy)
+        ):
+            return judge.failed(
+                f"in rows {rows[0] + 1:,} to {rows[-1] + 1:,} of {len(labels):,}, in file order, "
+                f"a linear model's predictions and the labels correlate by {here:.2f}; elsewhere "
+                f"by {usual:.2f}",
+                hint="labels there belong to other rows, or mean something else: a join or a sort "
+                "that moved one column alone, a damaged partition, classes or signs exchanged",
+            )
+    return judge.passed(
+        f"a linear model's predictions and the labels correlate in each of {len(parts)} stretches; "
+        f"usually by {usual:.2f}"
+    )
+
+
+def _describe_refusal(inputs: Batch, rows: int) -> str:
+    if rows < STRETCHES[-1] * FEWEST_ROWS:
+        return f"fewer than {STRETCHES[-1] * FEWEST_ROWS} rows"
+    refusal = describe_refusal(inputs)
+    return refusal or ("" if np.isfinite(make_table(inputs)).all() else "inputs are not finite")
+
+
+def _correlate_stretches(fit: Fit) -> tuple[Sequence[Codes], Floats, float]:
+    """Return the shortest stretches in which correlations are clear, those, and the usual one."""
+    rows = np.arange(len(fit.labels))
+    for count in STRETCHES:
+        parts = np.array_split(rows, count)
+        found = np.array([fit.correlate(part) for part in parts])
+        usual = float(np.quantile(np.nan_to_num(found), USUAL))
+        if len(parts[0]) >= FEWEST_ROWS and usual >= CLEAR / math.sqrt(len(parts[0])):
+            break
+    return parts, found, usual
+
+
+def _tabulate_labels(subject: Subject) -> Floats | None:
+    labels: Floats = subject.train[LABEL].double().numpy()
+    if has_tags(subject):
+        return labels
+    if labels.ndim != 1 or subject.task.kind == "statistic":
+        return None
+    codes, counts = np.unique(labels, return_counts=True)
+    if subject.task.kind == "regression":
+        return np.asarray(rankdata(labels)[:, None] / len(labels))
+    common = codes[np.argsort(-counts)[:MOST_CLASSES]]
+    return np.asarray(labels[:, None] == common, dtype=np.float64)
+
+
+def _fit(subject: Subject, labels: Floats, rows: Codes) -> Fit:
+    """Predict each fifth of the rows by a model of the other four."""
+    inputs = inputs_of(select_rows(subject.train, torch.from_numpy(rows)))
+    model = make_pipeline(make_columns(inputs), Ridge(RIDGE))
+    folds = KFold(FOLDS, shuffle=True, random_state=subject.seed)
+    predicted = cross_val_predict(model, make_table(inputs), labels[rows], cv=folds)
+    return Fit(predicted.reshape(labels[rows].shape), labels[rows])
+
+
+def _join_neighbours(parts: Sequence[Codes], is_unclear: Flags) -> Iterator[Codes]:
+    """Yield the rows of each run of stretches that are not clearly predicted."""
+    for unclear, run in groupby(
+        zip(is_unclear, parts, strict=True), key=lambda each: bool(each[0])
+    ):
+        if unclear:
+            yield np.concatenate([rows for _, rows in run])
+
+
+def _is_little(found: float, usual: float, rows: Codes) -> bool:
+    """Whether a correlation is far below the usual one even if chance made it too low."""
+    return found + NOTHING / math.sqrt(len(rows)) < LITTLE * usual
+
+
+def _is_unlearnable(subject: Subject, labels: Floats, rows: Codes, healthy: Codes) -> bool:
+    """Whether a model of these rows alone fails, too, where one of as many others does not.
+
+    Otherwise inputs and labels are related in another way there, as after a change of the world.
+    """
+    own, other = (
+        _fit(subject, labels, each).correlate(np.arange(len(each)))
+        for each in (rows, healthy[: len(rows)])
+    )
+    return other > 0 and _is_little(own, other, rows)

@@ -1,0 +1,123 @@
+"""Columns of which some rows are in another unit, and groups of rows that really differ."""
+
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+
+from other_styles import Columns, dataset_of
+from perennial.check_skeleton.checks.data.mixed_units import check_mixed_units
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.task import LABEL
+from skeleton_tables import SETTINGS
+
+ROWS = 1200
+RANDOM = np.random.default_rng(11)
+IS_OTHER = RANDOM.random(ROWS) < 0.2
+
+
+class Amounts(Columns):
+    """Reads the columns of numbers; nothing is trained."""
+
+    kind = "regression"
+
+    def fit(self, train):
+        self.fitted = {}
+
+    def encode(self, rows):
+        batch = {"x": rows.select("other").to_torch()}
+        return batch | ({LABEL: rows["label"].to_torch()} if "label" in rows.columns else {})
+
+    def build_model(self):
+        raise NotImplementedError
+
+    losses = build_model
+
+
+def table(**columns) -> pl.DataFrame:
+    frame = {
+        "row": range(ROWS),
+        "label": RANDOM.normal(size=ROWS),
+        "other": RANDOM.normal(size=ROWS),
+    }
+    return pl.DataFrame(frame | columns)
+
+
+def examine(frame: pl.DataFrame, folder):
+    dataset = dataset_of(frame, folder)
+    make = partial(Amounts, Amounts.Options(), dataset.snapshot.task_columns)
+    settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
+    training = TrainingSection(seed=1, steps=50, global_batch_size=64)
+    return check_mixed_units(Subject.prepare(make, dataset, settings, training))
+
+
+def amounts(deviation: float = 0.1, level: float = 100.0) -> np.ndarray:
+    return level * np.exp(deviation * RANDOM.normal(size=ROWS))
+
+
+def in_other_unit(values: np.ndarray, factor: float) -> np.ndarray:
+    return np.where(IS_OTHER, values * factor, values)
+
+
+def windows(factor: float) -> pl.DataFrame:
+    """Readings on many levels, and the next one: the unit shows in their ratio alone."""
+    level = np.exp(RANDOM.normal(4, 1, ROWS))
+    series = level[:, None] * np.exp(0.05 * RANDOM.normal(size=(ROWS, 9)))
+    seen = in_other_unit(series[:, :8].T, factor).T.round(3)
+    return table(readings=seen.tolist(), label=series[:, 8])
+
+
+BUGS = {
+    "seconds and milliseconds": lambda: table(latency=in_other_unit(amounts(0.8, 0.2), 1000)),
+    "centimetres and inches": lambda: table(height=in_other_unit(amounts(0.06, 66), 2.54).round()),
+    "kilometres and miles, beside the time": lambda: table(
+        minutes=(time := amounts(1.0, 30)).round(1),
+        distance=in_other_unit(time * amounts(0.05, 0.8), 1.609344).round(2),
+    ),
+    "windows in mmol/l, labels in mg/dl": lambda: windows(1 / 18),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_rows_in_another_unit_fail(bug, tmp_path):
+    result = examine(BUGS[bug](), tmp_path)
+    assert result.outcome == "failed", result.measured
+    assert "by a factor of" in result.measured
+
+
+def test_the_units_are_named(tmp_path):
+    measured = examine(windows(1 / 18), tmp_path).measured
+    assert "the last of readings / label" in measured
+    assert measured.endswith("mg/dl and mmol/l")
+
+
+HEALTHY = {
+    "one unit": lambda: table(latency=amounts(0.8, 0.2)),
+    "a feature names the unit": lambda: table(
+        latency=in_other_unit(amounts(0.8, 0.2), 1000),
+        unit=np.where(IS_OTHER, "ms", "s"),
+    ),
+    "groups that lie apart by no unit": lambda: table(size=in_other_unit(amounts(0.05), 5.3)),
+    "packs of one and of twelve": lambda: table(pack=in_other_unit(np.ones(ROWS), 12.0)),
+    "prices of packs, beside the pack": lambda: table(
+        price=in_other_unit(amounts(0.05), 12.0), pack=in_other_unit(np.ones(ROWS), 12.0)
+    ),
+    "groups of other widths": lambda: table(
+        size=np.where(IS_OTHER, amounts(0.3, 1e5), amounts(0.05, 100))
+    ),
+    "many orders of magnitude": lambda: table(wealth=amounts(3.0)),
+    "windows in one unit": lambda: windows(1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_groups_that_really_differ_pass(case, tmp_path):
+    result = examine(HEALTHY[case](), tmp_path)
+    assert result.outcome == "passed", result.measured
+
+
+def test_numbers_with_a_sign_have_no_ratio(tmp_path):
+    result = examine(table(change=in_other_unit(amounts(), -10.0)), tmp_path)
+    assert result.outcome == "skipped", result.measured
