@@ -101,18 +101,20 @@ def _coloured(grey: NDArray[np.uint8]) -> bytes:
     return file.getvalue()
 
 
+DIGIT_SETTINGS = SkeletonSection(
+    sample_rows=512, batch_rows=32, overfit_rows=16, training_steps=60,
+    learning_rates=(1e-2, 1e-3),
+)  # fmt: skip
+DIGIT_TRAINING = {"steps": 600, "global_batch_size": 64}
 MATERIALS: dict[str, Material] = {
     kind: Material(partial(_write_table, kind=kind), TABLE_SETTINGS, training=TABLE_TRAINING)
     for kind in ("binary", "multiclass", "regression", "zero-inflated", "weak", "noise")
 } | {
     "digits": Material(
-        write_digits,
-        SkeletonSection(
-            sample_rows=512, batch_rows=32, overfit_rows=16, training_steps=60,
-            learning_rates=(1e-2, 1e-3),
-        ),
-        options=SMALL_NETWORK,
-        training={"steps": 600, "global_batch_size": 64},
+        write_digits, DIGIT_SETTINGS, options=SMALL_NETWORK, training=DIGIT_TRAINING
+    ),
+    "digit files": Material(
+        partial(write_digits, colour=True), DIGIT_SETTINGS, training=DIGIT_TRAINING
     ),
     "documents": Material(
         _write_documents, TEXT_SETTINGS, options=SMALL, training=TEXT_TRAINING
