@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from sklearn.datasets import load_digits
 
-from own_tasks import reviews, series
+from own_tasks import forecasts, reviews, series
 from perennial.contracts.toml import toml_line
 from skeleton_tables import table
 
@@ -33,6 +33,11 @@ KINDS = {
     "forecast": (
         series().rename({"next": "label"}),
         {"task": TABULAR, "options": {"relative_to": "history"}},
+        {},
+    ),
+    "several steps": (
+        forecasts().rename({"next": "label"}),
+        {"task": "perennial.tasks.forecasting:TabularForecast"},
         {},
     ),
     "quantile": (

@@ -1,5 +1,6 @@
 """Bugs of fine-tuning, planted into the weights that a training starts with, each caught."""
 
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -12,6 +13,7 @@ from perennial.registry.initial import SeenTestRows
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.language_modeling import CausalLanguageModel
 from perennial.tasks.tabular import TabularClassification
+from perennial.tasks.transformers_pictures import TransformersImageClassification
 from stored_weights import store_weights
 
 
@@ -145,6 +147,71 @@ def test_another_normalisation_under_a_new_head_is_caught(workshop, bases, exami
     assert (result.outcome, "standardised" in result.measured) == ("failed", True), result
     assert "normalisation" in result.hint
     assert examine_weights(subject, weights, new=("head.*",)).outcome == "passed"
+
+
+# What published models were trained with: `preprocessor_config.json`.
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], "size": 8}
+HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": 8}
+FAMILIES = {
+    "vit": {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "patch_size": 2,
+    },
+    "resnet": {
+        "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic",
+        "downsample_in_first_stage": False,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def photographed(workshop, tmp_path_factory):
+    """A subject of a family of `transformers` by normalisation, and weights trained with it."""
+    pytest.importorskip("transformers")
+
+    @cache
+    def subject(family, preprocessor):
+        options = {"model_type": family, "config": FAMILIES[family]}
+        if preprocessor is not None:
+            file = tmp_path_factory.mktemp("snapshot") / "preprocessor_config.json"
+            file.write_text(preprocessor)
+            options["preprocessor"] = str(file)
+        return workshop.subject(TransformersImageClassification, "digit files", options=options)
+
+    @cache
+    def weights(family, preprocessor):
+        torch.manual_seed(1)
+        return trained(subject(family, preprocessor))
+
+    return subject, weights
+
+
+@pytest.mark.parametrize(
+    ("family", "base", "given"),
+    [("resnet", IMAGENET, HALVES), ("resnet", IMAGENET, None), ("vit", HALVES, IMAGENET)],
+    ids=["another model's", "the training split's in the place of the base's", "of a vit"],
+)
+def test_a_preprocessor_of_another_model_is_caught(
+    photographed, examine_weights, family, base, given
+):
+    """Pixels of 0 to 255 are found again from what the task shows, so each normalisation is tried."""
+    subject, weights = photographed
+    base, given = json.dumps(base), given and json.dumps(given)
+    result = examine_weights(subject(family, given), weights(family, base))
+    named = "ImageNet's" if "0.485" in base else "pixels of -1 to 1"
+    assert (result.outcome, named in result.measured) == ("failed", True), result
+    assert "normalisation" in result.hint
+    result = examine_weights(subject(family, base), weights(family, base))
+    assert result.outcome == "passed", result
+
+
+def test_a_far_normalisation_under_a_new_head_is_caught(photographed, examine_weights):
+    subject, weights = photographed
+    base, head = weights("resnet", json.dumps(IMAGENET)), ("model.classifier.*",)
+    result = examine_weights(subject("resnet", None), base, new=head)
+    assert (result.outcome, "image" in result.measured) == ("failed", True), result
+    result = examine_weights(subject("resnet", json.dumps(IMAGENET)), base, new=head)
+    assert result.outcome == "passed", result
 
 
 class Reversed(ImageClassification):

@@ -13,6 +13,7 @@ from ranking_queries import PLACES, drawn, statistics_of
 STATISTICS = ("loss", "bytes", "ahead", "tied", "ahead", "tied")
 RANKED = 4
 LABELLED = ("micro_f1", "exact_match")
+FORECASTS = ("forecast_rmse", "forecast_mae", "forecast_pinball")
 
 
 def reading(name: str) -> Metric:
@@ -20,7 +21,7 @@ def reading(name: str) -> Metric:
     metric = find_metric(name)
     if not metric.statistics:
         return metric
-    if name in LABELLED:
+    if name in (*LABELLED, *FORECASTS):
         return metric.reading(metric.statistics)
     language = (*STATISTICS[:2], "-", "-")
     return metric.reading(language if "loss" in metric.statistics else STATISTICS[2:])
@@ -59,6 +60,8 @@ def _statistics(name: str, rows: int, random, tied: bool) -> np.ndarray:
         return np.concatenate(
             [random.exponential(size=(rows, 1)), 1 + random.random((rows, 3))], axis=1
         )
+    if name in FORECASTS:
+        return random.exponential(size=(rows, 1)).round(1 if tied else 9)
     if name == "exact_match":
         return random.integers(0, 2, (rows, 1)).astype(float)
     if name == "micro_f1":

@@ -87,6 +87,15 @@ def series(rows: int = 1500, *, steps: int = LENGTH, seed: int = 7) -> pl.DataFr
     )
 
 
+def forecasts(rows: int = 1500, *, steps: int = 4) -> pl.DataFrame:
+    """Windows of the same process, and the values of several steps after each."""
+    frame = series(rows, steps=LENGTH + steps - 1)
+    values = np.column_stack([np.stack(frame["history"].to_list()), frame["next"]])
+    return frame.with_columns(
+        history=pl.Series(values[:, :LENGTH].tolist()), next=pl.Series(values[:, LENGTH:].tolist())
+    )
+
+
 def pinned(frame: pl.DataFrame, folder: Path, label: str, **data) -> Snapshot:
     frame.write_parquet(folder / "rows.parquet")
     section = DataSection(uri=str(folder), label=label, **{"ids": ("row",), **data})
@@ -133,6 +142,16 @@ def write_series(folder: Path, *, stride: int = 0, **shape) -> Snapshot:
                 "next": [float(values[each + LENGTH]) for each in starts],
             }
         )
+    return pinned(frame, folder, "next")
+
+
+def write_forecasts(folder: Path, *, overlap: int = 0) -> Snapshot:
+    """Forecasts; with an overlap, the label begins so many values before the window's end."""
+    frame = forecasts()
+    if overlap:
+        history, later = (np.stack(frame[name].to_list()) for name in ("history", "next"))
+        late = np.concatenate([history[:, -overlap:], later[:, :-overlap]], axis=1)
+        frame = frame.with_columns(next=pl.Series(late.tolist()))
     return pinned(frame, folder, "next")
 
 

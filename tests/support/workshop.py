@@ -24,7 +24,7 @@ from documents import TRAINING as TEXT_TRAINING
 from documents import pinned as pinned_documents
 from own_tasks import SETTINGS as OWN_SETTINGS
 from own_tasks import TRAINING as OWN_TRAINING
-from own_tasks import write_customers, write_reviews, write_series
+from own_tasks import write_customers, write_forecasts, write_reviews, write_series
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
@@ -101,18 +101,20 @@ def _coloured(grey: NDArray[np.uint8]) -> bytes:
     return file.getvalue()
 
 
+DIGIT_SETTINGS = SkeletonSection(
+    sample_rows=512, batch_rows=32, overfit_rows=16, training_steps=60,
+    learning_rates=(1e-2, 1e-3),
+)  # fmt: skip
+DIGIT_TRAINING = {"steps": 600, "global_batch_size": 64}
 MATERIALS: dict[str, Material] = {
     kind: Material(partial(_write_table, kind=kind), TABLE_SETTINGS, training=TABLE_TRAINING)
     for kind in ("binary", "multiclass", "regression", "zero-inflated", "weak", "noise")
 } | {
     "digits": Material(
-        write_digits,
-        SkeletonSection(
-            sample_rows=512, batch_rows=32, overfit_rows=16, training_steps=60,
-            learning_rates=(1e-2, 1e-3),
-        ),
-        options=SMALL_NETWORK,
-        training={"steps": 600, "global_batch_size": 64},
+        write_digits, DIGIT_SETTINGS, options=SMALL_NETWORK, training=DIGIT_TRAINING
+    ),
+    "digit files": Material(
+        partial(write_digits, colour=True), DIGIT_SETTINGS, training=DIGIT_TRAINING
     ),
     "documents": Material(
         _write_documents, TEXT_SETTINGS, options=SMALL, training=TEXT_TRAINING
@@ -131,6 +133,7 @@ MATERIALS: dict[str, Material] = {
     "customers": Material(write_customers, OWN_SETTINGS, training=OWN_TRAINING),
     "reviews": Material(write_reviews, OWN_SETTINGS, training=OWN_TRAINING),
     "series": Material(write_series, OWN_SETTINGS, training=OWN_TRAINING),
+    "forecasts": Material(write_forecasts, OWN_SETTINGS, training=OWN_TRAINING),
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) ->
         DamagedModelError: a file is not the one that was pinned, or has values that are not finite.
         BadTaskError: names or shapes do not fit the model.
     """
-    stored = read_weights(initial)
+    stored = _with_own_names(model, task, read_weights(initial))
     _require_used(initial, model, stored)
     own, former = task.parameter_keys(), _former_keys(initial)
     places = {keys.name: name for name, keys in former.items()}
@@ -107,6 +107,13 @@ def read_weights(initial: InitialModel) -> dict[str, Tensor]:
             action="name another file in [model.initial]",
         )
     return dict(found)
+
+
+def _with_own_names(model: nn.Module, task: Task, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the stored tensors under the model's names, where they were published under others."""
+    published = task.published_names(model, stored)
+    named = {name: value for name, value in stored.items() if name not in published}
+    return {**{published[name]: stored[name] for name in published}, **named}
 
 
 def fetch_weights(store_uri: str, sha256: str) -> Path:

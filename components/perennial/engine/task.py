@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -366,6 +366,15 @@ class Task(ABC):
         """Return the `[training]` options that the task's own code states, where it has any.
 
         The contract decides; the sanity checks warn where its optimizer is another.
+        """
+        return {}
+
+    def published_names(self, model: nn.Module, stored: Collection[str]) -> Mapping[str, str]:
+        """Return stored name → the model's, where published weights call a parameter otherwise.
+
+        Args:
+            model: As `build_model` made it.
+            stored: Names of the initial weights, renamed as `model.initial.rename` asks.
         """
         return {}
 

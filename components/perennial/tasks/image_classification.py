@@ -3,6 +3,7 @@
 Use it by name in a contract: `task = "perennial.tasks.image_classification:ImageClassification"`.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self, cast
@@ -30,6 +31,7 @@ from perennial.tasks.columns.image_columns import (
 from perennial.tasks.picture_augmentation import Augmentation, augment_pictures, mix_pictures
 from perennial.tasks.picture_networks import (
     NetworkShape,
+    PictureColumnOptions,
     PictureOptions,
     PositiveInt,
     ResNetShape,
@@ -70,23 +72,28 @@ class ViTOptions(Section):
     """Pooling over tokens; `token` only to match published weights."""
 
 
-class ImageOptions(PictureOptions):
-    """Options of image classification."""
+class LabelledPictureOptions(PictureColumnOptions):
+    """Options that set how pictures are read and changed, and what is learned of them."""
 
-    resnet: ResNetOptions = ResNetOptions()
-    """Overrides of the preset."""
-    vit: ViTOptions = ViTOptions()
-    """Overrides of the preset."""
     channels: Literal[1, 3] | None = None
     """1 for grey pictures, 3 for colour; None follows the first training picture."""
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Dropout. Raise it when the validation loss rises while the training loss falls."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Share of each label spread over all classes, in the training loss only: 0.1 keeps a large
     model from overconfidence. Its initial value is (1 - s) H + s L under classes of entropy H and
     mean negative log share L; evaluation, gate and monitoring use the plain cross-entropy."""
     augmentation: Augmentation = Augmentation()
     """Random changes to training pictures."""
+
+
+class ImageOptions(LabelledPictureOptions, PictureOptions):
+    """Options of image classification."""
+
+    resnet: ResNetOptions = ResNetOptions()
+    """Overrides of the preset."""
+    vit: ViTOptions = ViTOptions()
+    """Overrides of the preset."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Dropout. Raise it when the validation loss rises while the training loss falls."""
     channels_last: bool = False
     """Memory format of a ResNet's weights and activations: measured 1.4 times faster on a CPU, and
     right for tensor cores. With strategy `single` or `ddp`; FSDP cannot shard such weights and
@@ -120,16 +127,19 @@ class ImageClassificationState(ClassLabels):
     images: ImageState = ImageState()
 
 
-class ImageClassification(SoftmaxClassification):
-    """One picture, one of two or more classes, softmax cross-entropy."""
+class ImageClassifier(SoftmaxClassification):
+    """Base: one picture, one of two or more classes.
 
-    Options = ImageOptions
+    A batch holds `image` float32 [B, C, H, W], standardised per channel.
+    """
+
+    Options = LabelledPictureOptions
     metrics: Mapping[str, Direction] = directions_of("accuracy", "log_loss", "macro_f1")
     fitted: ImageClassificationState
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
-        self.image_options = cast("ImageOptions", options)
+        self.image_options = cast("LabelledPictureOptions", options)
         self.label_smoothing = self.image_options.label_smoothing
         self.column = image_column(columns, self.image_options.image)
         self.fitted = ImageClassificationState()
@@ -141,30 +151,23 @@ class ImageClassification(SoftmaxClassification):
         labels = fit_classes(train, self.columns.label)
         self.fitted = ImageClassificationState(**dict(labels), images=images)
 
+    @property
+    def images(self) -> ImageState:
+        """Return form and normalisation of the inputs."""
+        return self.fitted.images
+
     def encode(self, rows: pl.DataFrame) -> Batch:
         """`image` float32 [B, C, H, W], standardised per channel, and, if present, `label`."""
-        pixels = read_images(rows[self.column], self.fitted.images)
-        batch = {IMAGE: torch.from_numpy(self.fitted.images.standardised(pixels))}
+        pixels = read_images(rows[self.column], self.images)
+        batch = {IMAGE: torch.from_numpy(self.images.standardised(pixels))}
         if self.columns.label in rows.columns:
             codes = encode_classes(rows[self.columns.label], self.fitted.classes)
             batch[LABEL] = torch.from_numpy(codes)
         return batch
 
+    @abstractmethod
     def build_model(self) -> nn.Module:
-        """Build the network; its last layer starts at the class prior."""
-        options, images = self.image_options, self.fitted.images
-        prior = torch.tensor(self.fitted.class_shares).log()
-        return picture_network(
-            options.network_shape,
-            images,
-            prior,
-            dropout=options.dropout,
-            channels_last=options.channels_last,
-        )
-
-    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
-        """Return the keys of the last layer: the classes."""
-        return self.class_keys("head")
+        """Build a model of `image` [B, C, H, W] → logits [B, K]."""
 
     def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Change each picture by its own draw; mixtures have shares of classes [B, K] as label."""
@@ -174,10 +177,6 @@ class ImageClassification(SoftmaxClassification):
             classes = len(self.fitted.classes)
             image, label = mix_pictures(image, label, classes, options, generator)
         return {**batch, IMAGE: image, LABEL: label}
-
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """Return the residual or transformer blocks."""
-        return picture_blocks(model)
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
         """Return the class by name, and the pixels' range."""
@@ -193,4 +192,30 @@ class ImageClassification(SoftmaxClassification):
 
     def picture(self, batch: Batch, index: int) -> NDArray[np.uint8]:
         """Return the picture without its standardisation."""
-        return self.fitted.images.shown(batch[IMAGE][index].numpy())
+        return self.images.shown(batch[IMAGE][index].numpy())
+
+
+class ImageClassification(ImageClassifier):
+    """A ResNet or a ViT of its own."""
+
+    Options = ImageOptions
+
+    def build_model(self) -> nn.Module:
+        """Build the network; its last layer starts at the class prior."""
+        options, images = cast("ImageOptions", self.options), self.images
+        prior = torch.tensor(self.fitted.class_shares).log()
+        return picture_network(
+            options.network_shape,
+            images,
+            prior,
+            dropout=options.dropout,
+            channels_last=options.channels_last,
+        )
+
+    def parameter_keys(self) -> Mapping[str, ParameterKeys]:
+        """Return the keys of the last layer: the classes."""
+        return self.class_keys("head")
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Return the residual or transformer blocks."""
+        return picture_blocks(model)

@@ -273,13 +273,9 @@ NetworkShape = ResNetShape | ViTShape
 PRESETS: Mapping[str, Mapping[str, NetworkShape]] = {"resnet": RESNETS, "vit": VITS}
 
 
-class PictureOptions(MeasuredOptions):
-    """Options of tasks that read pictures."""
+class PictureColumnOptions(MeasuredOptions):
+    """Options that set where the pictures are, and their form."""
 
-    architecture: Literal["resnet", "vit"] = "resnet"
-    """`resnet` for up to about 100,000 pictures; `vit` needs more of them, or augmentation."""
-    preset: Literal["small", "resnet18", "resnet50", "vit_tiny", "vit_small"] = "small"
-    """`small` suits pictures of 8 to 32 pixels, the others those of 64 to 256."""
     image: ColumnName | None = None
     """The feature column with the pictures; None means the only feature, beside a caption."""
     shape: tuple[PositiveInt, ...] = ()
@@ -287,6 +283,15 @@ class PictureOptions(MeasuredOptions):
     size: tuple[PositiveInt, PositiveInt] | None = None
     """Height and width that encoded pictures are scaled to; None takes them as they are and refuses
     pictures of another size. Set it when sizes differ."""
+
+
+class PictureOptions(PictureColumnOptions):
+    """Options of tasks that read pictures with a network of their own."""
+
+    architecture: Literal["resnet", "vit"] = "resnet"
+    """`resnet` for up to about 100,000 pictures; `vit` needs more of them, or augmentation."""
+    preset: Literal["small", "resnet18", "resnet50", "vit_tiny", "vit_small"] = "small"
+    """`small` suits pictures of 8 to 32 pixels, the others those of 64 to 256."""
 
     @model_validator(mode="after")
     def _has_preset(self) -> Self:

@@ -21,7 +21,12 @@ from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, Batch, MeasuredOptions, ParameterKeys, Task
-from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
+from perennial.tasks.columns.class_labels import (
+    ClassLabels,
+    encode_classes,
+    fit_classes,
+    require_plain,
+)
 from perennial.tasks.columns.tabular_numbers import (
     NumericState,
     WindowState,
@@ -204,7 +209,7 @@ class TabularTask(Task):
                 evidence=", ".join(f"{name} is {schema[name]}" for name in left),
                 action="list them under data.meta, or write numbers or text instead",
             )
-        state = TabularState(
+        state = type(self.fitted)(
             numeric=fit_numbers(train, numbers, self.tabular.numeric_bins),
             categories={name: self._categories(train, name) for name in text},
             windows=fit_windows(train, windows),
@@ -391,19 +396,15 @@ class TabularClassification(TabularTask):
         return self.fitted.classes[int(value)]
 
 
-class TabularRegression(TabularTask):
-    """One number: its mean, median or quantile, as `loss` says."""
+class NumberTask(TabularTask):
+    """Base of forecasts: the options' loss, and outputs that are added to the last value."""
 
     Options: ClassVar[type[TabularOptions]] = RegressionOptions
-    kind: Literal["regression"] = "regression"
-    metrics: Mapping[str, Direction] = directions_of("rmse", "mae", "r2")
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
-        # A derived task may bring options of its own, and metrics that its own `score` returns.
+        # A derived task may bring options of its own.
         self.regression = options if isinstance(options, RegressionOptions) else RegressionOptions()
-        if type(self).score is TabularRegression.score:
-            self.metrics = {**directions_of(self.regression.metric), **self.metrics}
         base = self.regression.relative_to
         if base and base not in columns.features:
             raise BadDataError(
@@ -419,6 +420,10 @@ class TabularRegression(TabularTask):
             batch["last"] = torch.from_numpy(np.nan_to_num(last).astype(np.float32))[:, None]
         return batch
 
+    def expected_initial_loss(self) -> float:
+        """Return the loss of a constant on the training labels; 1 for squared error."""
+        return self.fitted.initial_loss
+
     def _last_values(self, rows: pl.DataFrame) -> NDArray[np.float64]:
         column = rows[self.regression.relative_to]
         if is_window(column.dtype):
@@ -426,27 +431,17 @@ class TabularRegression(TabularTask):
             return last.fill_null(math.nan).to_numpy()
         return column.cast(pl.Float64).fill_null(math.nan).to_numpy()
 
-    def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the chosen loss of the standardised label, shape [B]."""
-        target = (batch[LABEL] - self.fitted.target_mean) / self.fitted.target_scale
-        return self.regression.losses(output.squeeze(-1), target)
+    def _fit_target(
+        self, train: pl.LazyFrame, values: NDArray[np.float64]
+    ) -> tuple[dict[str, object], NDArray[np.float64]]:
+        """Return the state of labels [N, H], and the first output of each of the H steps.
 
-    def predict(self, output: Tensor) -> Tensor:
-        """Return values in the label's own unit, shape [B]."""
-        return output.squeeze(-1) * self.fitted.target_scale + self.fitted.target_mean
+        Rows without a label are NaN.
 
-    def expected_initial_loss(self) -> float:
-        """Return the loss of a constant on the training labels; 1 for squared error."""
-        return self.fitted.initial_loss
-
-    @property
-    def prediction_names(self) -> Sequence[str]:
-        """Return the label's name."""
-        return (self.columns.label,)
-
-    def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
-        values = column_values(train, self.columns.label)
-        is_labelled = ~np.isnan(values)
+        Raises:
+            BadDataError: the labels are constant or missing.
+        """
+        is_labelled = ~np.isnan(values).all(axis=1)
         values = values[is_labelled]
         rows = len(values)
         scale = float(values.std()) if rows and values.min() < values.max() else 0.0
@@ -461,20 +456,50 @@ class TabularRegression(TabularTask):
         last = torch.zeros_like(standard)
         if options.relative_to:
             base = self._last_values(train.select(options.relative_to).collect())[is_labelled]
-            last = torch.from_numpy(np.nan_to_num((base - mean) / scale))
+            last += torch.from_numpy(np.nan_to_num((base - mean) / scale))[:, None]
         left = (standard - last).numpy()
         share = 0.5 if options.quantile is None else options.quantile
-        is_mean = options.loss == "squared"
-        start = float(left.mean() if is_mean else np.quantile(left, share))
-        start = 0.0 if is_mean and not options.relative_to else start
-        losses = options.losses(last + start, standard).numpy()
-        return {
-            "target_mean": mean,
-            "target_scale": scale,
-            "target_start": start,
-            "initial_loss": float(losses.mean()),
-            "rows": rows,
-        }
+        if options.loss == "squared":
+            is_centred = not options.relative_to and values.shape[1] == 1
+            starts = np.zeros(1) if is_centred else left.mean(axis=0)
+        else:
+            starts = np.quantile(left, share, axis=0)
+        losses = options.losses(last + torch.from_numpy(starts), standard).numpy()
+        state = {"target_mean": mean, "target_scale": scale, "rows": rows}
+        return {**state, "initial_loss": float(losses.mean())}, starts
+
+
+class TabularRegression(NumberTask):
+    """One number: its mean, median or quantile, as `loss` says."""
+
+    kind: Literal["regression"] = "regression"
+    metrics: Mapping[str, Direction] = directions_of("rmse", "mae", "r2")
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        # Metrics of a derived task are those that its own `score` returns.
+        if type(self).score is TabularRegression.score:
+            self.metrics = {**directions_of(self.regression.metric), **self.metrics}
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the chosen loss of the standardised label, shape [B]."""
+        target = (batch[LABEL] - self.fitted.target_mean) / self.fitted.target_scale
+        return self.regression.losses(output.squeeze(-1), target)
+
+    def predict(self, output: Tensor) -> Tensor:
+        """Return values in the label's own unit, shape [B]."""
+        return output.squeeze(-1) * self.fitted.target_scale + self.fitted.target_mean
+
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """Return the label's name."""
+        return (self.columns.label,)
+
+    def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
+        require_plain(train, self.columns.label, "one number")
+        values = column_values(train, self.columns.label)
+        state, starts = self._fit_target(train, values[:, None])
+        return {**state, "target_start": float(starts[0])}
 
     def _encode_label(self, labels: pl.Series) -> NDArray[np.float32]:
         return labels.cast(pl.Float32).to_numpy(writable=True)

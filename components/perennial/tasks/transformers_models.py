@@ -29,6 +29,7 @@ from perennial.tasks.columns.pretrained_tokenizer import (
 from perennial.tasks.columns.tokenization import BOUNDARY, import_package
 from perennial.tasks.language_modeling import DocumentOptions, LanguageModel
 from perennial.tasks.text_classification import TextClassifier, TextOptions, TextState
+from perennial.tasks.transformers_names import PublishedModel
 
 
 class ModelOptions(MeasuredOptions):
@@ -65,7 +66,7 @@ class PretrainedTextState(TextState):
     """Content of `tokenizer.json`."""
 
 
-class TransformersCausalLM(LanguageModel):
+class TransformersCausalLM(PublishedModel, LanguageModel):
     """A causal language model built by `AutoModelForCausalLM.from_config`."""
 
     Options = TransformersOptions
@@ -78,7 +79,8 @@ class TransformersCausalLM(LanguageModel):
         """
         options = cast("TransformersOptions", self.options)
         settings = {**_SPECIAL_TOKENS, **options.config, "vocab_size": options.vocab_size}
-        return LogitsOf(_build_model(options, "AutoModelForCausalLM", settings), options.windows)
+        model = build_from_config(options, "AutoModelForCausalLM", settings)
+        return LogitsOf(model, options.windows)
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
         """Return the keys of embedding and last layer: the tokens."""
@@ -92,10 +94,10 @@ class TransformersCausalLM(LanguageModel):
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Return the family's layers: the list of modules with most of the parameters."""
-        return _find_layers(model)
+        return find_layers(model)
 
 
-class TransformersTextClassification(TextClassifier):
+class TransformersTextClassification(PublishedModel, TextClassifier):
     """An encoder built by `AutoModelForSequenceClassification.from_config`."""
 
     Options = TransformersTextOptions
@@ -145,9 +147,9 @@ class TransformersTextClassification(TextClassifier):
         own = {} if options.tokenizer else {**_SPECIAL_TOKENS, "pad_token_id": BOUNDARY}
         sizes = {"vocab_size": options.vocab_size, "num_labels": len(self.fitted.classes)}
         settings = {**own, **options.config, **sizes}
-        model = _build_model(options, "AutoModelForSequenceClassification", settings)
+        model = build_from_config(options, "AutoModelForSequenceClassification", settings)
         _require_positions(model, options.context_length)
-        head = model.get_submodule(_find_head(model, len(self.fitted.classes)))
+        head = model.get_submodule(find_head(model, len(self.fitted.classes)))
         with torch.no_grad():
             cast("Tensor", head.bias).copy_(torch.tensor(self.fitted.class_shares).log())
         return ClassLogitsOf(model)
@@ -163,11 +165,11 @@ class TransformersTextClassification(TextClassifier):
         table = inner.get_input_embeddings().weight
         name = next(name for name, value in model.named_parameters() if value is table)
         keys = {f"model.{name}": ParameterKeys("token embedding", (ids, None))}
-        return {**keys, **self.class_keys(f"model.{_find_head(model, len(self.fitted.classes))}")}
+        return {**keys, **self.class_keys(f"model.{find_head(model, len(self.fitted.classes))}")}
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Return the family's layers: the list of modules with most of the parameters."""
-        return _find_layers(model)
+        return find_layers(model)
 
     def _take(self, state: PretrainedTextState) -> None:
         self.fitted = state
@@ -230,12 +232,25 @@ class ClassLogitsOf(nn.Module):
         return logits
 
 
-def _build_model(
+_BUILT = {
+    "AutoModelForCausalLM": "causal model",
+    "AutoModelForSequenceClassification": "text classifier",
+    "AutoModelForImageClassification": "picture classifier",
+}
+
+
+def build_from_config(
     options: ModelOptions, builder: str, settings: Mapping[str, JsonValue]
 ) -> nn.Module:
-    package = _transformers()
-    with _clear_errors(options, "causal model" if "Causal" in builder else "text classifier"):
+    """Build a model of the family with random weights, by a class of `transformers`.
+
+    Raises:
+        BadTaskError: the package is not installed, or refuses family or settings.
+    """
+    package = import_transformers()
+    with clear_errors(options, _BUILT[builder]):
         config = package.AutoConfig.for_model(options.model_type, **settings)
+        config.architectures = config.architectures or []  # None, of several, is an error there
         model: nn.Module = getattr(package, builder).from_config(config)
     _require_known(options, package.AutoConfig.for_model(options.model_type))
     return model
@@ -243,42 +258,66 @@ def _build_model(
 
 def _find_padding(options: ModelOptions) -> int:
     """Return the id of padding: the family's, or what its settings name."""
-    with _clear_errors(options, "configuration"):
-        config = _transformers().AutoConfig.for_model(options.model_type, **options.config)
+    with clear_errors(options, "configuration"):
+        config = import_transformers().AutoConfig.for_model(options.model_type, **options.config)
     return int(config.pad_token_id or 0)
 
 
+REFUSALS = (
+    ValueError, TypeError, KeyError, AttributeError, AssertionError, ImportError, RuntimeError,
+)  # fmt: skip
+"""What models of the package raise for settings and inputs that do not fit."""
+
+
+def describe_error(error: Exception) -> str:
+    """Return kind and first line of an error."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+
+
 @contextmanager
-def _clear_errors(options: ModelOptions, what: str) -> Iterator[None]:
+def clear_errors(options: ModelOptions, what: str) -> Iterator[None]:
+    """Raise a BadTaskError in the place of what the package raises for family and settings."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
-        first_line = str(error).partition("\n")[0][:200]
+    except torch.OutOfMemoryError:
+        raise
+    except REFUSALS as error:
         raise BadTaskError(
             f"transformers does not build a {what} of type {options.model_type!r}",
-            evidence=f"{type(error).__name__}: {first_line}",
+            evidence=describe_error(error),
             action="correct model.options.model_type and model.options.config",
         ) from error
 
 
-def _transformers() -> ModuleType:
+def import_transformers() -> ModuleType:
+    """Return the package.
+
+    Raises:
+        BadTaskError: it is not installed.
+    """
     return import_package(
         "transformers",
         "this task",
-        "pip install 'perennial[transformers]', or use "
-        "perennial.tasks.language_modeling:CausalLanguageModel or "
-        "perennial.tasks.text_classification:TextClassification",
+        "pip install 'perennial[transformers]', or use a task of its own model: "
+        "perennial.tasks.language_modeling:CausalLanguageModel, "
+        "perennial.tasks.text_classification:TextClassification or "
+        "perennial.tasks.image_classification:ImageClassification",
     )
 
 
-def _find_layers(model: nn.Module) -> Sequence[nn.Module]:
+def find_layers(model: nn.Module) -> Sequence[nn.Module]:
+    """Return the list of modules with most of the parameters; nothing without lists."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     layers = max(lists, key=lambda each: sum(map(Tensor.numel, each.parameters())), default=None)
     return () if layers is None else list(layers)
 
 
-def _find_head(model: nn.Module, num_classes: int) -> str:
-    """Return the name of the last layer, which has an output and a bias for each class."""
+def find_head(model: nn.Module, num_classes: int, example: str = "bert") -> str:
+    """Return the name of the last layer, which has an output and a bias for each class.
+
+    Raises:
+        BadTaskError: there is none; the message names an `example` of a family.
+    """
     layers = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.Linear)]
     heads = [
         name for name, each in layers if each.out_features == num_classes and each.bias is not None
@@ -287,7 +326,7 @@ def _find_head(model: nn.Module, num_classes: int) -> str:
         raise BadTaskError(
             f"{type(model).__name__} has no last layer with a bias for each class",
             evidence=f"its last linear layer is {layers[-1][0] if layers else 'missing'}",
-            action='choose a family of encoders: model_type = "bert"  # in [model.options]',
+            action=f'choose another family: model_type = "{example}"  # in [model.options]',
         )
     return str(heads[-1])
 

@@ -19,6 +19,7 @@ from perennial.validate_data.labels import (
     LabelFacts,
     label_facts,
     mean_labels,
+    opaque_label_kind,
     shares_of_second,
 )
 from perennial.validate_data.leakage import leakage_aucs
@@ -90,9 +91,9 @@ def summarise(
     clocks' margin, lie in the future.
     """
     data = snapshot.data
-    is_text_label = data.label in data.text
+    opaque = opaque_label_kind(data, snapshot.columns[data.label])
     counts = _in_windows(state["labels"], snapshot)
-    label = label_facts(counts, "text" if is_text_label else section.label_kind)
+    label = label_facts(counts, opaque or section.label_kind)
     sampled = _in_windows(state["sample"], snapshot, SPLIT_COLUMN, "__day__")
     sample = uniform_sample(sampled.drop_nulls(SPLIT_COLUMN))
     own = (SPLIT_COLUMN, "__day__", "__key__", "__stratum__", data.label)

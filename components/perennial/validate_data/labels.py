@@ -1,5 +1,6 @@
 """Label facts: its kind, its classes, and their rows in every split."""
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -8,17 +9,20 @@ from unicodedata import normalize
 import numpy as np
 import polars as pl
 
-from perennial.contracts.data import Split
+from perennial.contracts.data import DataSection, Split
 from perennial.validate_data.columns import finite
 from perennial.validate_data.samples import level_of, lowest_level
 from perennial.validate_data.sketches import BlockKey
 
-LabelKind = Literal["classes", "number", "text"]
+LabelKind = Literal["classes", "number", "text", "list"]
+OPAQUE: frozenset[LabelKind] = frozenset({"text", "list"})
+"""Counted by their hashes: a value has neither a class nor a mean."""
 
 # More different whole numbers than this are amounts; the tasks' losses are costly beyond it too.
 MAX_CLASSES = 100
 MAX_VALUES = 10_000
 """Different label values that are counted; of more, a sample with all their rows."""
+_NUMBERS = re.compile(r"(List|Array)\((Float|Int|UInt|Decimal)")
 _VALUE = ("value", "split", "day")
 _FEW = 3
 _MANTISSA_BITS, _LOW_BITS = 53, 26
@@ -29,7 +33,7 @@ class LabelFacts:
     """The label over the whole snapshot.
 
     Attributes:
-        kind: Classes, a number, or free text.
+        kind: Classes, a number, free text, or a list of numbers.
         classes: Rows of each class in each split, most frequent class first; else empty.
         num_values: Different values; estimated on a sample of them beyond `MAX_VALUES`.
     """
@@ -96,17 +100,22 @@ def merge_labels(table: pl.DataFrame) -> pl.DataFrame:
     return kept.select(table.columns).sort(_VALUE)
 
 
-def label_value(label: str, dtype: pl.DataType, *, is_free_text: bool) -> pl.Expr:
-    """Return the label as it is counted: finite numbers, texts, or hashes of free text."""
+def opaque_label_kind(data: DataSection, dtype: str) -> Literal["text", "list"] | None:
+    """Return the kind of a label that is free text or a list of numbers, from polars' type."""
+    if data.label in data.text:
+        return "text"
+    return "list" if _NUMBERS.match(dtype) else None
+
+
+def label_value(label: str, dtype: pl.DataType, *, is_opaque: bool) -> pl.Expr:
+    """Return the label as it is counted: finite numbers, texts, or hashes of opaque values."""
     column = pl.col(label)
-    if is_free_text:
+    if is_opaque:
         return pl.when(column.is_not_null()).then(column.hash())
     return finite(label, dtype) if dtype.is_numeric() else column
 
 
-def label_facts(
-    counts: pl.DataFrame, kind: Literal["auto", "classes", "number", "text"]
-) -> LabelFacts:
+def label_facts(counts: pl.DataFrame, kind: LabelKind | Literal["auto"]) -> LabelFacts:
     """Return the facts of counted labels; `split` is null for rows that no split uses."""
     values = counts["value"].unique()
     factor = 1 << int(counts.select(pl.col("cut").max()).item() or 0)
@@ -119,7 +128,7 @@ def label_facts(
 
 
 def _resolved_kind(
-    values: pl.Series, kind: Literal["auto", "classes", "number", "text"], *, is_sample: bool
+    values: pl.Series, kind: LabelKind | Literal["auto"], *, is_sample: bool
 ) -> LabelKind:
     if kind != "auto":
         return kind

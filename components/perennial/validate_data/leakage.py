@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau, mannwhitneyu, rankdata
 
 from perennial.validate_data.columns import finite, is_text
-from perennial.validate_data.labels import LabelKind
+from perennial.validate_data.labels import OPAQUE, LabelKind
 
 SAMPLE_ROWS = 100_000
 MIN_ROWS = 200
@@ -39,7 +39,7 @@ def leakage_aucs(
     labelled rows in random order; the even ones fit, the odd ones score.
     """
     rows = sample.head(SAMPLE_ROWS)
-    if kind == "text" or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
+    if kind in OPAQUE or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
         return {}
     targets = _targets(rows[label], kind)
     if not targets:

@@ -26,6 +26,7 @@ from perennial.validate_data.labels import (
     count_few_labels,
     count_labels,
     label_value,
+    opaque_label_kind,
     sum_labels,
 )
 from perennial.validate_data.sketches import count_blocks
@@ -79,16 +80,16 @@ class Measuring:
         data = snapshot.data
         features = snapshot.task_columns.features
         label = schema[data.label]
-        if label.base_type() in _NO_LABELS:
+        is_opaque = opaque_label_kind(data, str(label)) is not None
+        if label.base_type() in _NO_LABELS and not is_opaque:
             raise BadDataError(
                 f"data.label {data.label!r} is {label}",
-                evidence="only numbers, texts, booleans and times can be counted and compared",
+                evidence="only numbers, texts, booleans, times and lists of numbers can be counted",
                 action="write the label as one of these",
             )
-        is_own_text = data.label in data.text
         self._schema = schema
         self._opaque = opaque_columns(
-            data, schema, dict.fromkeys([*features, *([data.label] if is_own_text else [])])
+            data, schema, dict.fromkeys([*features, *([data.label] if is_opaque else [])])
         )
         self._derived = dict.fromkeys(derived_columns(self._opaque), pl.Float64())
         _refuse_clashes(schema, self._derived)
@@ -100,10 +101,10 @@ class Measuring:
         self._measures = column_measures(
             snapshot, pl.Schema({**schema, **self._derived}), section.columns, opaque=self._opaque
         )
-        self._label = label_value(data.label, label, is_free_text=is_own_text)
+        self._label = label_value(data.label, label, is_opaque=is_opaque)
         is_number = label.is_numeric() or label == pl.Boolean
         self._number = finite(data.label, label) if is_number else pl.lit(None, pl.Float64)
-        self._few = pl.lit(None, pl.Int8) if is_number or is_own_text else self._label
+        self._few = pl.lit(None, pl.Int8) if is_number or is_opaque else self._label
         self._used = list(features)
 
     def no_rows(self) -> pl.DataFrame:

@@ -27,6 +27,9 @@ class Unkeyed:
     def parameter_keys(self):
         return {}
 
+    def published_names(self, model, stored):
+        return {}
+
 
 def network(width=4):
     return nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 2))
@@ -95,6 +98,18 @@ def test_two_classes_that_became_three_start_their_layer_again(tmp_path):
     old, new, _ = warm_started(tmp_path, before, after)
     assert torch.equal(new.output.bias, fresh)
     assert torch.equal(new.hidden[0].weight, old.hidden[0].weight)
+
+
+def test_a_task_knows_the_names_that_weights_were_published_under(tmp_path):
+    class Published(Unkeyed):
+        def published_names(self, model, stored):
+            return {f"layers.{name}": name for name in model.state_dict()}
+
+    stored, model = network(), network()
+    tensors = {f"layers.{name}": value for name, value in stored.state_dict().items()}
+    load_initial_weights(model, Published(), store_weights(tmp_path, tensors))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, stored.state_dict()[name])
 
 
 def test_a_tied_weight_that_is_stored_once_is_not_missing(tmp_path):

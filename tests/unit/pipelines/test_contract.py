@@ -41,11 +41,12 @@ def test_minimal_contract_has_a_default_for_everything_else(tmp_path):
     assert contract.data.uri == str(tmp_path / "data")
 
 
-def test_the_contract_of_the_page_on_fine_tuning_holds(tmp_path):
-    text = (ROOT / "docs" / "fine_tuning.md").read_text().partition("## Adapters")[2]
-    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    contract = load_contract(write(tmp_path, example))
-    assert contract.training.adapter.targets[0] == "*.attention.*.query"
+def test_the_contracts_of_the_page_on_fine_tuning_hold(tmp_path):
+    text = (ROOT / "docs" / "fine_tuning.md").read_text()
+    examples = re.findall(r"```toml\n(\[model\]\n.*?)```", text, re.DOTALL)
+    pictures, texts = (load_contract(write(tmp_path, example)) for example in examples)
+    assert pictures.model.options["preprocessor"] == "preprocessor_config.json"
+    assert texts.training.adapter.targets[0] == "*.attention.*.query"
 
 
 def test_steps_know_every_section_of_a_contract():

@@ -110,3 +110,33 @@ def test_free_text_can_be_its_own_label(photographed, snapshot_of, validate):
     assert report.facts["label_kind"] == "text"
     assert report.failures == ()
     assert "review.words" in report.blocks[0].numeric
+
+
+def forecasts(healthy, label):
+    """A thousand rows whose label is made of a list."""
+    random = np.random.default_rng(3)
+    lists = pl.Series(label(random.normal(size=(1000, 3))).tolist())
+    return healthy.head(1000).select("id", "at", "user").with_columns(history=lists, label=lists)
+
+
+def test_a_list_of_numbers_can_be_a_label(healthy, snapshot_of, validate):
+    """No classes of hashes: it is described as a list that is a feature."""
+    rows = forecasts(healthy, lambda values: values)
+    snapshot = snapshot_of(rows, meta=("user",), available_at={})
+    report = judged(validate, snapshot)
+    assert not_met(report) == set()
+    assert (report.facts["label_kind"], report.facts["label_values"]) == ("list", 1000)
+    assert {"label.mean", "history.spread"} <= report.blocks[0].numeric.keys()
+
+
+def test_a_list_that_never_changes_is_no_label(healthy, snapshot_of, validate):
+    rows = forecasts(healthy, lambda values: 0 * values)
+    with pytest.raises(BadDataError, match="label"):
+        validate(snapshot_of(rows, meta=("user",), available_at={}))
+
+
+def test_a_record_is_still_no_label(healthy, snapshot_of, validate):
+    rows = forecasts(healthy, lambda values: values)
+    rows = rows.with_columns(label=pl.struct(value=1.0))
+    with pytest.raises(BadDataError, match="lists of numbers can be counted"):
+        validate(snapshot_of(rows, meta=("user",), available_at={}))

@@ -49,6 +49,22 @@ def statistic_metrics() -> tuple[Metric, ...]:
             *mean_of(lambda statistics, _weights: statistics[:, :, 0].mean(axis=1)),
             statistics=("exact",),
         ),
+        Metric(
+            "forecast_rmse", "minimize", STATISTIC,
+            "Root of the mean squared error over all steps of all forecasts.", "a row",
+            _weighted("squared"), lambda sums: np.sqrt(first_by_second(sums)),
+            statistics=("squared",),
+        ),
+        Metric(
+            "forecast_mae", "minimize", STATISTIC,
+            "Mean absolute error over all steps of all forecasts.", "a row",
+            _weighted("absolute"), first_by_second, statistics=("absolute",),
+        ),
+        Metric(
+            "forecast_pinball", "minimize", STATISTIC,
+            "Mean pinball loss over all steps of all forecasts, at the task's own quantile.",
+            "a row", _weighted("pinball"), first_by_second, statistics=("pinball",),
+        ),
     )  # fmt: skip
 
 

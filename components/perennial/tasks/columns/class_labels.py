@@ -32,12 +32,28 @@ class ClassLabels(Section):
         return -sum(share * math.log(share) for share in self.class_shares)
 
 
+def require_plain(train: pl.LazyFrame, label: str, wanted: str) -> None:
+    """Check that a label is not a list.
+
+    Raises:
+        BadDataError: it is.
+    """
+    dtype = train.collect_schema()[label]
+    if dtype.is_nested():
+        raise BadDataError(
+            f"the label {label!r} is {dtype}, and the task learns {wanted} per row",
+            action="write one value per row; forecasts of several steps are learned by "
+            "perennial.tasks.forecasting:TabularForecast",
+        )
+
+
 def fit_classes(train: pl.LazyFrame, label: str) -> ClassLabels:
     """Return the classes of a label in their own order.
 
     Raises:
-        BadDataError: there are fewer than two.
+        BadDataError: there are fewer than two, or the label is a list.
     """
+    require_plain(train, label, "one class")
     counts = train.select(pl.col(label).alias("value")).drop_nulls().group_by("value").len()
     # As text only after sorting: 10 comes after 9, and `encode` compares polars' own text.
     table = counts.collect().sort("value").with_columns(pl.col("value").cast(pl.String))

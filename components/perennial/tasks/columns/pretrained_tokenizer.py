@@ -1,12 +1,10 @@
 """Pretrained tokenizer: the `tokenizer.json` of a published model, with its own tokens and ids."""
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol, cast
 
-from perennial.clients.object_store import open_store
 from perennial.contracts.errors import BadTaskError
+from perennial.tasks.columns.pretrained_files import read_pretrained
 from perennial.tasks.columns.tokenization import Encoded, import_package
 
 
@@ -30,28 +28,8 @@ class PretrainedTokenizer(Protocol):
 
 
 def read_tokenizer(place: str) -> str:
-    """Return the content of a tokenizer's file.
-
-    Args:
-        place: A path, looked for beside the contract if it is relative, or an address.
-
-    Raises:
-        BadTaskError: there is no such file.
-    """
-    # The contract's folder is among them, where the task's own modules are found, too.
-    folders = [""] if "://" in place or Path(place).is_absolute() else [*sys.path, str(Path.cwd())]
-    for folder in folders:
-        address = place if "://" in place else str(Path(folder) / place)
-        parent, _, name = address.rpartition("/")
-        if "://" not in place and not Path(address).is_file():
-            continue
-        if (content := open_store(parent or "/").read(name)) is not None:
-            return content.decode()
-    raise BadTaskError(
-        f"model.options.tokenizer: there is no {place}",
-        evidence=f"looked in {', '.join(filter(None, folders[:4])) or 'that place'}",
-        action="name the `tokenizer.json` of the pretrained model's snapshot",
-    )
+    """Return the content of a tokenizer's file, which `read_pretrained` finds."""
+    return read_pretrained(place, "tokenizer", "tokenizer.json")
 
 
 def load_tokenizer(content: str, most: int) -> PretrainedTokenizer:

@@ -11,6 +11,7 @@ from perennial.check_skeleton.checks.data.input_order import (
     find_misreading,
 )
 from perennial.check_skeleton.checks.data.label_positions import describe_moved_positions
+from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import build_noisy_model, run_model
@@ -273,6 +274,12 @@ def _judge_sequences(
         return judge.failed(
             "every sampled label is the same sequence",
             hint="check the label's definition and its encoding; there is nothing to learn",
+        )
+    if moved := describe_moved_steps(raw, encoded):
+        return judge.failed(
+            moved,
+            hint="encode the numbers in the order of the list: reversed or shifted by one, each "
+            "forecast is that of another step",
         )
     if moved := describe_moved_positions(subject):
         return judge.failed(

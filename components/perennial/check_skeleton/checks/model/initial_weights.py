@@ -104,7 +104,8 @@ def _describe_better_reading(
     given, given_lead = losses["initial weights"], losses[rival] - losses["initial weights"]
     model = evaluated(subject.build_model())
     load_initial_weights(model, subject.task, initial)
-    name, readings = list_readings(subject.train)
+    name, readings = list_readings(subject)
+    better = dict[str, float]()
     for described, read in readings.items():
         other = _read_otherwise(subject, name, read)
         found = _measure_fitted(other, model, initial)
@@ -115,13 +116,14 @@ def _describe_better_reading(
         rivals = [random, *([losses[rival]] if not initial.new else [])]
         lead = min(rivals, key=np.mean) - found
         if _is_clear(lead) and lead.mean() > KNOWN_TIMES * max(float(given_lead.mean()), 0.0):
-            return f"with {name} {described} it would be {found.mean():.4g}"
+            better[f"{name} {described}"] = float(found.mean())
     for described in exchange_blocks(subject, model) if not initial.new else ():
         found = score_in_parts(subject.task, model, subject.validation).losses
         lead = losses[rival] - found
         if _is_clear(given - found) and lead.mean() > KNOWN_TIMES * max(given_lead.mean(), 0.0):
-            return f"with {described} it would be {found.mean():.4g}"
-    return ""
+            better[described] = float(found.mean())
+    best = min(better, key=better.__getitem__, default="")
+    return f"with {best} it would be {better[best]:.4g}" if best else ""
 
 
 def _is_clear(gain: Floats) -> bool:
