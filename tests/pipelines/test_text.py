@@ -94,7 +94,7 @@ def test_a_language_model_is_trained_evaluated_and_monitored(tmp_path):
     measured = {entry.metric: entry.challenger for entry in verdict.comparisons}
     assert set(measured) == {"bits_per_byte", "perplexity"}
     assert measured["perplexity"] < verdict.baselines["constant"]["perplexity"] / 2
-    assert "no calibration curve" in (folder / "report.html").read_text()
+    assert "No calibration curve" in (folder / "report.html").read_text()
 
     words = ("ANOTHER", "LANGUAGE", "WITH", "LOUD", "WORDS")
     later = documents(300, words=words).with_columns(
