@@ -24,7 +24,7 @@ from documents import TRAINING as TEXT_TRAINING
 from documents import pinned as pinned_documents
 from own_tasks import SETTINGS as OWN_SETTINGS
 from own_tasks import TRAINING as OWN_TRAINING
-from own_tasks import write_customers, write_reviews, write_series
+from own_tasks import write_customers, write_reviews, write_sentences, write_series
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
@@ -40,6 +40,7 @@ from skeleton_tables import WITHOUT_TRIALS, table
 from skeleton_tables import pinned as pinned_table
 
 Values = Mapping[str, Any]
+ENCODER_SIZES = {"context_length": 64, "width": 32, "heads": 2}
 SMALL_NETWORK = {"shape": [8, 8], "resnet": {"depths": [1, 1], "widths": [8, 16]}}
 
 
@@ -130,6 +131,9 @@ MATERIALS: dict[str, Material] = {
     ),
     "customers": Material(write_customers, OWN_SETTINGS, training=OWN_TRAINING),
     "reviews": Material(write_reviews, OWN_SETTINGS, training=OWN_TRAINING),
+    "sentences": Material(
+        write_sentences, OWN_SETTINGS, options=ENCODER_SIZES, training=OWN_TRAINING
+    ),
     "series": Material(write_series, OWN_SETTINGS, training=OWN_TRAINING),
 }  # fmt: skip
 
