@@ -14,15 +14,16 @@ from planted import Bug, Healthy, require_caught, require_healthy
 from planted import planted as planted_bug
 
 BUGS: list[Bug] = []
-PAIRS = {"vocab_size": 300, "context_length": 32}
+SIZES = {"width": 32, "heads": 2}
+PAIRS = SIZES | {"vocab_size": 300, "context_length": 32}
 BERT = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
     "max_position_embeddings": 64,
 }  # fmt: skip
 
 
-def planted(check, hint, **how):
-    return planted_bug(BUGS, check, hint, material="sentences", **how)
+def planted(check, hint, options=SIZES):
+    return planted_bug(BUGS, check, hint, material="sentences", options=options)
 
 
 class Moved(TokenClassification):
@@ -98,7 +99,7 @@ class TagOfTheNextWord(Moved):
 
 @pytest.mark.parametrize("task_type", [TokenClassification, LastToken, TagOfTheNextWord])
 def test_tags_at_their_words_pass(task_type, workshop):
-    result = check_labels(workshop.subject(task_type, "sentences"))
+    result = check_labels(workshop.subject(task_type, "sentences", options=SIZES))
     assert result.outcome == "passed", (result.measured, result.hint)
 
 
@@ -117,13 +118,13 @@ READING = (
     "future_independence", "padding_independence", "metric_values", "predictions",
 )  # fmt: skip
 MORE = [
-    Healthy("words of bytes", TokenClassification, "sentences"),
+    Healthy("words of bytes", TokenClassification, "sentences", {"options": SIZES}),
     Healthy(
         "byte pairs, smoothed", TokenClassification, "sentences",
         {"options": PAIRS | {"token_dropout": 0.05, "label_smoothing": 0.05}},
     ),
-    Healthy("each token counts", EachTokenCounted, "sentences"),
-    Healthy("cut texts", TokenClassification, "sentences", {"options": {"context_length": 24}}),
+    Healthy("each token counts", EachTokenCounted, "sentences", {"options": SIZES}),
+    Healthy("cut texts", TokenClassification, "sentences", {"options": SIZES | {"context_length": 24}}),
     Healthy(
         "bert", TransformersTokenClassification, "sentences", {"options": {"config": BERT}}
     ),
@@ -131,7 +132,7 @@ MORE = [
 
 
 def test_a_healthy_tagger_passes_what_reads_tags_and_words(workshop):
-    results = run_checks(workshop.subject(TokenClassification, "sentences"), READING)
+    results = run_checks(workshop.subject(TokenClassification, "sentences", options=SIZES), READING)
     assert {each.check for each in results} >= set(READING)
     doubted = [each for each in results if each.outcome not in ("passed", "skipped")]
     assert not doubted

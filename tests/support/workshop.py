@@ -40,7 +40,6 @@ from skeleton_tables import WITHOUT_TRIALS, table
 from skeleton_tables import pinned as pinned_table
 
 Values = Mapping[str, Any]
-ENCODER_SIZES = {"context_length": 64, "width": 32, "heads": 2}
 SMALL_NETWORK = {"shape": [8, 8], "resnet": {"depths": [1, 1], "widths": [8, 16]}}
 
 
@@ -132,7 +131,7 @@ MATERIALS: dict[str, Material] = {
     "customers": Material(write_customers, OWN_SETTINGS, training=OWN_TRAINING),
     "reviews": Material(write_reviews, OWN_SETTINGS, training=OWN_TRAINING),
     "sentences": Material(
-        write_sentences, OWN_SETTINGS, options=ENCODER_SIZES, training=OWN_TRAINING
+        write_sentences, OWN_SETTINGS, options={"context_length": 64}, training=OWN_TRAINING
     ),
     "series": Material(write_series, OWN_SETTINGS, training=OWN_TRAINING),
 }  # fmt: skip

@@ -52,9 +52,11 @@ def made_up(inputs: str) -> Iterator[None]:
 @once
 def are_inputs_of_label(subject: Subject) -> bool:
     """Whether inputs are made of the label's column, as a language model's are of its text."""
-    rows = subject.train_rows.head(PROBED_ROWS)
+    rows, columns = subject.train_rows.head(PROBED_ROWS), subject.task.columns
+    if columns.label in columns.features:
+        return True
     try:
-        alone = inputs_of(subject.task.encode(rows.drop(subject.task.columns.label)))
+        alone = inputs_of(subject.task.encode(rows.drop(columns.label)))
     except Exception:  # the task needs the column
         return True
     return bool(find_differences(inputs_of(subject.task.encode(rows)), alone))
