@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from sklearn.datasets import load_digits
 
-from own_tasks import forecasts, reviews, series
+from own_tasks import forecasts, reviews, sentences, series
 from perennial.contracts.toml import toml_line
 from skeleton_tables import table
 
@@ -63,6 +63,14 @@ KINDS = {
             },
         },
         {"features": ["text"], "text": ["text"]},
+    ),
+    "words": (
+        sentences(rows=2000).rename({"tags": "label"}),
+        {
+            "task": "perennial.tasks.token_classification:TokenClassification",
+            "options": {"context_length": 64, "width": 32, "heads": 2},
+        },
+        {"features": ["text"], "text": ["text", "label"]},
     ),
     "mixed pictures": (
         digits(),

@@ -6,9 +6,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
+from mlflow.models import Model
+from mlflow.types import DataType
 from sklearn.datasets import load_digits
 
 import perennial.tasks
+from own_tasks import write_sentences
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
@@ -101,3 +105,42 @@ def test_code_that_does_not_travel_is_found_by_the_gate(digit_images):
     predictions = score_split(task, model, dataset, Split.TEST).predictions
     (folder / "code" / "digit_images.py").unlink()
     assert "digit_images" in serve_in_clean_process(folder, task, dataset, predictions).failure
+
+
+@pytest.fixture
+def tagger(tmp_path):
+    """A token classification with random weights, which answers texts, and its data."""
+    (tmp_path / "data").mkdir()
+    dataset = Dataset(write_sentences(tmp_path / "data", rows=200))
+    name, options = "perennial.tasks.token_classification:TokenClassification", {"width": 32}
+    task = load_task(name, options, dataset.snapshot.task_columns)
+    task.fit(dataset.scan(Split.TRAIN))
+    folder = tmp_path / "challenger"
+    torch.manual_seed(0)
+    Challenger(
+        task=name, options=options, task_state=task.state(), columns=task.columns,
+        training_fingerprint="f", metric="mean_loss", direction="minimize", chosen_step=1,
+        candidates=(), reason="the only one", diagnosis=(),
+        weights_sha256=write_weights(task.build_model(), folder),
+    ).write(folder)  # fmt: skip
+    make_servable(folder, dataset)
+    return folder, dataset
+
+
+def test_texts_are_served_and_compared_with_the_evaluations(tagger):
+    folder, dataset = tagger
+    model = Model.load(str(folder))
+    assert [(each.name, each.type) for each in model.signature.outputs] == [
+        ("tags", DataType.string)
+    ]
+    task, model = load_model(folder)
+    predictions = score_split(task, model, dataset, Split.TEST).predictions
+    served = serve_in_clean_process(folder, task, dataset, predictions)
+    assert (served.failure, served.rows > 0) == ("", True)
+    code = folder / "code" / "perennial" / "tasks" / "token_classification.py"
+    edited = code.read_text().replace(
+        "*self.fitted.classes, UNREAD", "UNREAD, *self.fitted.classes"
+    )
+    code.write_text(edited)
+    served = serve_in_clean_process(folder, task, dataset, predictions)
+    assert "answers differ from the evaluation's" in served.failure

@@ -12,7 +12,7 @@ from ranking_queries import PLACES, drawn, statistics_of
 
 STATISTICS = ("loss", "bytes", "ahead", "tied", "ahead", "tied")
 RANKED = 4
-LABELLED = ("micro_f1", "exact_match")
+LABELLED = ("micro_f1", "entity_f1", "exact_match", "token_accuracy")
 FORECASTS = ("forecast_rmse", "forecast_mae", "forecast_pinball")
 
 
@@ -62,9 +62,11 @@ def _statistics(name: str, rows: int, random, tied: bool) -> np.ndarray:
         )
     if name in FORECASTS:
         return random.exponential(size=(rows, 1)).round(1 if tied else 9)
+    if name == "token_accuracy":
+        return random.integers(0, 5, (rows, 1)) / 4
     if name == "exact_match":
         return random.integers(0, 2, (rows, 1)).astype(float)
-    if name == "micro_f1":
+    if name in ("micro_f1", "entity_f1"):
         labelled = random.integers(1, 5, (rows, 2))
         return np.column_stack([labelled.min(axis=1) - 1, labelled]).astype(float)
     ahead = random.integers(0, 9, (rows, 2))

@@ -21,6 +21,8 @@ JOBS = ("admin", "chef", "clerk", "driver", "nurse", "pilot", "smith", "tutor")
 GOOD = ("great", "lovely", "superb", "bright", "happy", "fresh")
 BAD = ("awful", "broken", "dull", "noisy", "sad", "stale")
 NEUTRAL = tuple(f"word{number}" for number in range(40))
+PEOPLE, SURNAMES = ("Ann", "Bob", "Cleo", "Dan"), ("Lee", "Roy", "Kim")
+PLACES, EITHER = ("Oslo", "Rome", "Lima", "Bonn"), ("Paris", "Jordan")
 LENGTH = 24
 SETTINGS = SkeletonSection(
     sample_rows=1024, batch_rows=64, training_steps=120, learning_rates=(1e-2, 1e-3),
@@ -72,6 +74,36 @@ def reviews(rows: int = 1500, *, seed: int = 6, words: tuple[int, int] = (4, 20)
         texts.append(" ".join(text))
         labels.append(label)
     return pl.DataFrame({"row": np.arange(rows), "text": texts, "praises": labels})
+
+
+def sentences(rows: int = 1500, *, seed: int = 9) -> pl.DataFrame:
+    """Texts with people and places, and a tag for each word; some names may be either."""
+    random = np.random.default_rng(seed)
+    texts, tags = [], []
+    for row in range(rows):
+        words, own = [], []
+        for _ in range(int(random.integers(2, 6))):
+            kind = ("O", "PER", "LOC")[int(random.integers(3))]
+            names = [str(random.choice(PEOPLE if kind == "PER" else PLACES))]
+            if kind == "O":
+                names = [NEUTRAL[int(random.integers(8))]]
+            is_either = kind != "O" and random.random() < 0.3
+            if is_either:  # told by the word before alone
+                names = [str(random.choice(EITHER))]
+            if is_either or (kind != "O" and random.random() < 0.3):
+                words.append({"PER": "meet", "LOC": "near"}[kind])
+                own.append("O")
+            if kind == "PER" and random.random() < 0.4:
+                names.append(str(random.choice(SURNAMES)))
+            words += names
+            own += [
+                kind if kind == "O" else f"{'I' if at else 'B'}-{kind}" for at in range(len(names))
+            ]
+        # Annotators make mistakes.
+        own = [tag if random.random() > 0.03 else "O" for tag in own]
+        texts.append(" ".join([*words, str(row % 7)]))
+        tags.append(" ".join([*own, "O"]))
+    return pl.DataFrame({"row": np.arange(rows), "text": texts, "tags": tags})
 
 
 def series(rows: int = 1500, *, steps: int = LENGTH, seed: int = 7) -> pl.DataFrame:
@@ -127,6 +159,11 @@ def write_customers(
 
 def write_reviews(folder: Path, **shape) -> Snapshot:
     return pinned(reviews(**shape), folder, "praises", text=("text",), features=("text",))
+
+
+def write_sentences(folder: Path, **shape) -> Snapshot:
+    columns = {"text": ("text", "tags"), "features": ("text",)}
+    return pinned(sentences(**shape), folder, "tags", **columns)
 
 
 def write_series(folder: Path, *, stride: int = 0, **shape) -> Snapshot:

@@ -24,7 +24,13 @@ from documents import TRAINING as TEXT_TRAINING
 from documents import pinned as pinned_documents
 from own_tasks import SETTINGS as OWN_SETTINGS
 from own_tasks import TRAINING as OWN_TRAINING
-from own_tasks import write_customers, write_forecasts, write_reviews, write_series
+from own_tasks import (
+    write_customers,
+    write_forecasts,
+    write_reviews,
+    write_sentences,
+    write_series,
+)
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
@@ -132,6 +138,9 @@ MATERIALS: dict[str, Material] = {
     ),
     "customers": Material(write_customers, OWN_SETTINGS, training=OWN_TRAINING),
     "reviews": Material(write_reviews, OWN_SETTINGS, training=OWN_TRAINING),
+    "sentences": Material(
+        write_sentences, OWN_SETTINGS, options={"context_length": 64}, training=OWN_TRAINING
+    ),
     "series": Material(write_series, OWN_SETTINGS, training=OWN_TRAINING),
     "forecasts": Material(write_forecasts, OWN_SETTINGS, training=OWN_TRAINING),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from perennial.check_skeleton.models import evaluated, run_model
 from perennial.check_skeleton.subject import (
     Subject,
     are_equal,
+    find_differences,
     once,
     seeded,
     select_head,
@@ -46,6 +47,19 @@ def made_up(inputs: str) -> Iterator[None]:
         raise
     except Exception as error:  # user code may raise anything
         raise RefusedInputsError(inputs, error) from error
+
+
+@once
+def are_inputs_of_label(subject: Subject) -> bool:
+    """Whether inputs are made of the label's column, as a language model's are of its text."""
+    rows, columns = subject.train_rows.head(PROBED_ROWS), subject.task.columns
+    if columns.label in columns.features:
+        return True
+    try:
+        alone = inputs_of(subject.task.encode(rows.drop(columns.label)))
+    except Exception:  # the task needs the column
+        return True
+    return bool(find_differences(inputs_of(subject.task.encode(rows)), alone))
 
 
 def find_method(error: Exception) -> str:

@@ -36,6 +36,7 @@ _TYPES = {
     pl.UInt16: DataType.integer,
     pl.UInt8: DataType.integer,
 }
+_ANSWERS: Mapping[type[float | str], DataType] = {float: DataType.double, str: DataType.string}
 _ANY = AnyType()  # type: ignore[no-untyped-call] # MLflow annotates all but this constructor
 
 
@@ -47,7 +48,7 @@ def write_flavor(
     requirements: Sequence[str],
     example: pl.DataFrame,
     nullable: Collection[str],
-    outputs: Sequence[str],
+    outputs: Mapping[str, type[float | str]],
 ) -> None:
     """Add the `python_function` flavour to a model's folder.
 
@@ -63,7 +64,7 @@ def write_flavor(
         requirements: Exact versions of packages, as pip reads them.
         example: A few raw rows, whose columns are the model's inputs.
         nullable: Integer columns in which values may be missing.
-        outputs: Names of the predictions.
+        outputs: Names of the predictions, and whether they are numbers or texts.
     """
     for name, file in sources.items():
         target = folder / CODE_FOLDER / name
@@ -77,7 +78,7 @@ def write_flavor(
     model = Model(
         signature=ModelSignature(
             inputs=Schema([column(n, d, n in nullable) for n, d in example.schema.items()]),
-            outputs=Schema([ColSpec(DataType.double, name) for name in outputs]),
+            outputs=Schema([ColSpec(_ANSWERS[kind], name) for name, kind in outputs.items()]),
         ),
         saved_input_example_info={
             "artifact_path": _EXAMPLE,

@@ -83,8 +83,10 @@ def serve(folder: Path, together: int, mark: str) -> None:
     served = mlflow.pyfunc.load_model(str(folder / "model"))
     loaded = time.perf_counter() - started
     frame = pl.read_parquet(folder / "rows.parquet", glob=False).to_pandas()
-    predictions = served.predict(frame)
-    np.savez(folder / "answer.npz", predictions=predictions.to_numpy(), seconds=loaded)
+    predictions = served.predict(frame).to_numpy()
+    if predictions.dtype == object:  # texts; objects would be pickled
+        predictions = predictions.astype(str)
+    np.savez(folder / "answer.npz", predictions=predictions, seconds=loaded)
     few = frame.head(together)
     sys.stdout.write(f"{mark}\n")
     sys.stdout.flush()

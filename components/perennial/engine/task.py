@@ -357,6 +357,19 @@ class Task(ABC):
         """
         return ()
 
+    def answer_texts(
+        self, predictions: NDArray[np.float64], rows: pl.DataFrame
+    ) -> Mapping[str, Sequence[str]]:
+        """Return texts that a served model answers in place of numbers, by the name of a column.
+
+        None by default. For answers whose form depends on the row, such as a tag for each word.
+
+        Args:
+            predictions: Of `predict`, or of `statistic`, [N, K].
+            rows: What was predicted, without a label.
+        """
+        return {}
+
     @property
     def scoring_rows(self) -> int:
         """Return the examples per forward pass of an evaluation; fewer for large outputs."""

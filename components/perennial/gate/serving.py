@@ -19,9 +19,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy.stats import binom
 
 from perennial.clients.object_store import copy_tree
@@ -34,7 +36,7 @@ from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Floats
 from perennial.engine.export import load_model, weight_files
 from perennial.engine.initial_weights import fetch_weights
-from perennial.engine.serving.pyfunc import predict_rows
+from perennial.engine.serving.pyfunc import answer, predict_rows
 from perennial.engine.task import Task
 
 logger = logging.getLogger(__name__)
@@ -62,8 +64,11 @@ def serve_in_clean_process(
     sizes = measure_size(artifact)
     together = task.scored_together
     rows = next(dataset.batches(Split.TEST, max(INPUT_ROWS // together, 1) * together))
+    expected: NDArray[Any] = predictions
     if task.serves_predictions:  # not the evaluation's statistics
-        predictions = predict_rows(*load_model(artifact), rows.drop(task.columns.label))
+        own, model = load_model(artifact)
+        asked = rows.drop(task.columns.label)
+        expected = answer(own, predict_rows(own, model, asked), asked).to_numpy()
     try:
         found, seconds, turns = _measure(artifact, rows, together, rival)
         bounds = [lower_bound(turns[1] / turns[0])] if len(turns) > 1 else []
@@ -78,7 +83,7 @@ def serve_in_clean_process(
         rows=len(found),
         milliseconds=1e3 * float(np.median(turns[0])),
         loading_seconds=seconds,
-        failure=_difference(found, predictions[: len(found)].reshape(len(found), -1)),
+        failure=_difference(found, expected[: len(found)].reshape(len(found), -1)),
         champion_milliseconds=1e3 * float(np.median(turns[1])) if len(turns) > 1 else None,
         times_as_fast=min(bounds, default=None),
     )
@@ -311,9 +316,12 @@ class _CleanProcess:
                 os.kill(self._id, signal.SIGKILL)
 
 
-def _difference(found: Floats, expected: Floats) -> str:
+def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
     if found.shape != expected.shape:
         return f"its predictions have shape {found.shape}, the evaluation's {expected.shape}"
+    if expected.dtype == object:
+        differing = int((found != expected).any(axis=1).sum())
+        return f"{differing} of {len(found)} answers differ from the evaluation's" * bool(differing)
     if not np.allclose(found, expected, rtol=RELATIVE, atol=ABSOLUTE):
         worst = float(np.abs(found - expected).max())
         return f"its predictions differ from the evaluation's by up to {worst:.2g}"

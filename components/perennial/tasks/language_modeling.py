@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 from torch import Tensor, nn
-from torch.nn import functional
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
@@ -31,6 +30,7 @@ from perennial.engine.task import (
     ParameterKeys,
     Task,
 )
+from perennial.tasks.classification import SCORED_LOGITS, mean_token_losses
 from perennial.tasks.columns.tokenization import (
     BOUNDARY,
     IGNORED,
@@ -42,8 +42,6 @@ from perennial.tasks.decoder import Decoder, DecoderOptions, decoder_plan
 
 PositiveInt = Annotated[int, Field(ge=1)]
 TOKENS = "tokens"
-SCORED_LOGITS = 2**25
-"""Logits of one forward pass of an evaluation: 128 MiB in float32."""
 
 
 class DocumentOptions(MeasuredOptions):
@@ -130,14 +128,14 @@ class LanguageModel(Task):
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Mean cross-entropy of each document's tokens, shape [B]."""
-        return _mean_losses(output, batch)
+        return mean_token_losses(output, batch[LABEL])
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the loss with smoothed labels; without smoothing, `losses`."""
         smoothing = self.documents.label_smoothing
         if not smoothing:
             return self.losses(output, batch)
-        return _mean_losses(output, batch, smoothing)
+        return mean_token_losses(output, batch[LABEL], smoothing)
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
         """Loss per token and raw bytes per token of each document, float64 [B, 2].
@@ -148,7 +146,7 @@ class LanguageModel(Task):
         counts = batch[LABEL] != IGNORED
         lengths = self.token_bytes.to(output.device)[batch[LABEL].clamp_min(0).long()] * counts
         per_token = lengths.sum(dim=1) / counts.sum(dim=1).clamp_min(1)
-        return torch.stack([_mean_losses(output, batch).double(), per_token], dim=1)
+        return torch.stack([mean_token_losses(output, batch[LABEL]).double(), per_token], dim=1)
 
     def predict(self, output: Tensor) -> Tensor:
         """Return the most probable token after each of the tokens, shape [B, W·T]."""
@@ -226,19 +224,6 @@ class CausalLanguageModel(LanguageModel):
         losses = cast("DocumentDecoder", model).balance_losses()
         windows = self.documents.windows
         return losses if losses is None else losses.view(-1, windows).mean(dim=1)
-
-
-def _mean_losses(output: Tensor, batch: Batch, smoothing: float = 0.0) -> Tensor:
-    losses = functional.cross_entropy(
-        output.flatten(0, 1),
-        batch[LABEL].flatten().long(),
-        reduction="none",
-        ignore_index=IGNORED,
-        label_smoothing=smoothing,
-    )
-    # Where processes share a sequence, one may have a part in which no label counts.
-    counts = (batch[LABEL] != IGNORED).sum(dim=1).clamp_min(1)
-    return losses.view(batch[LABEL].shape).sum(dim=1) / counts
 
 
 class DocumentDecoder(Decoder):

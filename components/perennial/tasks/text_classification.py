@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar, Self, cast
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, JsonValue, model_validator
 from torch import Tensor, nn
 
@@ -21,11 +20,13 @@ from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, Batch, MeasuredOptions, ParameterKeys
-from perennial.tasks.classification import SoftmaxClassification
+from perennial.tasks.classification import ClassTask, SoftmaxClassification
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.tokenization import (
     BOUNDARY,
     SMALLEST_VOCABULARY,
+    Encoded,
+    EncodedBytes,
     Tokenizer,
     texts_of,
 )
@@ -80,17 +81,18 @@ class TextState(ClassLabels):
     """Byte pairs."""
 
 
-class TextClassifier(SoftmaxClassification):
-    """Base: one text, one of two or more classes.
+class TextTask(ClassTask):
+    """Base: one text, and classes of the text or of its parts.
 
     A batch holds `tokens` int32 [B, T], padded on the right, and `length` int64 [B]; a model must
     look at no position from `length` on.
     """
 
     Options = TextOptions
-    metrics: Mapping[str, Direction] = directions_of("log_loss", "accuracy", "macro_f1")
     tokens: ClassVar[str] = TOKENS
     fitted: TextState
+    text_column: ClassVar[str] = 'name it: features = ["COLUMN"] and text = ["COLUMN"]  # in [data]'
+    """How to name or make the column."""
     padding = BOUNDARY
     hidden_token = BOUNDARY
     """What stands in the place of a token that `token_dropout` hides; in no text."""
@@ -104,7 +106,7 @@ class TextClassifier(SoftmaxClassification):
             raise BadTaskError(
                 f"{type(self).__name__} reads one column of text",
                 evidence=f"the features: {found}",
-                action='name it: features = ["COLUMN"] and text = ["COLUMN"]  # in [data]',
+                action=self.text_column,
             )
         (self.column,) = columns.features
         self.fitted = TextState()
@@ -113,8 +115,12 @@ class TextClassifier(SoftmaxClassification):
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the class shares, and the byte pairs if any are asked for."""
         self.tokenizer = Tokenizer.learn(texts_of(train, self.column), self.text_options.vocab_size)
-        labels = fit_classes(train, self.columns.label)
+        labels = self.fit_labels(train)
         self.fitted = TextState(**dict(labels), merges=self.tokenizer.merges)
+
+    @abstractmethod
+    def fit_labels(self, train: pl.LazyFrame) -> ClassLabels:
+        """Return the classes of the training split."""
 
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
         """Take over class shares and byte pairs."""
@@ -122,25 +128,44 @@ class TextClassifier(SoftmaxClassification):
         self.tokenizer = Tokenizer(self.fitted.merges)
 
     def encode(self, rows: pl.DataFrame) -> Batch:
-        """`tokens` int32 [B, T], `length` int64 [B] and, if present, `label`."""
+        """`tokens` int32 [B, T], `length` int64 [B] and, if present, what the label gives."""
         shape = rows.height, self.text_options.context_length
         tokens, lengths = np.full(shape, self.padding, np.int32), np.ones(rows.height, np.int64)
-        texts = rows[self.column].cast(pl.String).fill_null("").to_list()
-        for row, ids in enumerate(self.read_tokens(texts)):
+        texts = self.read_texts(rows)
+        every = self.read_tokens(texts)
+        for row, encoded in enumerate(every):
+            ids = np.asarray(encoded.ids, np.int32)
             tokens[row, : len(ids)] = ids
             lengths[row] = max(len(ids), 1)  # a text without tokens is one token of padding
         batch = {TOKENS: torch.from_numpy(tokens), LENGTH: torch.from_numpy(lengths)}
         if self.columns.label in rows.columns:
-            codes = encode_classes(rows[self.columns.label], self.fitted.classes)
-            batch[LABEL] = torch.from_numpy(codes)
+            batch |= self.encode_labels(rows[self.columns.label], texts, every)
         return batch
 
-    def read_tokens(self, texts: Sequence[str]) -> Sequence[NDArray[np.int32]]:
-        """Return the ids of each text behind a boundary, at most `context_length`."""
+    @abstractmethod
+    def encode_labels(
+        self, labels: pl.Series, texts: Sequence[str], every: Sequence[Encoded]
+    ) -> Batch:
+        """Return `label`, and `weight` where examples count differently.
+
+        Args:
+            labels: One for each text.
+            texts: As they were read.
+            every: The tokens of each.
+        """
+
+    def read_texts(self, rows: pl.DataFrame) -> list[str]:
+        """Return the text of each row; empty where it is missing."""
+        return rows[self.column].cast(pl.String).fill_null("").to_list()
+
+    def read_tokens(self, texts: Sequence[str]) -> Sequence[Encoded]:
+        """Return the tokens of each text behind a boundary, at most `context_length`."""
         room = self.text_options.context_length - 1
         return [
-            np.concatenate([[BOUNDARY], ids[:room]], dtype=np.int32)
-            for ids in self.tokenizer.encode(texts)
+            EncodedBytes(
+                np.concatenate([[BOUNDARY], ids[:room]], dtype=np.int32), text, self.tokenizer
+            )
+            for text, ids in zip(texts, self.tokenizer.encode(texts), strict=True)
         ]
 
     def decode_tokens(self, ids: Sequence[int]) -> str:
@@ -162,26 +187,53 @@ class TextClassifier(SoftmaxClassification):
         return {**batch, TOKENS: tokens.masked_fill(is_hidden, self.hidden_token)}
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
-        """Return the text as the model reads it, how full its sequence is, and the class."""
+        """Return the text as the model reads it, how full its sequence is, and the label."""
         length, most = int(batch[LENGTH][index]), batch[TOKENS].shape[1]
+        ids = batch[TOKENS][index, :length].tolist()
         shown = {
-            self.column: self.decode_tokens(batch[TOKENS][index, :length].tolist()),
+            self.column: self.decode_tokens(ids),
             TOKENS: f"{length} of {most}{', full' if length == most else ''}",
         }
         if LABEL in batch:
-            shown[self.columns.label] = self.fitted.classes[int(batch[LABEL][index])]
+            shown[self.columns.label] = self.describe_label(batch[LABEL][index], ids)
         return shown
 
+    @abstractmethod
+    def describe_label(self, label: Tensor, ids: Sequence[int]) -> str:
+        """Describe an example's label; `ids` are its tokens without padding."""
 
-class TextClassification(TextClassifier):
-    """A small encoder of its own."""
+
+class TextClassifier(TextTask, SoftmaxClassification):
+    """Base: one text, one of two or more classes."""
+
+    metrics: Mapping[str, Direction] = directions_of("log_loss", "accuracy", "macro_f1")
+
+    def fit_labels(self, train: pl.LazyFrame) -> ClassLabels:
+        """Return the values of the label."""
+        return fit_classes(train, self.columns.label)
+
+    def encode_labels(
+        self, labels: pl.Series, texts: Sequence[str], every: Sequence[Encoded]
+    ) -> Batch:
+        """`label` int64 [B]."""
+        return {LABEL: torch.from_numpy(encode_classes(labels, self.fitted.classes))}
+
+    def describe_label(self, label: Tensor, ids: Sequence[int]) -> str:
+        """Return the class."""
+        return self.fitted.classes[int(label)]
+
+
+class OwnEncoder(TextTask):
+    """Base: texts through a small encoder of its own."""
 
     Options = TextEncoderOptions
+    encoder: ClassVar[type["TextEncoder"]]
+    """The model."""
 
     def build_model(self) -> nn.Module:
         """Build an encoder; its last layer starts at the class prior."""
         prior = torch.tensor(self.fitted.class_shares).log()
-        return TextEncoder(cast("TextEncoderOptions", self.options), prior)
+        return self.encoder(cast("TextEncoderOptions", self.options), prior)
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
         """Return the keys of embedding and last layer: tokens and classes."""
@@ -233,3 +285,9 @@ class TextEncoder(nn.Module):
             elif name.endswith("bias"):
                 parameter.zero_()
         self.head.bias.copy_(initial_output)
+
+
+class TextClassification(OwnEncoder, TextClassifier):
+    """One class for each text."""
+
+    encoder = TextEncoder

@@ -1,19 +1,18 @@
-"""Transformers models: any causal language model or text classifier of the package, by name.
+"""Transformers models: any causal language model, or classifier of texts or words, by name.
 
 Use one by name in a contract: `task = "perennial.tasks.transformers_models:TransformersCausalLM"`,
-or `TransformersTextClassification`, with `pip install 'perennial[transformers]'`. Nothing is
-downloaded: a configuration is enough, and `[model.initial]` may name weights.
+`TransformersTextClassification` or `TransformersTokenClassification`, with
+`pip install 'perennial[transformers]'`. Nothing is downloaded: a configuration is enough, and
+`[model.initial]` may name weights.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 from torch import Tensor, nn
 
@@ -26,9 +25,15 @@ from perennial.tasks.columns.pretrained_tokenizer import (
     load_tokenizer,
     read_tokenizer,
 )
-from perennial.tasks.columns.tokenization import BOUNDARY, import_package
+from perennial.tasks.columns.tokenization import BOUNDARY, Encoded, import_package
 from perennial.tasks.language_modeling import DocumentOptions, LanguageModel
-from perennial.tasks.text_classification import TextClassifier, TextOptions, TextState
+from perennial.tasks.text_classification import (
+    TextClassifier,
+    TextOptions,
+    TextState,
+    TextTask,
+)
+from perennial.tasks.token_classification import TokenClassifier
 from perennial.tasks.transformers_names import PublishedModel
 
 
@@ -97,11 +102,13 @@ class TransformersCausalLM(PublishedModel, LanguageModel):
         return find_layers(model)
 
 
-class TransformersTextClassification(PublishedModel, TextClassifier):
-    """An encoder built by `AutoModelForSequenceClassification.from_config`."""
+class TransformersEncoder(PublishedModel, TextTask):
+    """Base: texts through an encoder that `transformers` builds from a configuration."""
 
     Options = TransformersTextOptions
     fitted: PretrainedTextState
+    builder: ClassVar[str]
+    """The class of the package that builds it."""
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
@@ -124,11 +131,11 @@ class TransformersTextClassification(PublishedModel, TextClassifier):
         super().load_state(state)
         self._take(self.fitted)
 
-    def read_tokens(self, texts: Sequence[str]) -> Sequence[NDArray[np.int32]]:
-        """Return the ids of each text, special tokens included, at most `context_length`."""
+    def read_tokens(self, texts: Sequence[str]) -> Sequence[Encoded]:
+        """Return the tokens of each text, special tokens included, at most `context_length`."""
         if self.pretrained is None:
             return super().read_tokens(texts)
-        return [np.asarray(each.ids, np.int32) for each in self.pretrained.encode_batch(texts)]
+        return self.pretrained.encode_batch(texts)
 
     def decode_tokens(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
@@ -147,7 +154,7 @@ class TransformersTextClassification(PublishedModel, TextClassifier):
         own = {} if options.tokenizer else {**_SPECIAL_TOKENS, "pad_token_id": BOUNDARY}
         sizes = {"vocab_size": options.vocab_size, "num_labels": len(self.fitted.classes)}
         settings = {**own, **options.config, **sizes}
-        model = build_from_config(options, "AutoModelForSequenceClassification", settings)
+        model = build_from_config(options, self.builder, settings)
         _require_positions(model, options.context_length)
         head = model.get_submodule(find_head(model, len(self.fitted.classes)))
         with torch.no_grad():
@@ -196,6 +203,18 @@ class TransformersTextClassification(PublishedModel, TextClassifier):
         self.hidden_token = self.padding if mask is None else mask
 
 
+class TransformersTextClassification(TransformersEncoder, TextClassifier):
+    """One class for each text, by `AutoModelForSequenceClassification`."""
+
+    builder = "AutoModelForSequenceClassification"
+
+
+class TransformersTokenClassification(TransformersEncoder, TokenClassifier):
+    """A tag for each word, by `AutoModelForTokenClassification`."""
+
+    builder = "AutoModelForTokenClassification"
+
+
 # Families name tokens of their own vocabularies; ours has the boundary alone, which needs no name.
 _SPECIAL_TOKENS: dict[str, JsonValue] = dict.fromkeys(
     ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -226,7 +245,7 @@ class ClassLogitsOf(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, length: Tensor) -> Tensor:
-        """Ids [B, T] of texts with `length` [B] tokens → logits [B, K]."""
+        """Ids [B, T] of texts with `length` [B] tokens → logits [B, K], or [B, T, K] of tokens."""
         mask = torch.arange(tokens.shape[1], device=tokens.device) < length[:, None]
         logits: Tensor = self.model(input_ids=tokens.long(), attention_mask=mask.long()).logits
         return logits
@@ -235,8 +254,10 @@ class ClassLogitsOf(nn.Module):
 _BUILT = {
     "AutoModelForCausalLM": "causal model",
     "AutoModelForSequenceClassification": "text classifier",
+    "AutoModelForTokenClassification": "token classifier",
     "AutoModelForImageClassification": "picture classifier",
 }
+"""What each class of the package builds."""
 
 
 def build_from_config(
@@ -300,7 +321,8 @@ def import_transformers() -> ModuleType:
         "this task",
         "pip install 'perennial[transformers]', or use a task of its own model: "
         "perennial.tasks.language_modeling:CausalLanguageModel, "
-        "perennial.tasks.text_classification:TextClassification or "
+        "perennial.tasks.text_classification:TextClassification, "
+        "perennial.tasks.token_classification:TokenClassification or "
         "perennial.tasks.image_classification:ImageClassification",
     )
 

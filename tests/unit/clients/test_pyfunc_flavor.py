@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import yaml
 from mlflow.models import Model
+from mlflow.types import DataType
 
 from perennial.clients.pyfunc_flavor import column, write_flavor
 
@@ -47,7 +48,8 @@ def flavor(tmp_path):
     )
     write_flavor(
         tmp_path / "model", loader="mine", sources={"pack/mine.py": source},
-        requirements=["torch==2.0"], example=rows, nullable=["count"], outputs=["late"],
+        requirements=["torch==2.0"], example=rows, nullable=["count"],
+        outputs={"late": float, "tags": str},
     )  # fmt: skip
     return tmp_path / "model"
 
@@ -55,7 +57,9 @@ def flavor(tmp_path):
 def test_mlflow_reads_signature_example_and_loader(flavor):
     model = Model.load(str(flavor))
     assert model.signature.inputs.input_names() == ["when", "picture", "size", "count"]
-    assert model.signature.outputs.input_names() == ["late"]
+    assert [(each.name, each.type) for each in model.signature.outputs] == [
+        ("late", DataType.double), ("tags", DataType.string),
+    ]  # fmt: skip
     assert model.flavors["python_function"]["loader_module"] == "mine"
     sent = json.loads(model.get_serving_input(str(flavor)))["dataframe_split"]
     assert sent["data"] == [["2025-01-02T00:00:00", "AA==", 1.5, None]]

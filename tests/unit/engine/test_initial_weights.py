@@ -10,6 +10,7 @@ from perennial.contracts.errors import BadTaskError, DamagedModelError
 from perennial.contracts.initial_model import FOLDER, FormerTask
 from perennial.engine.initial_weights import load_initial_weights
 from perennial.engine.task import load_task
+from perennial.tasks.token_classification import TokenClassification
 from stored_weights import store_weights
 
 TABULAR = "perennial.tasks.tabular:TabularClassification"
@@ -80,6 +81,29 @@ def test_categories_and_classes_keep_their_rows_by_name_when_places_move(tmp_pat
     assert "embedding of carrier: new AA, DD" in notes
     assert "embedding of carrier: left out CC" in notes
     assert "outputs: new a" in notes
+
+
+def test_tags_keep_their_rows_and_a_new_tag_gets_one(tmp_path):
+    def tagged(*tags):
+        columns = TaskColumns(label="tags", features={"text": "String"})
+        task = TokenClassification(TokenClassification.Options(width=32), columns)
+        task.fit(pl.LazyFrame({"text": ["a b"] * len(tags), "tags": [f"O {tag}" for tag in tags]}))
+        return task
+
+    before, after = tagged("B-LOC", "B-PER"), tagged("B-LOC", "B-ORG", "B-PER")
+    torch.manual_seed(1)
+    old, new = before.build_model(), after.build_model()
+    former = FormerTask(
+        task="perennial.tasks.token_classification:TokenClassification", options={"width": 32},
+        columns=before.columns, state=before.state(),
+    )  # fmt: skip
+    initial = store_weights(tmp_path, old.state_dict(), "champion", former=former)
+    notes = load_initial_weights(new, after, initial)
+    assert notes == ("outputs: new B-ORG", "output bias: new B-ORG")
+    kept = [after.fitted.classes.index(tag) for tag in before.fitted.classes]
+    assert torch.equal(new.head.weight[kept], old.head.weight)
+    assert torch.equal(new.head.bias[kept], old.head.bias)
+    assert torch.equal(new.embedding.tokens.weight, old.embedding.tokens.weight)
 
 
 def test_a_new_column_moves_no_other_columns_inputs(tmp_path):

@@ -17,11 +17,12 @@ from perennial.contracts.errors import BadTaskError
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.initial_weights import load_initial_weights
-from perennial.engine.task import inputs_of
+from perennial.engine.task import LABEL, WEIGHT, inputs_of
 from perennial.registry.initial import resolve_initial
 from perennial.tasks.transformers_models import (
     TransformersCausalLM,
     TransformersTextClassification,
+    TransformersTokenClassification,
 )
 from small_models import environment_at
 
@@ -262,3 +263,95 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused_with_the_line_to_wr
     with pytest.raises(BadTaskError, match="more ids than the model: 311, not 257") as refused:
         fitted(tokenizer=write_tokenizer(tmp_path))
     assert "write vocab_size = 311" in refused.value.action
+
+
+NAMED = pl.DataFrame({"text": ["a goal price", "the team"] * 6, "tags": ["O B-X I-X", "O B-X"] * 6})
+PIECES = [*WORDS, "##al", "##es", "go"]
+
+
+def write_pieces(folder, style="bert"):
+    """A tokenizer of pieces of words: as BERT has one, or with the space before a word in it."""
+    package = pytest.importorskip("tokenizers")
+    pretokenizers, processors = package.pre_tokenizers, package.processors
+    if style == "bert":
+        codes = {piece: code for code, piece in enumerate(PIECES) if piece != "goal"}
+        tokenizer = package.Tokenizer(package.models.WordPiece(codes, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pretokenizers.Whitespace()
+        ends = [("[CLS]", 2), ("[SEP]", 3)]
+    else:
+        words = ["<s>", "</s>", "<unk>", "▁a", "▁go", "al", "▁price", "▁the", "▁te", "am"]
+        tokenizer = package.Tokenizer(
+            package.models.Unigram([(word, -1.0) for word in words], unk_id=2)
+        )
+        tokenizer.pre_tokenizer = pretokenizers.Metaspace()
+        ends = [("<s>", 0), ("</s>", 1)]
+    first, last = (name for name, _ in ends)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}", special_tokens=ends
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return str(folder / "tokenizer.json")
+
+
+def tagger_of(family="bert", rows=NAMED, **options):
+    section = TransformersTokenClassification.Options.model_validate(
+        {"context_length": 16, "model_type": family, "config": ENCODERS[family], **options},
+        strict=False,
+    )
+    task = TransformersTokenClassification(
+        section, TaskColumns(label="tags", features={"text": "String"})
+    )
+    task.fit(rows.lazy())
+    return task
+
+
+@pytest.mark.parametrize("style", ["bert", "metaspace"])
+def test_the_first_piece_of_a_word_has_its_tag(tmp_path, style):
+    task = tagger_of(tokenizer=write_pieces(tmp_path, style))
+    batch = task.encode(NAMED.head(2))
+    first, second = batch[LABEL].tolist()
+    codes = [task.fitted.classes.index(tag) for tag in ("O", "B-X", "I-X")]
+    # [CLS] a go ##al price [SEP], and in the other style the team is two pieces
+    assert first[:6] == [-100, codes[0], codes[1], -100, codes[2], -100]
+    assert second[:3] == [-100, *codes[:2]]
+    assert set(first[6:] + second[3:]) == {-100}
+    assert batch[WEIGHT].tolist() == [3, 2]
+    served = task.answer_texts(batch[LABEL].clamp_min(0).numpy().astype(float), NAMED.head(2))
+    assert served == {"tags": ["O B-X I-X", "O B-X"]}
+
+
+def test_a_word_without_a_piece_of_its_own_is_answered_and_counts_nowhere(tmp_path):
+    task = tagger_of(tokenizer=write_pieces(tmp_path), context_length=4)
+    rows = pl.DataFrame(
+        {"text": ["a goal price", "\u2003 the a"], "tags": ["O B-X I-X", "O O B-X"]}
+    )
+    batch = task.encode(rows)
+    # Two pieces are left beside [CLS] and [SEP]; the second text begins with a wide space.
+    assert batch[WEIGHT].tolist() == [2, 2]
+    served = task.answer_texts(batch[LABEL].clamp_min(0).numpy().astype(float), rows)["tags"]
+    assert served == ["O B-X _", "_ O B-X"]
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_a_tagger_starts_at_the_entropy_and_its_keys_are_tags(family):
+    pytest.importorskip("transformers")
+    task = tagger_of(family=family)
+    model, batch = task.build_model().eval(), task.encode(NAMED)
+    with torch.no_grad():
+        output = model(**inputs_of(batch))
+    assert output.shape == (12, 16, 3)
+    losses = task.losses(output, batch)
+    loss = float(losses @ batch[WEIGHT] / batch[WEIGHT].sum())
+    assert loss == pytest.approx(task.expected_initial_loss(), abs=0.05)
+    names, keys = dict(model.named_parameters()), task.parameter_keys()
+    assert keys["model.classifier.bias"].keys[0] == task.fitted.classes
+    for name, each in keys.items():
+        assert len(each.keys[0]) == len(names[name]), name
+
+
+def test_a_family_without_taggers_is_refused():
+    pytest.importorskip("transformers")
+    task = tagger_of()
+    task.options = task.options.model_copy(update={"model_type": "clip", "config": {}})
+    with pytest.raises(BadTaskError, match="does not build a token classifier of type 'clip'"):
+        task.build_model()

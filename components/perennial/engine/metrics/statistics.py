@@ -1,4 +1,4 @@
-"""Metrics of statistics: `loss` and `bytes` per token, and counts of each row's labels."""
+"""Metrics of statistics: `loss`, `bytes` and `correct` per token, and each row's counts."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ LARGEST_EXPONENT = 700.0  # beyond it a float64 overflows
 
 
 def statistic_metrics() -> tuple[Metric, ...]:
-    """Return the metrics of losses per token, and of rows that have any number of labels."""
+    """Return the metrics of losses and tags per token, and of rows with any number of labels."""
     return (
         Metric(
             "mean_loss", "minimize", STATISTIC,
@@ -36,6 +36,19 @@ def statistic_metrics() -> tuple[Metric, ...]:
             "encode; comparable under any vocabulary.",
             "a byte of text", _weighted("loss", "bytes"), _bits_per_byte,
             statistics=("loss", "bytes"),
+        ),
+        Metric(
+            "token_accuracy", "maximize", STATISTIC,
+            "Share of labelled words whose predicted tag is the label.", "a labelled word",
+            _weighted("correct"), first_by_second, statistics=("correct",),
+        ),
+        Metric(
+            "entity_f1", "maximize", STATISTIC,
+            "Harmonic mean of precision and recall over the entities of all rows together; an "
+            "entity is right if its kind, first and last word are (Tjong Kim Sang and De Meulder, "
+            "2003).",
+            "an entity, true or predicted", _counts, _f1,
+            statistics=("entity_hits", "entities", "predicted_entities"),
         ),
         Metric(
             "micro_f1", "maximize", STATISTIC,

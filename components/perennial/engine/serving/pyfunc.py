@@ -45,12 +45,10 @@ class ServedModel:
         """
         try:
             with user_code("the served model"):
-                values = predict_rows(
-                    self._task, self._model, typed_rows(model_input, self._schema)
-                )
+                rows = typed_rows(model_input, self._schema)
+                return answer(self._task, predict_rows(self._task, self._model, rows), rows)
         except PerennialError as error:
             raise refusal(error) from error
-        return pd.DataFrame(values, columns=prediction_names(self._task, values.shape[1]))
 
 
 def _load_pyfunc(path: str) -> ServedModel:
@@ -72,6 +70,14 @@ def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np
         found = served.detach().double().cpu().numpy()
         parts.append(found[:, None] if found.ndim == 1 else found)
     return np.concatenate(parts)
+
+
+def answer(task: Task, values: NDArray[np.float64], rows: pl.DataFrame) -> pd.DataFrame:
+    """Return the answer to rows: the task's texts if it has any, else its named predictions."""
+    texts = task.answer_texts(values, rows)
+    if texts:
+        return pd.DataFrame(dict(texts), dtype=object)
+    return pd.DataFrame(values, columns=prediction_names(task, values.shape[1]))
 
 
 def prediction_names(task: Task, width: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from perennial.clients.pyfunc_flavor import write_flavor
@@ -36,6 +37,7 @@ def make_servable(folder: Path, dataset: Dataset, width: int | None = None) -> N
     else:
         _, task = load_exported_task(folder, verified=True)
     example = example_rows(task, dataset)
+    texts = task.answer_texts(np.zeros((example.height, width)), example)
     needed = sources_of([pyfunc.__name__, *_modules(challenger)])
     write_flavor(
         folder,
@@ -44,7 +46,8 @@ def make_servable(folder: Path, dataset: Dataset, width: int | None = None) -> N
         requirements=[f"{name}=={version}" for name, version in needed.distributions.items()],
         example=example,
         nullable=_nullable(dataset, example.schema),
-        outputs=pyfunc.prediction_names(task, width),
+        outputs=dict.fromkeys(texts, str)
+        or dict.fromkeys(pyfunc.prediction_names(task, width), float),
     )
 
 

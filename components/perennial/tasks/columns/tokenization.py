@@ -10,7 +10,7 @@ from typing import Protocol, Self, cast
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import JsonValue
 
 from perennial.contracts.errors import BadTaskError
@@ -148,7 +148,35 @@ def texts_of(rows: pl.LazyFrame, column: str) -> Iterator[str]:
 class Encoded(Protocol):
     """What is used of `tokenizers.Encoding`."""
 
-    ids: list[int]
+    @property
+    def ids(self) -> ArrayLike:
+        """Return the ids, shape [T]."""
+
+    @property
+    def offsets(self) -> ArrayLike:
+        """Return where each token begins and ends in the text, in characters, shape [T, 2].
+
+        Both are 0 for special tokens, which no text contains.
+        """
+
+
+@dataclass(frozen=True)
+class EncodedBytes:
+    """Ids of the beginning of a text, in the form of `Encoded`."""
+
+    ids: NDArray[np.int32]
+    text: str
+    tokenizer: Tokenizer
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Return the characters of which each token has some bytes."""
+        lengths = self.tokenizer.lengths[self.ids]
+        ends = np.cumsum(lengths)
+        begins_character = (np.frombuffer(self.text.encode(), np.uint8) & 0xC0) != 0x80
+        characters = np.concatenate([[0], np.cumsum(begins_character)])
+        first = np.minimum(ends - lengths + 1, len(begins_character))
+        return np.stack([np.maximum(characters[first] - 1, 0), characters[ends]], axis=1)
 
 
 class _Encoder(Protocol):

@@ -95,6 +95,8 @@ EXPECTED = {
     "pinball_90": partial(reference.mean_pinball_loss, alpha=0.9),
     "mean_loss": lambda y, p: np.average(p[:, 0], weights=y),
     "micro_f1": lambda y, p: 2 * p[:, 0].sum() / (p[:, 1] + p[:, 2]).sum(),
+    "entity_f1": lambda y, p: 2 * p[:, 0].sum() / (p[:, 1] + p[:, 2]).sum(),
+    "token_accuracy": lambda y, p: np.average(p[:, 0], weights=y),
     "exact_match": lambda y, p: p[:, 0].mean(),
     "forecast_rmse": lambda y, p: np.sqrt(np.average(p[:, 0], weights=y)),
     "forecast_mae": lambda y, p: np.average(p[:, 0], weights=y),

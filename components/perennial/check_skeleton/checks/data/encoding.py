@@ -10,7 +10,10 @@ from perennial.check_skeleton.checks.data.input_order import (
     describe_torn_input,
     find_misreading,
 )
-from perennial.check_skeleton.checks.data.label_positions import describe_moved_positions
+from perennial.check_skeleton.checks.data.label_positions import (
+    describe_moved_positions,
+    describe_moved_tags,
+)
 from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.made_up_inputs import made_up
@@ -286,6 +289,13 @@ def _judge_sequences(
             moved,
             hint="read labels and pictures in one order of height and width (PIL's size is width "
             "first), and turn, mirror or cut both or neither",
+        )
+    if moved := describe_moved_tags(subject):
+        return judge.failed(
+            moved,
+            hint="each tag is given to the word after its own: look for a mark at the beginning "
+            "that only the tags or only the tokens have, and for a shift of labels that is meant "
+            "for language models",
         )
     used = len(np.unique(encoded.numpy()))
     return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")

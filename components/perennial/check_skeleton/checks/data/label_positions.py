@@ -1,12 +1,15 @@
-"""Find label pictures, such as masks, that lie elsewhere than the inputs' pictures show them."""
+"""Find labels of positions that lie elsewhere than the inputs show them: masks, and words' tags."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from perennial.check_skeleton.made_up_inputs import are_inputs_of_label
 from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.engine.task import LABEL, inputs_of
 
@@ -105,3 +108,75 @@ def _measure_share(colours: Floats, labels: Tensor) -> float:
     weights, *_ = np.linalg.lstsq(inputs, targets, rcond=1e-8)
     left = float(np.square(targets - inputs @ weights).sum())
     return 1 - left / max(float(np.square(targets).sum()), 1e-12)
+
+
+def describe_moved_tags(subject: Subject) -> str:
+    """Describe tags [B, T] that are one word late for their tokens; empty if they are not.
+
+    A word reaches from one labelled token to the next, and tells its tag, mostly. Tags that are
+    late are told by the word before. Tags that are early are not judged: what comes next may well
+    be the label.
+    """
+    labels = subject.train[LABEL]
+    if labels.ndim != 2 or labels.is_floating_point() or are_inputs_of_label(subject):
+        return ""
+    for name, tokens in inputs_of(subject.train).items():
+        if tokens.shape != labels.shape or tokens.is_floating_point():
+            continue
+        words = _read_words(tokens, labels)
+        own, late = (_measure_told(words, steps) for steps in (0, 1))
+        if late > own + CLEARLY_MORE and late > TIMES_MORE * own:
+            return (
+                f"words of {name} tell {own:.0%} of their own tags beyond the most frequent one, "
+                f"and {late:.0%} of those of the word after"
+            )
+    return ""
+
+
+def _read_words(tokens: Tensor, labels: Tensor) -> list[tuple[list[bytes], list[int]]]:
+    """Return each text's words, as their tokens, with their labels.
+
+    A label may stand at the first or at the last token of its word. Words that are cut at the
+    wrong place are different ones more often, so the cut with fewer different words is right.
+    """
+    texts = [
+        (row.numpy(), (codes >= 0).nonzero()[:, 0].tolist(), codes)
+        for row, codes in zip(tokens, labels, strict=True)
+    ]
+    ways = []
+    for at_end in (False, True):
+        cut = [
+            [row[start + at_end : end + at_end].tobytes() for start, end in pairwise(places)]
+            for row, places, _ in texts
+        ]
+        kept = [codes[places[1:] if at_end else places[:-1]].tolist() for _, places, codes in texts]
+        ways.append(list(zip(cut, kept, strict=True)))
+    return min(ways, key=lambda way: len({word for words, _ in way for word in words}))
+
+
+def _measure_told(texts: list[tuple[list[bytes], list[int]]], steps: int) -> float:
+    """Return the share of tags, `steps` words on, that words tell in other texts.
+
+    Of those that are not the most frequent tag: each word's most frequent tag in one half of the
+    texts is compared with its tags in the other half.
+    """
+    pairs = [
+        [
+            (word, tags[place + steps])
+            for place, word in enumerate(words)
+            if 0 <= place + steps < len(tags)
+        ]
+        for words, tags in texts
+    ]
+    halves = [[pair for text in pairs[start::2] for pair in text] for start in (0, 1)]
+    usual = Counter(tag for half in halves for _, tag in half).most_common(1)
+    found = total = 0
+    for learned, asked in (halves, halves[::-1]):
+        counts = defaultdict[bytes, Counter[int]](Counter)
+        for word, tag in learned:
+            counts[word][tag] += 1
+        told = {word: each.most_common(1)[0][0] for word, each in counts.items()}
+        rare = [(word, tag) for word, tag in asked if tag != usual[0][0]]
+        found += sum(told.get(word) == tag for word, tag in rare)
+        total += len(rare)
+    return found / max(total, 1)

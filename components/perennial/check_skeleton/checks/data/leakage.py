@@ -32,7 +32,7 @@ from perennial.check_skeleton.free_outputs import (
     find_best_constant,
     probe,
 )
-from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.models import shuffle_batches, simplify, train_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, compute_example_keys, select_rows
@@ -260,18 +260,45 @@ def _judge_entities(judge: Judge, subject: Subject) -> CheckResult | None:
 
 
 def _shuffle_labels(subject: Subject) -> Subject:
-    """Return the rows with labels shuffled within each split, and a task fitted on them."""
+    """Return the rows with labels shuffled within each split, and a task fitted on them.
+
+    Where the task rejects that, as tags of another sentence are too many or too few for its words,
+    labels are shuffled among rows with labels of the same length.
+
+    Raises:
+        RefusedInputsError: the task rejects both.
+    """
+    kind = subject.train_rows[subject.task.columns.label].dtype
+    try:
+        return _exchange_labels(subject)
+    except RefusedInputsError:
+        label = pl.col(subject.task.columns.label)
+        if isinstance(kind, pl.List):
+            return _exchange_labels(subject, label.list.len())
+        if kind == pl.String:
+            return _exchange_labels(subject, label.str.count_matches(r"\S+"))
+        raise
+
+
+def _exchange_labels(subject: Subject, length: pl.Expr | None = None) -> Subject:
+    """Exchange labels among all rows, or among those with the same `length`."""
     columns, shuffled = subject.task.columns, []
     for number, rows in enumerate((subject.train_rows, subject.validation_rows)):
         # With the columns that belong to a label, such as a censoring.
         along = [n for n in rows.columns if n == columns.label or n not in columns.features]
         order = np.random.default_rng(subject.seed + number).permutation(rows.height)
+        if length is not None:
+            lengths = rows.select(length.fill_null(0)).to_series().to_numpy()
+            others, order = order[np.argsort(lengths[order], kind="stable")], np.empty_like(order)
+            order[np.argsort(lengths, kind="stable")] = others
         shuffled.append(rows.with_columns(rows.select(along)[order].get_columns()))
     train, validation = shuffled
     task = subject.make_task()
+    fitted = replace(subject, task=task, train_rows=train, validation_rows=validation)
     with made_up("shuffled labels"):
         task.fit(train.lazy())
-    return replace(subject, task=task, train_rows=train, validation_rows=validation)
+        _ = fitted.train, fitted.validation
+    return fitted
 
 
 def _measure_leads(subject: Subject, train: Batch, validation: Batch) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import polars as pl
@@ -306,8 +307,10 @@ def _list_ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer
 
     def serve(rows: pl.DataFrame) -> Tensor:
         sent = rows.select(input_columns(task))
-        served = ServedModel(task, model, sent.schema).predict(sent.to_pandas())
-        return torch.from_numpy(served.to_numpy(dtype=np.float64, copy=True))
+        served = ServedModel(task, model, sent.schema).predict(sent.to_pandas()).to_numpy(copy=True)
+        if served.dtype == object:  # texts
+            return torch.tensor([[crc32(str(text).encode()) for text in row] for row in served])
+        return torch.from_numpy(served.astype(np.float64))
 
     def serve_columns(rows: pl.DataFrame) -> Tensor:
         return torch.from_numpy(predict_rows(task, model, rows.select(input_columns(task))))

@@ -16,7 +16,7 @@ from perennial.check_skeleton.free_outputs import (
     is_per_token,
     probe,
 )
-from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.made_up_inputs import are_inputs_of_label, made_up
 from perennial.check_skeleton.models import build_noisy_model, measure_changes, run_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
@@ -310,13 +310,9 @@ def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
 )
 def check_future_independence(subject: Subject, judge: Judge) -> CheckResult:
     """Check that no output depends on its target token or later ones."""
-    label = subject.task.columns.label
-    if subject.task.reconstructs_inputs:
-        return judge.skipped("the target of each position is its own token, as the task declares")
-    rows = subject.train_rows.head(PROBED_ROWS)
-    labels = subject.train[LABEL]
-    if rows[label].dtype != pl.String or labels.ndim != 2 or labels.is_floating_point():
-        return judge.skipped("the label is not text")
+    if reason := _find_no_future(subject):
+        return judge.skipped(reason)
+    label, rows = subject.task.columns.label, subject.train_rows.head(PROBED_ROWS)
     batch = subject.task.encode(rows)
     parting = _change_second_halves(rows[label], subject.train[LABEL].shape[1] // 2)
     with made_up("texts with other characters in their second half"):
@@ -335,6 +331,18 @@ def check_future_independence(subject: Subject, judge: Judge) -> CheckResult:
             hint="shift the labels: label t is token t + 1",
         )
     return _judge_outputs(judge, subject, found, (batch, other))
+
+
+def _find_no_future(subject: Subject) -> str:
+    """Return why no position has a future that its inputs could tell; empty where one may."""
+    rows, labels = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    if subject.task.reconstructs_inputs:
+        return "the target of each position is its own token, as the task declares"
+    if rows.dtype != pl.String or labels.ndim != 2 or labels.is_floating_point():
+        return "the label is not text"
+    if not are_inputs_of_label(subject):
+        return "no input depends on the label"
+    return ""
 
 
 def _judge_outputs(

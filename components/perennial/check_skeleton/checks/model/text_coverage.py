@@ -14,7 +14,12 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from perennial.check_skeleton.checks.data.signals import is_free_text, is_input_changed
 from perennial.check_skeleton.checks.model.lost_words import measure_lost_words
 from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
-from perennial.check_skeleton.made_up_inputs import describe_exception, made_up
+from perennial.check_skeleton.made_up_inputs import (
+    RefusedInputsError,
+    are_inputs_of_label,
+    describe_exception,
+    made_up,
+)
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, compute_example_keys, find_padding, once
 from perennial.contracts.skeleton import CheckResult
@@ -188,8 +193,16 @@ def _judge_parts(judge: Judge, subject: Subject) -> CheckResult:
             changed.append(text[:place] + text[place].translate(exchange) + text[place + 1 :])
         return changed
 
-    with made_up("texts with one other character"):
-        seen = _measure_seen_parts(subject, rows, label, change)
+    seen: list[float] = []
+    try:
+        with made_up("texts with one other character"):
+            seen = _measure_seen_parts(subject, rows, label, change)
+    except RefusedInputsError:
+        if are_inputs_of_label(subject):
+            raise
+    # Tags of a closed set: with another character it is none of them.
+    if not any(seen) and not are_inputs_of_label(subject):
+        return _judge_lost_words(judge, subject)
     shown = f"seen in the parts of {rows.height} texts: {', '.join(f'{s:.0%}' for s in seen)}"
     if min(seen) >= READ_SHARE:
         return judge.passed(shown, seen=seen)
