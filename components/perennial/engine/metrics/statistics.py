@@ -62,6 +62,12 @@ def statistic_metrics() -> tuple[Metric, ...]:
             *mean_of(lambda statistics, _weights: statistics[:, :, 0].mean(axis=1)),
             statistics=("exact",),
         ),
+        *_forecast_metrics(),
+    )  # fmt: skip
+
+
+def _forecast_metrics() -> tuple[Metric, ...]:
+    return (
         Metric(
             "forecast_rmse", "minimize", STATISTIC,
             "Root of the mean squared error over all steps of all forecasts.", "a row",
