@@ -7,7 +7,7 @@ from perennial.check_skeleton.checks.data.encoding import check_labels
 from perennial.check_skeleton.examination import run_checks
 from perennial.engine.task import LABEL, WEIGHT
 from perennial.tasks.columns.tokenization import IGNORED
-from perennial.tasks.text_classification import LENGTH
+from perennial.tasks.text_classification import LENGTH, TOKENS
 from perennial.tasks.token_classification import TokenClassification
 from perennial.tasks.transformers_models import TransformersTokenClassification
 from planted import Bug, Healthy, require_caught, require_healthy
@@ -70,6 +70,18 @@ planted("labels", "given to the word after its own")(OneWordLate)
 planted("labels", "given to the word after its own", options=PAIRS)(
     type("OneWordLateInPairs", (OneWordLate,), {"__doc__": "the same with byte pairs"})
 )
+
+
+@planted("shuffled_labels", "the label reaches the inputs")
+class TagsInTheTokens(TokenClassification):
+    """a word's first token is replaced by its tag, in training and evaluation"""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if LABEL in batch:
+            is_word = batch[LABEL] != IGNORED
+            batch[TOKENS] = torch.where(is_word, batch[LABEL], batch[TOKENS])
+        return batch
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
