@@ -193,7 +193,8 @@ def describe_refusal(inputs: Batch) -> str:
             return f"{name} is a sequence or grid of {size} codes, not a table's columns"
     if not sum(int(tensor[0].numel()) for tensor in inputs.values()):
         return "the inputs are empty"
-    return ""
+    infinite = [name for name, tensor in inputs.items() if not tensor.isfinite().all()]
+    return f"{join_names(infinite)} has numbers that are not finite" if infinite else ""
 
 
 def make_table(inputs: Batch) -> Floats:

@@ -17,7 +17,7 @@ from perennial.check_skeleton.checks.data.signals import has_tags
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import LABEL, Batch, inputs_of
+from perennial.engine.task import LABEL, inputs_of
 
 # As many as predictions are good enough for.
 STRETCHES = 16, 8, 4
@@ -69,7 +69,9 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     labels = _tabulate_labels(subject)
     if labels is None:
         return judge.skipped("labels are no numbers, classes or tags")
-    if refusal := _describe_refusal(inputs_of(subject.train), len(labels)):
+    few = f"fewer than {STRETCHES[-1] * FEWEST_ROWS} rows"
+    is_small = len(labels) < STRETCHES[-1] * FEWEST_ROWS
+    if refusal := few if is_small else describe_refusal(inputs_of(subject.train)):
         return judge.skipped(refusal)
     fit = _fit(subject, labels, np.arange(len(labels)))
     parts, found, usual = _correlate_stretches(fit)
@@ -93,13 +95,6 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
         f"a linear model's predictions and the labels correlate in each of {len(parts)} stretches; "
         f"usually by {usual:.2f}"
     )
-
-
-def _describe_refusal(inputs: Batch, rows: int) -> str:
-    if rows < STRETCHES[-1] * FEWEST_ROWS:
-        return f"fewer than {STRETCHES[-1] * FEWEST_ROWS} rows"
-    refusal = describe_refusal(inputs)
-    return refusal or ("" if np.isfinite(make_table(inputs)).all() else "inputs are not finite")
 
 
 def _correlate_stretches(fit: Fit) -> tuple[Sequence[Codes], Floats, float]:

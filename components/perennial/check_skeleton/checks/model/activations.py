@@ -311,8 +311,10 @@ class _Pass(TorchFunctionMode):
             self._followed[id(result)] = (result, known[1])
             return
         place = self._inside[-1] if self._inside else ""
-        self._read(args, place or "the model" if name == "linear" else "")
         weight = args[1] if name == "linear" and len(args) > 1 else None
+        # An adapter's second layer starts at zero: it is a low-rank change of what is beside it.
+        is_adapter = isinstance(weight, Tensor) and not weight.any()
+        self._read(args, place or "the model" if name == "linear" and not is_adapter else "")
         if isinstance(weight, Tensor):
             units, inputs = weight.shape
             self.lines.append(StraightLine(place or "a linear layer", inputs, units, []))
