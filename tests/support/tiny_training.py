@@ -294,7 +294,7 @@ def run_ranks_at(address: str, processes: int, main: Callable[[], int] = worker.
     for rank in ranks:
         rank.start()
     for rank in ranks:
-        rank.join(timeout=60)
+        rank.join(timeout=240)  # a cold compiler takes a minute on a busy machine
     codes = [rank.exitcode if rank.exitcode is not None else -99 for rank in ranks]
     for rank in ranks:
         rank.kill()  # one that hangs would outlive the tests

@@ -63,12 +63,17 @@ def _propose(
     place, seed = number - first, _seed(plan, number)
     if sampler == "grid":
         return space.grid()[place]
-    if sampler == "random":
-        return space.decode(np.random.default_rng(seed).random(len(space.axes)).tolist())
-    if sampler == "quasi_random":
-        return space.decode(_sobol_point(len(space.axes), place, _seed(plan, first)))
     strata = scientific_strata(plan, space)
-    return _ask_optuna(plan, space, sampler, strata[place % len(strata)], earlier, seed=seed)
+    chosen = strata[place % len(strata)]
+    if sampler not in ("random", "quasi_random"):
+        return _ask_optuna(plan, space, sampler, chosen, earlier, seed=seed)
+    # Each point is tried with all scientific values: none is better by luck with the nuisance ones.
+    dimensions, turn = len(space.axes), place // len(strata)
+    if sampler == "random":
+        point = np.random.default_rng(_seed(plan, first + turn)).random(dimensions).tolist()
+    else:
+        point = _sobol_point(dimensions, turn, _seed(plan, first))
+    return space.decode(point, chosen)
 
 
 def _seed(plan: StudyPlan, number: int) -> int:

@@ -188,12 +188,16 @@ class Space:
         """Whether an option has a meaning beside the values of those that come before it."""
         return is_met(self._dimensions[option].when, values)
 
-    def decode(self, point: Sequence[float]) -> dict[str, JsonValue]:
-        """Return the values at a point of the unit cube; those without a meaning are left out."""
+    def decode(
+        self, point: Sequence[float], chosen: Mapping[str, JsonValue] | None = None
+    ) -> dict[str, JsonValue]:
+        """Return the values at a point of the unit cube; those without a meaning are left out.
+
+        `chosen` values take the place of the point's.
+        """
         places = dict(zip(self.free, point, strict=True))
-        return self.complete(
-            {option: self.axis(option).value(place) for option, place in places.items()}
-        )
+        searched = {option: self.axis(option).value(place) for option, place in places.items()}
+        return self.complete({**searched, **(chosen or {})})
 
     def complete(self, searched: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return searched values without those that have no meaning, with those tied to them."""

@@ -51,6 +51,25 @@ def test_a_sampler_that_follows_results_finds_the_best_values(sampler, trials):
     assert share >= 0.5  # by chance, a quarter
 
 
+@pytest.mark.parametrize("sampler", ["quasi_random", "random"])
+def test_scientific_values_are_compared_at_the_same_nuisance_values(sampler):
+    """A question without an answer finds the same best trial for each value, but for its own."""
+    plan = made_up_plan(sampler=sampler, trials=24, **CONDITIONAL)
+    trials = [propose(plan, number, []) for number in range(1, 25)]
+    pairs = list(zip(trials[::2], trials[1::2], strict=True))
+    assert all((first[NAME], second[NAME]) == ("adamw", "sgd") for first, second in pairs)
+    assert all(first[RATE] == second[RATE] for first, second in pairs)
+    assert len({first[RATE] for first, _ in pairs}) == 12
+    assert all(MOMENTUM in second and MOMENTUM not in first for first, second in pairs)
+
+
+def test_many_scientific_values_are_searched_together():
+    many = {"scientific": {WIDTH: {"choices": [8, 16, 32, 64, 128]}}}
+    plan = made_up_plan(trials=16, nuisance={RATE: {"log": [1e-4, 1.0]}}, **many)
+    trials = [propose(plan, number, []) for number in range(1, 17)]
+    assert len({trial[RATE] for trial in trials}) == 16
+
+
 def test_each_scientific_value_is_searched_by_as_many_trials():
     plan = made_up_plan(sampler="tpe", trials=24, **CONDITIONAL)
     assert scientific_strata(plan, space_of(plan)) == [{NAME: "adamw"}, {NAME: "sgd"}]
