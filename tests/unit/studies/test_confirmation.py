@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.study_decisions import Spread, made_candidates, made_rows
+from perennial.contracts.gate import Interval
 from perennial.studies.analysis.confirmation import (
     compare_candidates,
     difference_of,
@@ -147,6 +148,10 @@ def test_a_scientific_answer_is_one_sentence():
     assert name_values("relu", "gelu", worse, 0.0, 3).startswith("gelu is better than relu, by ")
     (same,) = compared([0.0, 0.0], between_seeds=0.1, least=3.0)
     assert "no difference worth 3" in name_values("relu", "gelu", same, 3.0, 3)
+    alike = same.model_copy(update={"improvement": Interval(estimate=0.0, low=-0.0, high=0.0)})
+    assert name_values("relu", "gelu", alike, 0.0, 3).endswith(
+        "all confirmations are exactly alike"
+    )
 
 
 def test_the_confidence_of_several_intervals_together():

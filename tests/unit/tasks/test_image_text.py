@@ -132,7 +132,9 @@ def test_it_passes_the_skeleton_checks_that_apply(snapshot):
     doubted = {check: what for check, what in left.items() if what[0] in ("warned", "failed")}
     assert not doubted
     alone = {check for check, what in left.items() if "scored_together" in what[2]}
-    assert alone == {"labels", "loss_floor", "loss_not_clipped", "class_weights"}
+    assert alone == {
+        *("labels", "label_alignment", "loss_floor", "loss_not_clipped", "class_weights")
+    }
 
 
 def test_a_preset_of_the_other_architecture_is_refused():

@@ -275,11 +275,13 @@ def name_values(first: str, second: str, found: Confirmed, least: float, seeds: 
     interval = found.improvement
     if interval is None:
         return f"{first} and {second}: inconclusive, {found.text}"
-    if interval.low > 0.0:
-        return f"{first} is better than {second}, by {interval.low:.3g} to {interval.high:.3g}"
-    if interval.high < 0.0:
-        return f"{second} is better than {first}, by {-interval.high:.3g} to {-interval.low:.3g}"
+    if interval.low > 0.0 or interval.high < 0.0:
+        better, worse = (first, second) if interval.low > 0.0 else (second, first)
+        low, high = sorted((abs(interval.low), abs(interval.high)))
+        return f"{better} is better than {worse}, by {low:.3g} to {high:.3g}"
     within = max(-interval.low, interval.high)
+    if within == 0.0:
+        return f"{first} and {second}: inconclusive, all confirmations are exactly alike"
     if within < least:
         return f"{first} and {second}: no difference worth {least:g}, it is within ±{within:.2g}"
     text = f"{first} and {second}: inconclusive, the difference is within ±{within:.2g}"
