@@ -186,6 +186,7 @@ if "forkserver" in " ".join(sys.orig_argv):
     main = worker.main
     def main_with_a_key_of_its_own():
         os.environ["AWS_ACCESS_KEY_ID"] = "training"
+        os.environ["PERENNIAL_CACHE"] += "-of-training"
         return main()
     worker.main = main_with_a_key_of_its_own
 """
@@ -194,7 +195,7 @@ if "forkserver" in " ".join(sys.orig_argv):
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_whole_run_and_a_monitoring_stay_within_their_rights(tmp_path):
-    """What `s3_calls.json` holds; a training's processes have a key of their own, as its pods do."""
+    """What `s3_calls.json` holds; a training's processes have key and cache of their own, as its pods do."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(WORKER)
     (tmp_path / "contract.toml").write_text(CONTRACT.replace('"data"', '"s3://streams/clicks"'))
