@@ -88,7 +88,7 @@ def sentences(rows: int = 1500, *, seed: int = 9) -> pl.DataFrame:
             if kind == "O":
                 names = [NEUTRAL[int(random.integers(8))]]
             is_either = kind != "O" and random.random() < 0.3
-            if is_either:  # told by the word before alone
+            if is_either:  # predicted by the word before alone
                 names = [str(random.choice(EITHER))]
             if is_either or (kind != "O" and random.random() < 0.3):
                 words.append({"PER": "meet", "LOC": "near"}[kind])

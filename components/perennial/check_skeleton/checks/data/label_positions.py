@@ -114,8 +114,8 @@ def describe_moved_tags(subject: Subject) -> str:
     """Describe tags [B, T] that are one word late for their tokens; empty if they are not.
 
     A word reaches from one labelled token to the next, and tells its tag, mostly. Tags that are
-    late are told by the word before. Tags that are early are not judged: what comes next may well
-    be the label.
+    late are predicted by the word before. Tags that are early are not judged: what comes next may
+    well be the label.
     """
     labels = subject.train[LABEL]
     if labels.ndim != 2 or labels.is_floating_point() or are_inputs_of_label(subject):
@@ -124,7 +124,7 @@ def describe_moved_tags(subject: Subject) -> str:
         if tokens.shape != labels.shape or tokens.is_floating_point():
             continue
         words = _read_words(tokens, labels)
-        own, late = (_measure_told(words, steps) for steps in (0, 1))
+        own, late = (_measure_predicted(words, steps) for steps in (0, 1))
         if late > own + CLEARLY_MORE and late > TIMES_MORE * own:
             return (
                 f"words of {name} tell {own:.0%} of their own tags beyond the most frequent one, "
@@ -154,7 +154,7 @@ def _read_words(tokens: Tensor, labels: Tensor) -> list[tuple[list[bytes], list[
     return min(ways, key=lambda way: len({word for words, _ in way for word in words}))
 
 
-def _measure_told(texts: list[tuple[list[bytes], list[int]]], steps: int) -> float:
+def _measure_predicted(texts: list[tuple[list[bytes], list[int]]], steps: int) -> float:
     """Return the share of tags, `steps` words on, that words tell in other texts.
 
     Of those that are not the most frequent tag: each word's most frequent tag in one half of the
@@ -175,8 +175,8 @@ def _measure_told(texts: list[tuple[list[bytes], list[int]]], steps: int) -> flo
         counts = defaultdict[bytes, Counter[int]](Counter)
         for word, tag in learned:
             counts[word][tag] += 1
-        told = {word: each.most_common(1)[0][0] for word, each in counts.items()}
+        predicted = {word: each.most_common(1)[0][0] for word, each in counts.items()}
         rare = [(word, tag) for word, tag in asked if tag != usual[0][0]]
-        found += sum(told.get(word) == tag for word, tag in rare)
+        found += sum(predicted.get(word) == tag for word, tag in rare)
         total += len(rare)
     return found / max(total, 1)
