@@ -82,11 +82,18 @@ def _map_lists(subject: Subject) -> Iterator[NumberMap]:
                 first = np.zeros(len(values))
                 first[places.reshape(-1)] = each.reshape(-1)
                 is_map = np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6)
-                # Numbers of which most are different map to those of any other column.
-                is_own = len(values) < raw.size / 2 or key in find_tensors_of(subject, name)
-                if is_map and is_own:
+                # Numbers may map to those of another column by chance.
+                if is_map and _is_made_of(subject, key, name):
                     kept = count_bits(each) / max(count_bits(raw), 1e-9)
                     yield NumberMap(name, values, first, kept, measure_most_common(each))
+
+
+def _is_made_of(subject: Subject, key: str, name: str) -> bool:
+    """Whether an input changes with a column, or with no other: lost numbers change nothing."""
+    others = (each for each in subject.task.columns.features if each != name)
+    return key in find_tensors_of(subject, name) or not any(
+        key in find_tensors_of(subject, each) for each in others
+    )
 
 
 def _pair_numbers(lists: Floats, encoded: Floats) -> Iterator[tuple[Floats, Floats]]:
