@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
+from perennial.check_skeleton.checks.data.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
     find_cut_columns,
@@ -118,6 +119,7 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
         or _judge_definition(judge, rows, found)
         or position
         or _judge_shares(judge, rows, found)
+        or _judge_self_count(judge, subject)
         or judge.passed(
             f"the best single predictor is {best}: {found[best]:.1%} of the label's variance"
             if best
@@ -209,6 +211,17 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
             "data.ids",
         )
     return None
+
+
+def _judge_self_count(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Warn of counts of labels that include the row's own; a choice among them is healthy."""
+    if not (found := describe_self_count(subject)):
+        return None
+    return judge.warned(
+        found,
+        hint="do they count the row's own label, as with a self-loop or a group that contains the "
+        "row? Leave the row out. Correct where the label is a choice among what is counted",
+    )
 
 
 def _is_relevant(rows: Rows, names: Sequence[str]) -> bool:
