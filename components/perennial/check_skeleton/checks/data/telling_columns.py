@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
+from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
 from perennial.check_skeleton.checks.data.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
@@ -103,6 +104,13 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
             hint="the window contains the label: it ends one step too late, the shift has the "
             "wrong sign, or a lag is 0. End it before the label, or shift the label further",
         )
+    elif filled := find_filled_end(subject):
+        position = (judge.failed if filled.is_only_at_end else judge.warned)(
+            str(filled),
+            hint="gaps were interpolated before windows were cut: the line ends in a reading that "
+            "is not known yet. Fill each window from its own past. Correct where the series rises "
+            "and falls in straight lines",
+        )
     if subject.task.kind == "statistic":
         return position or judge.skipped("there is no single label")
     frame, labels = probe_rows(subject)
@@ -155,15 +163,21 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
                 "the column under data.ids, and shuffle the export",
             )
         return None
-    findings = {
-        "the class of every row is determined by": [n for n in telling if _is_defining(rows, n)],
-        "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
-        "another value than the usual one, in one class only:": [
-            name for name in rows.names if _is_written_for_one_class(rows, name)
-        ],
-    }
+    findings = (
+        {
+            "the class of every row is determined by": [
+                n for n in telling if _is_defining(rows, n)
+            ],
+            "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
+            "another value than the usual one, in one class only:": [
+                name for name in rows.names if _is_written_for_one_class(rows, name)
+            ],
+        }
+        if is_class
+        else {}
+    )
     for how, names in findings.items():
-        if is_class and names and _is_relevant(rows, names):
+        if names and _is_relevant(rows, names):
             return judge.failed(
                 f"{how} {join_names(names)}",
                 hint="the label was made from it, or it is written after the outcome is known: "
