@@ -17,8 +17,8 @@ SHORTEST_WINDOW = 2 * POINTS + 2
 FEWEST_ROWS = 50
 # Of the rows: where nearly all windows end in lines, the series is made of lines.
 LEAST_SHARE, MOST_SHARE = 0.02, 0.8
-# Of the variance of the label's change that slopes explain: of lines, and of other ends. A line that
-# is drawn on from the past explained 0.29, one that ends in the label 0.97.
+# Of the variance of the label's change that slopes explain: of lines, and of other ends. A line
+# that is drawn on from the past explained 0.29, one that ends in the label 0.97.
 TOLD, UNTOLD = 0.8, 0.5
 # Where a whole series was filled, most lines end before the label: gaps of 12 to 20 steps had 0.24
 # to 0.48, other ends 0.01.
