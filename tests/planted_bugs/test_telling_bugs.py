@@ -328,3 +328,39 @@ def test_counts_of_labels_with_the_rows_own_warn(count, tmp_path):
 def test_counts_of_other_rows_labels_pass(count, tmp_path):
     result = check_telling_columns(subject_of(Fields, fields(count), tmp_path))
     assert result.outcome == "passed", result.measured
+
+
+def known_for(is_known):
+    """Days of notice, where they are known."""
+    days = pl.Series(RNG(9).normal(30, 5, ROWS))
+    return classes().with_columns(notice=pl.when(pl.Series(is_known)).then(days))
+
+
+def test_values_of_those_who_left_alone_warn(tmp_path):
+    known = known_for((CLASS == 1) & (RNG(1).random(ROWS) < 0.5))
+    result = check_telling_columns(subject_of(TwoClasses, known, tmp_path))
+    assert result.outcome == "warned", result.measured
+    assert "notice has values in rows of one class only" in result.measured
+
+
+@pytest.mark.parametrize(
+    "is_known",
+    [
+        RNG(1).random(ROWS) < 0.5,
+        RNG(1).random(ROWS) < np.where(CLASS == 1, 0.5, 0.1),
+        (CLASS == 1) & (np.arange(ROWS) < 60),
+        np.full(ROWS, fill_value=True),
+    ],
+)
+def test_values_of_both_classes_and_few_values_pass(is_known, tmp_path):
+    result = check_telling_columns(subject_of(TwoClasses, known_for(is_known), tmp_path))
+    assert result.outcome == "passed", result.measured
+
+
+def test_values_in_a_few_rows_of_nearly_the_only_class_pass(tmp_path):
+    label = (np.arange(ROWS) % 100 == 7).astype(int)
+    known = pl.Series(np.arange(ROWS) % 10 == 3)
+    days = pl.Series(RNG(9).normal(30, 5, ROWS))
+    frame = table_of(X, label).with_columns(notice=pl.when(known).then(days))
+    result = check_telling_columns(subject_of(TwoClasses, frame, tmp_path))
+    assert "one class only" not in result.measured, result.measured

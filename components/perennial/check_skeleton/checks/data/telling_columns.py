@@ -38,6 +38,8 @@ FINE_BINS = 64
 IN_ORDER = 0.99999
 FEWEST_VALUES = 20
 # Fewer rows may be in an order, or agree, by chance.
+# Rows with a value, all of one class, and how likely that may be by chance.
+FEWEST_KNOWN, MOST_CHANCE = 64, 1e-9
 FEWEST_ROWS = 64
 # At most this many values, each with one label in every row, define it; names may be knowledge.
 MOST_DEFINING = 20
@@ -218,6 +220,14 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
             hint="is it known when the prediction is made? If it is written after the outcome is "
             "known, remove it from the features, or declare data.available_at",
         )
+    is_class = rows.subject.task.kind != "regression"
+    if known := [name for name in rows.names if is_class and _is_known_in_one_class(rows, name)]:
+        return judge.warned(
+            f"{join_names(known)} has values in rows of one class only, in "
+            f"{1 - frame[known[0]].null_count() / len(frame):.0%} of the rows",
+            hint="is it written after the outcome is known, as for those who left? Then remove it "
+            "from the features, or declare data.available_at",
+        )
     if counting := [name for name in rows.names if _is_counting(frame[name])]:
         return judge.warned(
             f"row numbers among the features: {join_names(counting)}",
@@ -318,6 +328,17 @@ def _is_absent(rows: Rows, name: str) -> bool:
     least = min(missing.sum(), (~missing).sum())
     classes, others = (set(rows.codes[where].tolist()) for where in (missing, ~missing))
     return bool(least >= FEWEST_VALUES and len(classes) == len(others) == 1 and classes != others)
+
+
+def _is_known_in_one_class(rows: Rows, name: str) -> bool:
+    """Whether all rows with a value, many of them, are of one class, and others exist."""
+    is_known = rows.frame[name].is_not_null().to_numpy()
+    if not FEWEST_KNOWN <= is_known.sum() < len(is_known):
+        return False
+    classes = np.unique(rows.codes[is_known])
+    return bool(
+        len(classes) == 1 and (rows.codes == classes[0]).mean() ** is_known.sum() < MOST_CHANCE
+    )
 
 
 def _is_written_for_one_class(rows: Rows, name: str) -> bool:
