@@ -275,3 +275,92 @@ def test_columns_known_in_advance_pass(name, tmp_path):
     task_type, rows, data = HEALTHY[name]
     result = examined(task_type, rows(), tmp_path, **data)
     assert result.outcome != "failed", (result.measured, result.hint)
+
+
+class Fields(TwoClasses):
+    """Four classes as codes."""
+
+    kind = "multiclass"
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return batch | ({LABEL: batch[LABEL].long()} if LABEL in batch else {})
+
+
+def fields(count):
+    """Papers of four fields, and a number for each field that `count` makes of the cited papers."""
+    rng = RNG(8)
+    own = rng.integers(0, 4, 2000)
+    cited = [
+        np.where(rng.random(size) < 0.6, field, rng.integers(0, 4, size))
+        for field, size in zip(own, rng.integers(0, 4, 2000), strict=True)
+    ]
+    counts = np.stack([np.bincount(each, minlength=4) for each in cited])
+    label, numbers = count(own, counts)
+    return pl.DataFrame({"row": range(2000), "fields": numbers.tolist(), "label": label})
+
+
+def with_itself(own, counts):
+    return own, counts + np.eye(4, dtype=int)[own]
+
+
+def in_another_order(own, counts):
+    return (own + 1) % 4, with_itself(own, counts)[1]
+
+
+def most_of_them(own, counts):
+    """The field that most are of, by which the label is made."""
+    return counts.argmax(axis=1), counts
+
+
+def ranks_and_shares(own, counts):
+    return own, (1 + counts) / (4 + counts.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("count", [with_itself, in_another_order])
+def test_counts_of_labels_with_the_rows_own_warn(count, tmp_path):
+    result = check_telling_columns(subject_of(Fields, fields(count), tmp_path))
+    assert result.outcome == "warned", result.measured
+    assert "that of the row's own class is above 0 in every row" in result.measured
+
+
+@pytest.mark.parametrize("count", [lambda *pair: pair, most_of_them, ranks_and_shares])
+def test_counts_of_other_rows_labels_pass(count, tmp_path):
+    result = check_telling_columns(subject_of(Fields, fields(count), tmp_path))
+    assert result.outcome == "passed", result.measured
+
+
+def known_for(is_known):
+    """Days of notice, where they are known."""
+    days = pl.Series(RNG(9).normal(30, 5, ROWS))
+    return classes().with_columns(notice=pl.when(pl.Series(is_known)).then(days))
+
+
+def test_values_of_those_who_left_alone_warn(tmp_path):
+    known = known_for((CLASS == 1) & (RNG(1).random(ROWS) < 0.5))
+    result = check_telling_columns(subject_of(TwoClasses, known, tmp_path))
+    assert result.outcome == "warned", result.measured
+    assert "notice has values in rows of one class only" in result.measured
+
+
+@pytest.mark.parametrize(
+    "is_known",
+    [
+        RNG(1).random(ROWS) < 0.5,
+        RNG(1).random(ROWS) < np.where(CLASS == 1, 0.5, 0.1),
+        (CLASS == 1) & (np.arange(ROWS) < 60),
+        np.full(ROWS, fill_value=True),
+    ],
+)
+def test_values_of_both_classes_and_few_values_pass(is_known, tmp_path):
+    result = check_telling_columns(subject_of(TwoClasses, known_for(is_known), tmp_path))
+    assert result.outcome == "passed", result.measured
+
+
+def test_values_in_a_few_rows_of_nearly_the_only_class_pass(tmp_path):
+    label = (np.arange(ROWS) % 100 == 7).astype(int)
+    known = pl.Series(np.arange(ROWS) % 10 == 3)
+    days = pl.Series(RNG(9).normal(30, 5, ROWS))
+    frame = table_of(X, label).with_columns(notice=pl.when(known).then(days))
+    result = check_telling_columns(subject_of(TwoClasses, frame, tmp_path))
+    assert "one class only" not in result.measured, result.measured

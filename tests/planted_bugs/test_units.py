@@ -27,6 +27,7 @@ def rows_of_pictures(rows: int = 400) -> pl.DataFrame:
     return pl.DataFrame({
         "row": range(rows),
         "grey": grey.reshape(rows, -1).tolist(),
+        "photo": np.stack([grey, grey // 2, 255 - grey], axis=-1).reshape(rows, -1).tolist(),
         "file": [encode_png(each.astype(np.uint8)) for each in grey],
         "cents": np.exp(generator.normal(8, 0.4, rows)).round(),
         "warm": warm.tolist(),
@@ -193,4 +194,27 @@ def test_a_model_that_sees_next_to_nothing_of_a_picture_is_refused(into, outcome
 ])  # fmt: skip
 def test_pictures_in_files_keep_what_they_show(read, outcome, tmp_path):
     result = check_lost_values(subject_of(tmp_path, "file", read))
+    assert result.outcome == outcome, result.measured
+
+
+LEVELS = np.array([[0.5, 0.2, 0.6], [0.2, 0.1, 0.3]])
+
+
+def colours(x):
+    """Channels first, each standardised by its own statistics."""
+    shown = (x.reshape(-1, SIDE, SIDE, 3) - LEVELS[0]) / LEVELS[1]
+    return shown.transpose(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize(("read", "outcome"), [
+    (lambda x: colours(x // 255), "failed"),
+    (lambda x: colours(x // 255).transpose(0, 1, 3, 2), "failed"),
+    (lambda x: colours(x / 255), "passed"),
+    (lambda x: colours(x // 16 / 16), "passed"),
+    (lambda x: colours(np.minimum(x, 200) / 255), "passed"),
+    (lambda x: colours(x / 255)[:, :1], "passed"),
+    (lambda x: colours(x > 127), "warned"),
+])  # fmt: skip
+def test_lists_of_coloured_pictures_keep_what_they_show(read, outcome, tmp_path):
+    result = check_lost_values(subject_of(tmp_path, "photo", read))
     assert result.outcome == outcome, result.measured

@@ -171,6 +171,79 @@ def test_metrics_that_the_loss_leaves_undetermined_are_caught(task_type, is_caug
     assert ("a constant added" in result.measured) == is_caught
 
 
+class BoundedTags(CompetingTags):
+    """The loss rejects outputs that are far too large."""
+
+    rejection = ValueError
+
+    def losses(self, output, batch):
+        if output.abs().max() > 4:
+            raise self.rejection("outputs are beyond the range")
+        return super().losses(output, batch)
+
+
+class WeightedByAugment(RankedTags):
+    """What is minimised reads weights that `augment` adds."""
+
+    def augment(self, batch, generator):
+        return {**batch, "share": torch.rand(len(batch[LABEL]), generator=generator)}
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) * batch["share"]
+
+    def build_model(self):
+        return IgnoresOthers(super().build_model())
+
+
+class IgnoresOthers(nn.Module):
+    """Takes what `augment` adds, and leaves it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, **others):
+        return self.model(x)
+
+
+class BrokenBranch(BoundedTags):
+    """The branch for large outputs reads what does not exist."""
+
+    rejection = AttributeError
+
+
+class BrokenTraining(CompetingTags):
+    """What is minimised reads weights that the batch does not have."""
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) * batch["wieght"]
+
+
+class TornTraining(CompetingTags):
+    """What is minimised has a row less than the labels."""
+
+    def training_losses(self, output, batch):
+        return self.losses(output[1:], batch)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome", "reported"),
+    [
+        (BoundedTags, "skipped", ""),
+        (WeightedByAugment, "skipped", ""),
+        (BrokenBranch, "warned", "not measured: on predictions with noise"),
+        (BrokenTraining, "failed", "training_losses raises KeyError: 'wieght'"),
+        (TornTraining, "failed", "losses raises ValueError: Expected input batch_size"),
+    ],
+)
+def test_a_loss_may_reject_outputs_and_its_bugs_are_reported(
+    task_type, outcome, reported, tmp_path
+):
+    result = examine(tmp_path, "metric_values", task_type, table_of(X, TAGS))
+    assert result.outcome == outcome, result
+    assert reported in result.measured
+
+
 class Shortcut(structures.Autoencoder):
     """Beside its narrow layer, the input goes round it."""
 

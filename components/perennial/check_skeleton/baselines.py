@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -90,8 +90,16 @@ def measure_baselines(
     return Baselines(scores, tuple(notes), BaselineRows(positions, labels, predicted))
 
 
-def compute_control_losses(subject: Subject) -> tuple[Floats, Floats] | None:
-    """Return log losses or squared errors [N] of a linear model and of the constant, if it fits."""
+def compute_control_losses(
+    subject: Subject, train: Batch | None = None, validation: Batch | None = None
+) -> tuple[Floats, Floats] | None:
+    """Return log losses or squared errors [N] of a linear model and of the constant, if it fits.
+
+    Both learn from `train` and are measured on `validation`, by default the subject's samples.
+    """
+    if train is not None and validation is not None:
+        subject = replace(subject)
+        vars(subject).update(train=train, validation=validation)
     linear = fit_linear_model(subject)
     if isinstance(linear, str):
         return None

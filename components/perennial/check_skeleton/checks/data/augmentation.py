@@ -12,6 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
 from perennial.check_skeleton.baselines import MOST_NUMBERS, z_score
+from perennial.check_skeleton.checks.data.handedness import describe_turned_points
 from perennial.check_skeleton.checks.data.mixing import (
     TRACED_ROWS,
     augment_copy,
@@ -312,7 +313,7 @@ def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResu
         )
     if subject.task.kind in ("binary", "multiclass"):
         return _judge_answers(judge, subject)
-    return _judge_numbers(judge, subject)
+    return _judge_points(judge, subject)
 
 
 @check(
@@ -421,6 +422,18 @@ def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
         hint="augmented inputs no longer resemble encoded ones: does augment use another scale, "
         "order of channels or position of tokens than encode?",
     )
+
+
+def _judge_points(judge: Judge, subject: Subject) -> CheckResult:
+    """Judge numbers, and then points of pictures, which may have exchanged their sides."""
+    found = _judge_numbers(judge, subject)
+    if found.outcome != "failed" and (turned := describe_turned_points(subject)):
+        return judge.warned(
+            turned,
+            hint="a mirrored picture has its left and right exchanged: exchange these points, too. "
+            "Correct where each point is told by itself, as the tip of a thumb is",
+        )
+    return found
 
 
 def _judge_numbers(judge: Judge, subject: Subject) -> CheckResult:

@@ -7,13 +7,12 @@ from itertools import groupby
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
-from perennial.check_skeleton.checks.data.signals import has_tags
+from perennial.check_skeleton.checks.data.signals import has_tags, tabulate_labels
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
 from perennial.contracts.skeleton import CheckResult
@@ -66,9 +65,10 @@ class Fit:
 )
 def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a linear model predicts the labels of every part of the sample."""
-    labels = _tabulate_labels(subject)
-    if labels is None:
-        return judge.skipped("labels are no numbers, classes or tags")
+    is_single = subject.train[LABEL].ndim == 1 and subject.task.kind != "statistic"
+    if not (is_single or has_tags(subject)):
+        return judge.skipped("labels are not numbers, classes or tags")
+    labels = tabulate_labels(subject, MOST_CLASSES)
     few = f"fewer than {STRETCHES[-1] * FEWEST_ROWS} rows"
     is_small = len(labels) < STRETCHES[-1] * FEWEST_ROWS
     if refusal := few if is_small else describe_refusal(inputs_of(subject.train)):
@@ -107,19 +107,6 @@ def _correlate_stretches(fit: Fit) -> tuple[Sequence[Codes], Floats, float]:
         if len(parts[0]) >= FEWEST_ROWS and usual >= CLEAR / math.sqrt(len(parts[0])):
             break
     return parts, found, usual
-
-
-def _tabulate_labels(subject: Subject) -> Floats | None:
-    labels: Floats = subject.train[LABEL].double().numpy()
-    if has_tags(subject):
-        return labels
-    if labels.ndim != 1 or subject.task.kind == "statistic":
-        return None
-    codes, counts = np.unique(labels, return_counts=True)
-    if subject.task.kind == "regression":
-        return np.asarray(rankdata(labels)[:, None] / len(labels))
-    common = codes[np.argsort(-counts)[:MOST_CLASSES]]
-    return np.asarray(labels[:, None] == common, dtype=np.float64)
 
 
 def _fit(subject: Subject, labels: Floats, rows: Codes) -> Fit:

@@ -8,10 +8,12 @@ from itertools import combinations, islice
 import numpy as np
 import polars as pl
 from scipy.stats import ks_2samp, median_abs_deviation
+from sklearn.tree import DecisionTreeClassifier
 
-from perennial.check_skeleton.checks.data.signals import group_values, is_plain
+from perennial.check_skeleton.checks.data.signals import is_ordered, is_plain
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Flags, Floats, Subject
+from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 
 # Larger unit / smaller unit; glucose and cholesterol in mg/dl and mmol/l, creatinine in µmol/l.
@@ -41,8 +43,18 @@ NORMAL, MEDIAN_ERROR = 1.4826, 1.2533
 FEWEST_POSITIVE = 0.9
 # Of the smaller group: what features tell apart leaves a few rows that are wrong.
 PURE = 0.9
+# Of a tree that looks for such features: smaller leaves, and more, learn single rows.
+LEAST_IN_LEAF, MOST_LEAVES = 5, 64
+# Taxes are as small; packs and years have whole numbers of pieces and months.
+SMALLEST_CLEAR, MOST_PIECES = 1.5, 100
 # One test for each pair of columns; rounding makes groups of one shape differ a little.
 SAME_SHAPE = 1e-4
+
+
+CONVERT = (
+    "if they are in two units, convert all rows to one, by their source, device or date; if the "
+    "groups are real, give the model a feature that tells them apart"
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,14 @@ class Mixture:
     factor: float  # between the groups
     units: str  # what has this factor between them
     is_other: Flags  # [N], rows of the smaller group
+    # Whether a ratio is 1 in one of the groups: one quantity in both columns.
+    is_same_quantity: bool
+
+    def is_only_a_unit(self) -> bool:
+        """Whether hardly anything but a conversion has this factor."""
+        nearest = round(self.factor)
+        is_whole = abs(self.factor / nearest - 1) < EXACT and nearest <= MOST_PIECES
+        return self.factor > SMALLEST_CLEAR and not is_whole
 
 
 @check(
@@ -61,14 +81,18 @@ class Mixture:
     needs_losses=False,
 )
 def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
-    """Check that no column, and no ratio of two, has groups of rows that lie a unit apart."""
+    """Check that no column, and no ratio of two, has groups of rows that lie a unit apart.
+
+    Two kinds of animals and two lines of products lie apart, too: it fails only where one quantity
+    is in both columns, as readings and the next reading are.
+    """
     rows, columns = subject.train_rows, subject.task.columns
     names = [*columns.features, *([columns.label] if subject.task.kind == "regression" else [])]
     numbers = dict(islice(_list_numbers(rows, names), MOST_COLUMNS))
     if not numbers:
         return judge.skipped("there are no positive numbers")
-    alone = [(name,) for name in numbers]
-    for chosen in [*alone, *combinations(numbers, 2)]:
+    results = list[CheckResult]()
+    for chosen in _choose_columns(numbers):
         found = _find_mixture([numbers[name] for name in chosen])
         if found is None:
             continue
@@ -76,15 +100,32 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
             f"{found.is_other.mean():.0%} of the rows lie apart from the others in "
             f"{' / '.join(chosen)}, by a factor of {found.factor:.4g}: {found.units}"
         )
+        is_series = any(name not in rows.columns for name in chosen)
         others = [name for name in columns.features if name not in chosen]
-        if teller := _find_teller(rows, others, found):
-            return judge.passed(f"{measured}; {teller} tells them apart")
-        return judge.failed(
-            measured,
-            hint="convert all rows to one unit, by their source, device or date; if the groups are "
-            "real, give the model a feature that tells them apart",
-        )
-    return judge.passed(f"none of {len(numbers)} columns, and no ratio of two, lies a unit apart")
+        if teller := _find_tellers(rows, others, found):
+            results.append(judge.passed(f"{measured}; {teller} tells them apart"))
+        elif found.is_same_quantity and (is_series or found.is_only_a_unit()):
+            return judge.failed(f"{measured}; they are equal in the other rows", hint=CONVERT)
+        else:
+            results.append(judge.warned(f"{measured}; no feature tells them apart", hint=CONVERT))
+    nothing = judge.passed(
+        f"none of {len(numbers)} columns, and no ratio of two, lies a unit apart"
+    )
+    results.sort(key=lambda result: result.outcome != "warned")
+    return next(iter(results), nothing)
+
+
+def _choose_columns(numbers: dict[str, Floats]) -> list[tuple[str, ...]]:
+    """Return each column, and the pairs whose ratio varies less than one of the two.
+
+    In the ratios of other pairs, no groups are as far apart as in one of their columns.
+    """
+    filled = [np.where(np.isnan(each), np.nanmean(each), each) for each in numbers.values()]
+    shared = np.atleast_2d(np.cov(filled))
+    is_close = 2 * shared > np.minimum.outer(shared.diagonal(), shared.diagonal())
+    pairs = combinations(enumerate(numbers), 2)
+    close = [(one, two) for (row, one), (column, two) in pairs if is_close[row, column]]
+    return [*((name,) for name in numbers), *close]
 
 
 def _list_numbers(rows: pl.DataFrame, names: list[str]) -> Iterator[tuple[str, Floats]]:
@@ -128,7 +169,10 @@ def _find_mixture(columns: list[Floats]) -> Mixture | None:
     if not units or not same:
         return None
     is_high = values >= known[border]
-    return Mixture(math.exp(distance), units, is_high if len(high) == fewer else ~is_high)
+    is_other = is_high if len(high) == fewer else ~is_high
+    nearest = min(abs(np.median(low)), abs(np.median(high)))
+    is_same = len(columns) == 2 and nearest < EXACT + 3 * error
+    return Mixture(math.exp(distance), units, is_other, bool(is_same))
 
 
 def _split(ordered: Floats) -> int:
@@ -140,23 +184,40 @@ def _split(ordered: Floats) -> int:
 
 
 def _name_units(distance: float, tolerance: float) -> str:
-    near = {
-        name: abs(distance - math.log(factor))
-        for name, factors in FACTORS.items()
+    error, units = min(
+        (abs(distance - math.log(factor)), units)
+        for units, factors in FACTORS.items()
         for factor in factors
-        if abs(distance - math.log(factor)) < tolerance
-    }
-    return min(near, key=lambda name: near[name], default="")
+    )
+    return units if error < tolerance else ""
 
 
-def _find_teller(rows: pl.DataFrame, names: list[str], found: Mixture) -> str:
-    """Return a feature of which each value lies in one of the groups; empty if there is none."""
-    for name in names:
-        if not is_plain(rows[name]):
-            continue
-        groups = pl.DataFrame({"group": group_values(rows[name]), "other": found.is_other})
-        share = groups.group_by("group").agg(pl.col("other").sum(), pl.len())
-        right = share.select(pl.max_horizontal("other", pl.col("len") - pl.col("other"))).sum()
-        if right.item() >= rows.height - (1 - PURE) * found.is_other.sum():
-            return name
-    return ""
+def _find_tellers(rows: pl.DataFrame, names: list[str], found: Mixture) -> str:
+    """Return the features by which a tree tells the groups apart; empty if it cannot."""
+    codes = dict(pair for name in names for pair in _list_codes(rows[name]))
+    if not codes:
+        return ""
+    tree = DecisionTreeClassifier(
+        max_leaf_nodes=MOST_LEAVES, min_samples_leaf=LEAST_IN_LEAF, random_state=0
+    )
+    table = np.stack(list(codes.values()), axis=1)
+    wrong = (tree.fit(table, found.is_other).predict(table) != found.is_other).sum()
+    if wrong > (1 - PURE) * found.is_other.sum():
+        return ""
+    shares = zip(codes, tree.feature_importances_, strict=True)
+    return join_names([name for name, share in shares if share >= 1 - PURE])
+
+
+def _list_codes(column: pl.Series) -> Iterator[tuple[str, Floats]]:
+    """Yield a column as numbers, and the hour, day and month of times."""
+    if not is_plain(column):
+        return
+    values = column if is_ordered(column) else column.cast(pl.String).rank("dense")
+    parts = {column.name: values.to_physical()}
+    if column.dtype in (pl.Date, pl.Datetime):
+        parts[f"the weekday of {column.name}"] = column.dt.weekday()
+        parts[f"the month of {column.name}"] = column.dt.month()
+    if column.dtype == pl.Datetime:
+        parts[f"the hour of {column.name}"] = column.dt.hour()
+    for name, part in parts.items():
+        yield name, part.cast(pl.Float64).fill_null(np.nan).to_numpy()

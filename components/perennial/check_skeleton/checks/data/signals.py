@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from scipy.stats import rankdata
 
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, find_differences
 from perennial.engine.task import LABEL, inputs_of
@@ -38,15 +39,22 @@ def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Floats]:
     """Return rows from the whole training sample, and their labels as columns of numbers."""
     every = max(subject.num_rows() // ROWS, 1)
     rows = subject.train_rows.gather_every(every).head(ROWS)
-    labels = subject.train[LABEL][::every][:ROWS].double().numpy()
+    return rows, tabulate_labels(subject)[::every][:ROWS]
+
+
+def tabulate_labels(subject: Subject, most_classes: int = MOST_CLASSES) -> Floats:
+    """Return the sample's labels as columns [N, C]: tags, one of ranks, or of the common classes.
+
+    Labels are one number each, or tags.
+    """
+    labels: Floats = subject.train[LABEL].double().numpy()
     if has_tags(subject):
-        return rows, labels
+        return labels
     if subject.task.kind == "regression":
-        ranks = pl.Series(labels).rank().to_numpy() / len(labels)
-        return rows, ranks[:, None]
+        return np.asarray(rankdata(labels)[:, None] / len(labels))
     codes, counts = np.unique(labels, return_counts=True)
-    common = codes[np.argsort(-counts)[:MOST_CLASSES]]
-    return rows, (labels[:, None] == common).astype(np.float64)
+    common = codes[np.argsort(-counts)[:most_classes]]
+    return np.asarray(labels[:, None] == common, dtype=np.float64)
 
 
 def has_tags(subject: Subject) -> bool:

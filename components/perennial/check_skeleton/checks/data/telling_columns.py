@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
+from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
+from perennial.check_skeleton.checks.data.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
     find_cut_columns,
@@ -36,6 +38,8 @@ FINE_BINS = 64
 IN_ORDER = 0.99999
 FEWEST_VALUES = 20
 # Fewer rows may be in an order, or agree, by chance.
+# Rows with a value, all of one class, and how likely that may be by chance.
+FEWEST_KNOWN, MOST_CHANCE = 64, 1e-9
 FEWEST_ROWS = 64
 # At most this many values, each with one label in every row, define it; names may be knowledge.
 MOST_DEFINING = 20
@@ -102,6 +106,13 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
             hint="the window contains the label: it ends one step too late, the shift has the "
             "wrong sign, or a lag is 0. End it before the label, or shift the label further",
         )
+    elif filled := find_filled_end(subject):
+        position = (judge.failed if filled.is_only_at_end else judge.warned)(
+            str(filled),
+            hint="gaps were interpolated before windows were cut: the line ends in a reading that "
+            "is not known yet. Fill each window from its own past. Correct where the series rises "
+            "and falls in straight lines",
+        )
     if subject.task.kind == "statistic":
         return position or judge.skipped("there is no single label")
     frame, labels = probe_rows(subject)
@@ -118,6 +129,7 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
         or _judge_definition(judge, rows, found)
         or position
         or _judge_shares(judge, rows, found)
+        or _judge_self_count(judge, subject)
         or judge.passed(
             f"the best single predictor is {best}: {found[best]:.1%} of the label's variance"
             if best
@@ -153,15 +165,21 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
                 "the column under data.ids, and shuffle the export",
             )
         return None
-    findings = {
-        "the class of every row is determined by": [n for n in telling if _is_defining(rows, n)],
-        "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
-        "another value than the usual one, in one class only:": [
-            name for name in rows.names if _is_written_for_one_class(rows, name)
-        ],
-    }
+    findings = (
+        {
+            "the class of every row is determined by": [
+                n for n in telling if _is_defining(rows, n)
+            ],
+            "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
+            "another value than the usual one, in one class only:": [
+                name for name in rows.names if _is_written_for_one_class(rows, name)
+            ],
+        }
+        if is_class
+        else {}
+    )
     for how, names in findings.items():
-        if is_class and names and _is_relevant(rows, names):
+        if names and _is_relevant(rows, names):
             return judge.failed(
                 f"{how} {join_names(names)}",
                 hint="the label was made from it, or it is written after the outcome is known: "
@@ -202,6 +220,14 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
             hint="is it known when the prediction is made? If it is written after the outcome is "
             "known, remove it from the features, or declare data.available_at",
         )
+    is_class = rows.subject.task.kind != "regression"
+    if known := [name for name in rows.names if is_class and _is_known_in_one_class(rows, name)]:
+        return judge.warned(
+            f"{join_names(known)} has values in rows of one class only, in "
+            f"{1 - frame[known[0]].null_count() / len(frame):.0%} of the rows",
+            hint="is it written after the outcome is known, as for those who left? Then remove it "
+            "from the features, or declare data.available_at",
+        )
     if counting := [name for name in rows.names if _is_counting(frame[name])]:
         return judge.warned(
             f"row numbers among the features: {join_names(counting)}",
@@ -209,6 +235,17 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
             "data.ids",
         )
     return None
+
+
+def _judge_self_count(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Warn of counts of labels that include the row's own; a choice among them is healthy."""
+    if not (found := describe_self_count(subject)):
+        return None
+    return judge.warned(
+        found,
+        hint="do they count the row's own label, as with a self-loop or a group that contains the "
+        "row? Leave the row out. Correct where the label is a choice among what is counted",
+    )
 
 
 def _is_relevant(rows: Rows, names: Sequence[str]) -> bool:
@@ -291,6 +328,17 @@ def _is_absent(rows: Rows, name: str) -> bool:
     least = min(missing.sum(), (~missing).sum())
     classes, others = (set(rows.codes[where].tolist()) for where in (missing, ~missing))
     return bool(least >= FEWEST_VALUES and len(classes) == len(others) == 1 and classes != others)
+
+
+def _is_known_in_one_class(rows: Rows, name: str) -> bool:
+    """Whether all rows with a value, many of them, are of one class, and others exist."""
+    is_known = rows.frame[name].is_not_null().to_numpy()
+    if not FEWEST_KNOWN <= is_known.sum() < len(is_known):
+        return False
+    classes = np.unique(rows.codes[is_known])
+    return bool(
+        len(classes) == 1 and (rows.codes == classes[0]).mean() ** is_known.sum() < MOST_CHANCE
+    )
 
 
 def _is_written_for_one_class(rows: Rows, name: str) -> bool:

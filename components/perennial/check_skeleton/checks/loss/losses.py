@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.checks.loss.position_axes import find_normalised_positions
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
     FreeOutputs,
@@ -126,6 +127,13 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
         return judge.failed(
             f"losses differ by up to {difference:.3g} when the same examples come in reverse order",
             hint=SHIFTED,
+        )
+    if (axis := find_normalised_positions(subject, task.losses)) is not None:
+        return judge.failed(
+            f"a constant added along axis {axis} of outputs {list(output.shape)} changes no loss; "
+            "one added to all classes of a position does",
+            hint="the softmax runs over positions: let it run over the axis of the classes, 1 of "
+            "[B, C, H, W] and the last of [B, T, C]",
         )
     return judge.passed(f"shape [{rows}], mean {float(losses.mean()):.4g}")
 

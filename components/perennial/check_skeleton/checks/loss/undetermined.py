@@ -11,6 +11,8 @@ from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 PROBED_ROWS = 256
 # A loss that has a level moves by its own size; what is left of one that has none is rounding.
 SAME_LOSS, OTHER_METRIC = 1e-4, 0.02
+# How PyTorch, its distributions and tasks reject values; other exceptions are bugs of the task.
+REJECTIONS = ValueError, RuntimeError, ArithmeticError, AssertionError
 
 
 @torch.no_grad()
@@ -18,7 +20,8 @@ def describe_undetermined_metrics(subject: Subject) -> str:
     """Describe metrics that change with a constant added to an example's outputs, unlike the loss.
 
     A softmax compares the outputs of an example with each other: sigmoids and thresholds of single
-    outputs are then decided by chance. Empty if there are none.
+    outputs are then decided by chance. Empty if there are none, or the loss rejects other outputs.
+    Other exceptions of the loss are raised.
     """
     task, group = subject.task, subject.task.scored_together
     rows = max(min(PROBED_ROWS, task.scoring_rows) // group, 1) * group
@@ -27,16 +30,20 @@ def describe_undetermined_metrics(subject: Subject) -> str:
     if not output.is_floating_point() or output.ndim < 2 or output.shape[-1] < 2:
         return ""
     generator = torch.Generator().manual_seed(subject.seed)
-    spread = 2.0 * max(float(output.std()), 1.0)
-    # Outputs of an untrained model are all alike.
-    output = output + spread * torch.randn(output.shape, generator=generator)
-    level = spread * torch.randn((*output.shape[:-1], 1), generator=generator)
-    for losses in (task.losses, task.training_losses):
+    trained = task.augment({name: each.clone() for name, each in batch.items()}, generator)
+    for losses, some in ((task.training_losses, trained), (task.losses, batch)):
+        own = compute_output(subject, some)
+        losses(own, some)  # what raises on the model's own output is a bug, not a rejection
+        spread = 2.0 * max(float(own.std()), 1.0)
+        # Outputs of an untrained model are all alike.
+        output = own + spread * torch.randn(own.shape, generator=generator)
+        # All in one direction: a mean over examples need not follow levels of both signs.
+        level = spread * (1 + torch.rand((*own.shape[:-1], 1), generator=generator))
         try:
-            moved = losses(output, batch), losses(output + level, batch)
-        except Exception:  # a loss that rejects some outputs, such as variances, sets their level
+            moved = losses(output, some), losses(output + level, some)
+        except REJECTIONS:  # a loss that rejects some outputs, such as variances, sets their level
             return ""
-        if not torch.allclose(*moved, SAME_LOSS):
+        if not torch.allclose(*moved, SAME_LOSS, SAME_LOSS * float(moved[0].abs().mean())):
             return ""
     before, after = (_score(task, each, batch) for each in (output, output + level))
     changed = [name for name in before if not np.isclose(before[name], after[name], OTHER_METRIC)]

@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from perennial.check_skeleton.checks.data.signals import is_free_text, is_input_changed
 from perennial.check_skeleton.checks.model.lost_words import measure_lost_words
+from perennial.check_skeleton.checks.model.punctuation import find_punctuated
 from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
 from perennial.check_skeleton.made_up_inputs import (
     RefusedInputsError,
@@ -126,6 +127,8 @@ def _judge_each(
     """Yield what is found of words, padding and parts; each is measured when it is asked for."""
     if lost := _judge_words(judge, words):
         yield lost
+    if punctuated := _judge_punctuation(judge, subject):
+        yield punctuated
     if padded := _judge_padding(judge, subject, words):
         yield padded
     yield _judge_parts(judge, subject)
@@ -167,6 +170,23 @@ def _judge_words(judge: Judge, found: Sequence[Vocabulary]) -> CheckResult | Non
     # A vocabulary chosen by hand may be small, but each of its words has its own input.
     is_clear = worst.lost > CLEAR_LOSS and worst.is_sequence and not worst.is_chosen
     return (judge.failed if is_clear else judge.warned)(shown, hint=hint, lost=worst.lost)
+
+
+def _judge_punctuation(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge words that are known without the marks that touch them; None where all are read."""
+    for name in _find_frequent_words(subject):
+        texts = subject.train_rows[name].drop_nulls().to_list()
+        try:
+            found = find_punctuated(texts, partial(_do_inputs_differ, subject, name))
+        except Exception:  # a task may reject changed texts
+            continue
+        if found:
+            return judge.failed(
+                f"{found} ({name})",
+                hint="texts are split at blanks, the vocabulary is of bare words: use one "
+                "tokenizer for both",
+            )
+    return None
 
 
 def _judge_parts(judge: Judge, subject: Subject) -> CheckResult:

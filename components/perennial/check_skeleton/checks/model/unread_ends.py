@@ -1,6 +1,6 @@
 """Find ends of a series that a model never reads although they predict the label."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -73,13 +73,14 @@ def _measure_end(model: nn.Module, batch: Batch, name: str, *, is_last: bool) ->
 
 def _is_missed(subject: Subject, end: UnreadEnd) -> bool:
     """Whether a linear model of the inputs is clearly worse without the unread steps."""
+
+    def cut(batch: Batch) -> Batch:
+        series = batch[end.name].clone()
+        series[:, list(end.steps)] = 0.0
+        return {**batch, end.name: series}
+
     losses = compute_control_losses(subject)
-    without = replace(subject)
-    for name, batch in (("train", subject.train), ("validation", subject.validation)):
-        cut = batch[end.name].clone()
-        cut[:, list(end.steps)] = 0.0
-        vars(without)[name] = {**batch, end.name: cut}
-    fewer = compute_control_losses(without)
+    fewer = compute_control_losses(subject, cut(subject.train), cut(subject.validation))
     if losses is None or fewer is None:
         return False
     more = fewer[0] - losses[0]

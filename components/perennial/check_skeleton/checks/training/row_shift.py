@@ -1,7 +1,5 @@
 """Labels that belong to the row before or after: joins by position, tables cut or shifted alone."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from perennial.check_skeleton.baselines import compute_control_losses, z_score
@@ -50,10 +48,9 @@ def _compute_errors(subject: Subject, steps: int) -> tuple[Floats, Floats] | Non
     missing in the sample, log losses are those of the few labels that are not of a neighbour.
     """
     shifted = {**subject.train, LABEL: subject.train[LABEL].roll(-steps, 0)}
-    half, other = subject.num_rows() // 2, replace(subject)
-    vars(other)["train"] = select_rows(shifted, slice(half))
-    vars(other)["validation"] = select_rows(shifted, slice(half, -1))
-    losses = compute_control_losses(other)
+    half = subject.num_rows() // 2
+    parts = (select_rows(shifted, rows) for rows in (slice(half), slice(half, -1)))
+    losses = compute_control_losses(subject, *parts)
     if losses is None or subject.task.kind == "regression":
         return losses
     linear, constant = (1 - np.exp(-each) for each in losses)
