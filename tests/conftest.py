@@ -4,6 +4,7 @@ Ctrl-C is answered where a test needs it. Hostile inputs are counted at the end.
 """
 
 import fcntl
+import gc
 import multiprocessing.util
 import os
 import shutil
@@ -22,6 +23,7 @@ from perennial.clients import mlflow_client
 
 MACHINE = Path(__file__)
 DOOR = MACHINE.with_name("README.md")
+LONG = MACHINE.with_name("long_variants.txt")
 # A service that a test takes away for good is waited for as long as this, not ten minutes.
 os.environ.setdefault("PERENNIAL_OUTAGE_SECONDS", "20")
 # No machine of a cloud is asked for credentials.
@@ -47,6 +49,27 @@ def pytest_configure(config):
     multiprocessing.util.Finalize(
         None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-200
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark the long variants, before those that are not asked for are left out."""
+    lines = LONG.read_text().splitlines()
+    found = {item.nodeid: item for item in items}
+    long = {line for line in lines if not line.startswith("#")}
+    for name in long & found.keys():
+        found[name].add_marker(pytest.mark.full)
+    files = {name.partition("::")[0] for name in found}
+    whole = not config.option.keyword and "::" not in "".join(config.args)
+    gone = {name for name in long - found.keys() if name.partition("::")[0] in files}
+    if whole and gone:
+        raise pytest.UsageError(f"{LONG.name} names tests that do not exist: {sorted(gone)}")
+
+
+def pytest_collection_finish():
+    """Let the collector pass over what lives to the end: imported libraries and all the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

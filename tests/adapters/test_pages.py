@@ -81,8 +81,8 @@ def test_few_lines_change(page):
 @pytest.mark.parametrize(
     ("page", "data", "task"),
     [
-        pytest.param("dataset", digits, "DigitsTask", marks=pytest.mark.full),
-        ("lightning", digits, "DigitsTask"),
+        ("dataset", digits, "DigitsTask"),
+        pytest.param("lightning", digits, "DigitsTask", marks=pytest.mark.full),
         pytest.param("huggingface", reviews, "Reviews", marks=pytest.mark.full),
     ],
 )

@@ -229,12 +229,13 @@ class Operator(ABC):
     def _change(self, job, change):
         """Write what is changed of a job, unless another one has its name by now."""
         name = job["metadata"]["name"]
-        current = self.store.objects[self.plural][name]
-        if current["metadata"]["uid"] != job["metadata"]["uid"]:
-            raise KeyError(name)
-        current = json.loads(json.dumps(current))
-        change(current, current.setdefault("status", {}).setdefault("conditions", []))
-        self.store.put(self.plural, current)
+        with self.store.lock:  # else a deletion in between would be undone
+            current = self.store.objects[self.plural][name]
+            if current["metadata"]["uid"] != job["metadata"]["uid"]:
+                raise KeyError(name)
+            current = json.loads(json.dumps(current))
+            change(current, current.setdefault("status", {}).setdefault("conditions", []))
+            self.store.put(self.plural, current)
 
     def _training(self, job):
         annotations = job["metadata"]["annotations"]
