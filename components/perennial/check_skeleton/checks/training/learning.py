@@ -563,7 +563,7 @@ def _run(
 
 
 def _exchange(batch: Batch, share: float) -> Batch:
-    """Give each row the inputs of rows that far away, as a share of all: neighbours may be alike."""
+    """Give each row the inputs of a distant one, by a share of all: neighbours may be alike."""
     distance = int(share * len(batch[LABEL]))
     inputs = inputs_of(batch).items()
     rolled = {name: each.roll(distance + number, 0) for number, (name, each) in enumerate(inputs)}
