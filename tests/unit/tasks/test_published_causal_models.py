@@ -1,0 +1,227 @@
+"""A published causal model is trained on with its own tokens, as a script of transformers does."""
+
+import json
+
+import polars as pl
+import pytest
+import torch
+
+from perennial.contracts.adapter import Adapter
+from perennial.contracts.data import ModelSection, TaskColumns
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.adapters import build_starting_model
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.initial_weights import load_initial_weights
+from perennial.engine.task import LABEL, WEIGHT, inputs_of
+from perennial.registry.initial import resolve_initial
+from perennial.tasks.columns.document_tokenizer import DocumentTokenizer
+from perennial.tasks.transformers_models import TransformersCausalLM
+from published_models import (
+    FAMILIES,
+    TASK,
+    initial_of,
+    options_of,
+    plain_loss,
+    published_tokenizer,
+    snapshot_in,
+    train_tokenizer,
+    write_published,
+)
+from small_models import environment_at
+from stored_weights import store_weights
+
+TEXTS = [
+    "the mean of the axis",
+    "the mean of an axis of values",
+    "a sum over the axis: 3 µm",
+    "",
+] * 8
+LONG = "the mean of the axis, größe 平均値 😀, " * 4
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def published(request, tmp_path_factory):
+    """Family, folder and model of each kind."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, folder, write_published(folder, request.param, TEXTS, steps=3)
+
+
+def task_of(family, folder, **options):
+    section = TransformersCausalLM.Options.model_validate(
+        options_of(family, folder, **options), strict=False
+    )
+    return TransformersCausalLM(section, TaskColumns(label="text", features={"text": "String"}))
+
+
+def fitted(family, folder, **options):
+    task = task_of(family, folder, **options)
+    task.fit(pl.LazyFrame({"text": TEXTS}))
+    return task
+
+
+def pinned(folder, tmp_path, **changes):
+    """The weights, through the section of a contract."""
+    section = ModelSection.model_validate(
+        {"name": "texts", "task": TASK, "initial": initial_of(folder, **changes)}, strict=False
+    )
+    return resolve_initial(section, environment_at(tmp_path / "mlflow.db", tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_CACHE", str(tmp_path / "cache"))
+
+
+def test_its_losses_are_those_of_a_script_of_transformers(published, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    family, folder, _ = published
+    task = fitted(family, folder)
+    model = task.build_model().eval()
+    load_initial_weights(model, task, pinned(folder, tmp_path))
+    texts = [*TEXTS[:4], LONG, "ein größerer Text"]
+    batch = task.encode(pl.DataFrame({"text": texts}))
+    plain = transformers.AutoModelForCausalLM.from_pretrained(snapshot_in(folder)).eval()
+    tokenizer = published_tokenizer(snapshot_in(folder))
+    with torch.no_grad():
+        losses = task.losses(model(**inputs_of(batch)), batch)
+        found = float(losses @ batch[WEIGHT] / batch[WEIGHT].sum())
+        expected = float(plain_loss(plain, tokenizer, family, texts))
+        alone = [float(plain_loss(plain, tokenizer, family, [text])) for text in texts]
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert losses.tolist() == pytest.approx(alone, abs=1e-6)
+
+
+def test_documents_stand_between_the_familys_tokens_and_padding_counts_nowhere(published):
+    family, folder, _ = published
+    task = fitted(family, folder)
+    batch = task.encode(pl.DataFrame({"text": ["the mean", "", LONG]}))
+    first, last = task.tokenizer.first, task.tokenizer.last
+    assert (first == last) == (family != "llama")
+    assert batch["tokens"][:, 0].tolist() == [first] * 3
+    assert batch["tokens"][1].tolist() == [first] + [last] * 23
+    assert batch[LABEL][1].tolist() == [last] + [-100] * 23
+    counted = int(batch[WEIGHT][0])
+    assert batch[LABEL][0, counted - 1 :].tolist() == [last] + [-100] * (24 - counted)
+    assert batch[WEIGHT][2] == 24
+    assert task.describe(batch, 2)["tokens"] == "24, cut"
+    assert "the mean" in task.describe(batch, 0)["text"]
+
+
+def test_bytes_are_those_of_the_raw_text(published):
+    family, folder, _ = published
+    task = fitted(family, folder, context_length=24, windows=8)
+    texts = ["the mean", "", "größe: 3 µm", "平均値 😀", " leading"]
+    batch = task.encode(pl.DataFrame({"text": texts}))
+    with torch.no_grad():
+        statistics = task.statistic(task.build_model()(**inputs_of(batch)), batch).numpy()
+    found = task.exposure(statistics, batch[WEIGHT].numpy())
+    assert found.tolist() == [len(text.encode()) for text in texts]
+
+
+def test_another_normal_form_of_unicode_is_the_same_text():
+    tokenizer = DocumentTokenizer(train_tokenizer(TEXTS, "qwen2"))
+    combined, separate = tokenizer.encode(["caf\u00e9", "cafe\u0301"])
+    assert combined.tolist() == separate.tolist()
+
+
+def test_tokenizer_and_predictions_are_kept_in_the_state(published):
+    family, folder, _ = published
+    task = fitted(family, folder)
+    state = json.loads(json.dumps(task.state()))
+    restored = task_of(family, folder.parent / "gone")
+    restored.load_state(state)
+    rows = pl.DataFrame({"text": [*TEXTS[:4], LONG]})
+    assert torch.equal(restored.encode(rows)["tokens"], task.encode(rows)["tokens"])
+    assert restored.parameter_keys().keys() == task.parameter_keys().keys()
+    (keys,) = {tuple(map(str, each.keys[0])) for each in restored.parameter_keys().values()}
+    assert keys[task.tokenizer.last] == task.tokenizer.end
+
+
+TARGETS = {"gpt2": ("*.c_attn", "*.mlp.c_*"), "llama": ("*.q_proj", "*.down_proj")}
+
+
+def test_an_adapter_learns_beside_it(published, tmp_path):
+    pytest.importorskip("peft")
+    family, folder, base = published
+    task = fitted(family, folder)
+    targets = TARGETS.get(family, TARGETS["llama"])
+    training = TrainingSection(adapter=Adapter(targets=targets, rank=4, alpha=16.0))
+    model = build_starting_model(task, training, pinned(folder, tmp_path)).eval()
+    batch = task.encode(pl.DataFrame({"text": TEXTS[:4]}))
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer, losses = torch.optim.AdamW(trained, lr=2e-2), []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = task.training_losses(model(**inputs_of(batch)), batch).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] - 0.05
+    kept = dict(model.model.named_parameters())
+    for name, value in base.named_parameters():
+        module, _, last = name.rpartition(".")
+        assert torch.equal(kept.get(name, kept.get(f"{module}.base_layer.{last}")), value), name
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    write_published(folder, "gpt2", TEXTS)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "action"),
+    [
+        ({"tokenizer": "absent.json"}, "there is no absent.json", "tokenizer.json"),
+        ({"vocab_size": 257}, "more ids than the model: 287, not 257", "vocab_size = 287"),
+        ({"vocab_size": 50257}, "far fewer ids than the model: 287, not 50,257", "the model's"),
+        ({"context_length": 25}, "is beyond the model's positions", "context_length = 24"),
+        ({"end_of_text": "<|end|>"}, r"no special token '<\|end\|>'", "end_of_text"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(gpt2, options, message, action):
+    with pytest.raises(BadTaskError, match=message) as refused:
+        fitted("gpt2", gpt2, **options).build_model()
+    assert action in refused.value.action
+
+
+def test_an_end_of_text_without_a_tokenizer_is_refused():
+    with pytest.raises(ValueError, match="name `tokenizer`"):
+        TransformersCausalLM.Options(end_of_text="</s>")
+
+
+def test_a_model_of_another_size_than_the_stored_one_is_refused(gpt2, tmp_path):
+    task = fitted("gpt2", gpt2, vocab_size=300)
+    with pytest.raises(BadTaskError, match=r"wte\.weight has another shape"):
+        load_initial_weights(task.build_model(), task, pinned(gpt2, tmp_path))
+
+
+def test_weights_that_the_model_ties_and_the_stored_ones_do_not_are_refused(gpt2, tmp_path):
+    task = fitted("gpt2", gpt2)
+    stored = task.build_model().state_dict()
+    # As some downloads hold them: the same values under both names.
+    load_initial_weights(task.build_model(), task, store_weights(tmp_path, stored))
+    stored["model.lm_head.weight"] = stored["model.lm_head.weight"] + 1.0
+    with pytest.raises(BadTaskError, match=r"the model ties model\.transformer\.wte\.weight and"):
+        load_initial_weights(task.build_model(), task, store_weights(tmp_path, stored))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("one<|endoftext|>two", "which ends documents"), ("The Mean", "do not encode all of it")],
+)
+def test_texts_that_the_tokens_do_not_spell_are_refused(text, message):
+    file = json.loads(train_tokenizer(TEXTS))
+    file["normalizer"] = {"type": "Lowercase"}
+    with pytest.raises(BadTaskError, match=message):
+        DocumentTokenizer(json.dumps(file)).encode([text])
+
+
+def test_the_end_of_a_document_is_named_where_several_tokens_may_be_it():
+    file = json.loads(train_tokenizer(TEXTS, "llama"))
+    file["added_tokens"].append({**file["added_tokens"][0], "id": 1000, "content": "<eos>"})
+    file["model"]["vocab"]["<eos>"] = 1000
+    with pytest.raises(BadTaskError, match="does not tell what ends a document"):
+        DocumentTokenizer(json.dumps(file))
+    assert DocumentTokenizer(json.dumps(file), "</s>").last == 2
