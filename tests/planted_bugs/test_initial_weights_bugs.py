@@ -18,6 +18,7 @@ from perennial.tasks.transformers_models import TransformersCausalLM
 from perennial.tasks.transformers_pictures import TransformersImageClassification
 from published_models import options_of, snapshot_in, train_tokenizer, write_published
 from stored_weights import store_weights
+from workshop import results_of
 
 
 def trained(subject, steps=150):
@@ -279,6 +280,16 @@ def reversed_ids(content):
     moved = dict(zip(pieces, reversed(codes), strict=True))
     file["added_tokens"][0]["id"] = moved[end]
     return json.dumps({**file, "model": {**file["model"], "vocab": moved}})
+
+
+def test_a_tokenizer_that_is_kept_is_not_fitted(workshop, published):
+    """Only what a task declares to be a file of its options may be the same for all rows."""
+    options = options_of("gpt2", published[0])
+    for declared, outcome in ((frozenset({"tokenizer"}), "passed"), (frozenset(), "failed")):
+        task_type = type("Kept", (TransformersCausalLM,), {"kept_files": declared})
+        subject = workshop.subject(task_type, "texts", options=options)
+        result = results_of(subject, "statistics_scope")["statistics_scope"]
+        assert result.outcome == outcome, result
 
 
 OTHER_TOKENIZERS = {

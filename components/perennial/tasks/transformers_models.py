@@ -91,6 +91,7 @@ class TransformersCausalLM(PublishedModel, LanguageModel):
     """A causal language model built by `AutoModelForCausalLM.from_config`."""
 
     Options = TransformersOptions
+    kept_files: ClassVar[frozenset[str]] = frozenset({"tokenizer"})
 
     def fit(self, train: pl.LazyFrame) -> None:
         """Keep the pretrained tokenizer, or learn the byte pairs if any are asked for.

@@ -197,6 +197,17 @@ def test_a_model_of_another_size_than_the_stored_one_is_refused(gpt2, tmp_path):
         load_initial_weights(task.build_model(), task, pinned(gpt2, tmp_path))
 
 
+def test_a_snapshot_without_a_head_fills_the_tied_one(gpt2, tmp_path):
+    """As GPT-2's own: names of the inner model, and masks that no model has any more."""
+    task = fitted("gpt2", gpt2)
+    tensors = task.build_model().model.transformer.state_dict()
+    stored = {**tensors, "h.0.attn.bias": torch.ones(1, 1, 24, 24)}
+    changes = {"rename": {"": "model.transformer."}, "unused": ("*.attn.bias",)}
+    model = task.build_model()
+    load_initial_weights(model, task, store_weights(tmp_path, stored, **changes))
+    assert torch.equal(model.model.lm_head.weight, tensors["wte.weight"])
+
+
 def test_weights_that_the_model_ties_and_the_stored_ones_do_not_are_refused(gpt2, tmp_path):
     task = fitted("gpt2", gpt2)
     stored = task.build_model().state_dict()
