@@ -15,6 +15,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {
         "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 24,
+        "rope_theta": 100.0, "initializer_range": 0.2,
     },
     "qwen2": {
         "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
@@ -64,10 +65,11 @@ def train_tokenizer(texts: list[str], style: str = "gpt2", size: int = VOCABULAR
 
 def options_of(family: str, folder: Path, **changes: Any) -> dict[str, Any]:
     """Options of the task for the model in a folder."""
-    file = str(snapshot_in(folder) / "tokenizer.json")
+    place = snapshot_in(folder)
     return {
-        "model_type": family, "config": FAMILIES[family], "vocab_size": VOCABULARY,
-        "context_length": 24, "tokenizer": file, **changes,
+        "model_type": family, "pretrained_config": str(place / "config.json"),
+        "tokenizer": str(place / "tokenizer.json"), "vocab_size": VOCABULARY,
+        "context_length": 24, **changes,
     }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Use one by name in a contract: `task = "perennial.tasks.transformers_models:Tran
 `[model.initial]` may name weights.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -21,6 +22,7 @@ from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
 from perennial.engine.task import MeasuredOptions, ParameterKeys
 from perennial.tasks.columns.document_tokenizer import DocumentTokenizer
+from perennial.tasks.columns.pretrained_files import read_pretrained
 from perennial.tasks.columns.pretrained_tokenizer import (
     PretrainedTokenizer,
     load_tokenizer,
@@ -56,6 +58,10 @@ class TransformersOptions(DocumentOptions, ModelOptions):
     """A pretrained model's `tokenizer.json`: a path, from the contract's folder if it is relative,
     or an address in an object store. It is kept with the model. `vocab_size` is then the pretrained
     model's. Empty means bytes, or byte pairs learned from the training split."""
+    pretrained_config: str = ""
+    """A pretrained model's `config.json`, looked for like `tokenizer` and kept with the model; what
+    `config` names replaces its settings. Name it with pretrained weights: a setting that is left
+    out, such as the base of rotary positions, is the family's default, and no weight tells."""
     end_of_text: str = ""
     """The pretrained tokenizer's special token behind a document; it is also the one before it,
     where the tokenizer puts none there. Empty means the usual ones, such as `<|endoftext|>` and
@@ -91,30 +97,38 @@ class TransformersCausalLM(PublishedModel, LanguageModel):
     """A causal language model built by `AutoModelForCausalLM.from_config`."""
 
     Options = TransformersOptions
-    kept_files: ClassVar[frozenset[str]] = frozenset({"tokenizer"})
+    kept_files: ClassVar[frozenset[str]] = frozenset({"tokenizer", "config"})
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self.settings = dict[str, JsonValue]()
 
     def fit(self, train: pl.LazyFrame) -> None:
-        """Keep the pretrained tokenizer, or learn the byte pairs if any are asked for.
+        """Keep the pretrained files, or learn the byte pairs if any are asked for.
 
         Raises:
-            BadTaskError: the tokenizer cannot be read, or is not one of such a model.
+            BadTaskError: a file cannot be read, or is not one of such a model.
         """
-        place = cast("TransformersOptions", self.options).tokenizer
-        if not place:
+        options = cast("TransformersOptions", self.options)
+        config = {"config": read_settings(options)} if options.pretrained_config else {}
+        if options.tokenizer:
+            self.load_state({"tokenizer": read_tokenizer(options.tokenizer), **config})
+        else:
             super().fit(train)
-            return
-        self.load_state({"tokenizer": read_tokenizer(place)})
+            self.load_state({**self.state(), **config})
 
     def state(self) -> dict[str, JsonValue]:
-        """Return the pretrained tokenizer, or the byte pairs."""
+        """Return the pretrained tokenizer or the byte pairs, and the pretrained settings."""
         tokenizer = self.tokenizer
+        config: dict[str, JsonValue] = {"config": self.settings} if self.settings else {}
         if isinstance(tokenizer, DocumentTokenizer):
-            return {"tokenizer": tokenizer.content}
-        return super().state()
+            return {"tokenizer": tokenizer.content, **config}
+        return {**super().state(), **config}
 
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
-        """Take over tokenizer or byte pairs."""
+        """Take over tokenizer or byte pairs, and settings."""
         options = cast("TransformersOptions", self.options)
+        self.settings = cast("dict[str, JsonValue]", state.get("config", {}))
         if "tokenizer" not in state:
             super().load_state(state)
             return
@@ -130,7 +144,8 @@ class TransformersCausalLM(PublishedModel, LanguageModel):
                 has fewer positions than a sequence has tokens.
         """
         options = cast("TransformersOptions", self.options)
-        settings = {**_SPECIAL_TOKENS, **options.config, "vocab_size": options.vocab_size}
+        own = {**_SPECIAL_TOKENS, **self.settings, **options.config}
+        settings = {**own, "vocab_size": options.vocab_size}
         model = build_from_config(options, "AutoModelForCausalLM", settings)
         positions = getattr(model.config, "max_position_embeddings", None)
         if positions is not None and positions < options.context_length:
@@ -325,6 +340,42 @@ def build_from_config(
         model: nn.Module = getattr(package, builder).from_config(config)
     _require_known(options, package.AutoConfig.for_model(options.model_type))
     return model
+
+
+# Of a published `config.json`: who wrote it, and in which type the weights are stored.
+_NO_SETTINGS = frozenset(
+    {
+        "_name_or_path", "architectures", "auto_map", "dtype", "model_type", "torch_dtype",
+        "transformers_version", "vocab_size",
+    }
+)  # fmt: skip
+
+
+def read_settings(options: TransformersOptions) -> dict[str, JsonValue]:
+    """Return the settings of the family in the pretrained model's `config.json`.
+
+    Raises:
+        BadTaskError: there is no such file, or it is of another family or number of ids.
+    """
+    place = options.pretrained_config
+    content = read_pretrained(place, "pretrained_config", "config.json")
+    try:
+        found: dict[str, JsonValue] = dict(json.loads(content))
+    except (ValueError, TypeError) as error:
+        raise BadTaskError(
+            "model.options.pretrained_config is not a file of settings",
+            evidence=str(error),
+            action="name the `config.json` of the pretrained model's snapshot",
+        ) from error
+    for name in ("model_type", "vocab_size"):
+        own = getattr(options, name)
+        if found.get(name, own) != own:
+            raise BadTaskError(
+                f"model.options.{name} = {own!r} is not the pretrained model's",
+                evidence=f"{place} has {found[name]!r}",
+                action=f"write {name} = {json.dumps(found[name])}  # in [model.options]",
+            )
+    return {name: value for name, value in found.items() if name not in _NO_SETTINGS}
 
 
 MOST_PADDING = 0.05

@@ -91,6 +91,30 @@ def test_its_losses_are_those_of_a_script_of_transformers(published, tmp_path):
     assert losses.tolist() == pytest.approx(alone, abs=1e-6)
 
 
+def test_settings_are_those_of_its_config_unless_the_contract_names_others(published):
+    family, folder, _ = published
+    name = "resid_pdrop" if family == "gpt2" else "attention_dropout"
+    model = fitted(family, folder, config={name: 0.25}).build_model().model
+    assert getattr(model.config, name) == 0.25
+    assert model.config.max_position_embeddings == 24
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
+
+
+def test_without_its_config_the_losses_would_be_others(tmp_path):
+    """Another base of rotary positions has the same names and shapes."""
+    folder, losses = tmp_path / "llama", []
+    write_published(folder, "llama", TEXTS)
+    config = {name: value for name, value in FAMILIES["llama"].items() if name != "rope_theta"}
+    for options in ({}, {"pretrained_config": "", "config": config}):
+        task = fitted("llama", folder, **options)
+        model = task.build_model().eval()
+        load_initial_weights(model, task, pinned(folder, tmp_path))
+        batch = task.encode(pl.DataFrame({"text": TEXTS[:4]}))
+        with torch.no_grad():
+            losses.append(float(task.losses(model(**inputs_of(batch)), batch).mean()))
+    assert abs(losses[0] - losses[1]) > 1e-3
+
+
 def test_documents_stand_between_the_familys_tokens_and_padding_counts_nowhere(published):
     family, folder, _ = published
     task = fitted(family, folder)
@@ -163,6 +187,9 @@ def test_an_adapter_learns_beside_it(published, tmp_path):
         assert torch.equal(kept.get(name, kept.get(f"{module}.base_layer.{last}")), value), name
 
 
+BY_HAND = {"pretrained_config": "", "config": FAMILIES["gpt2"]}
+
+
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory):
     folder = tmp_path_factory.mktemp("published")
@@ -174,9 +201,15 @@ def gpt2(tmp_path_factory):
     ("options", "message", "action"),
     [
         ({"tokenizer": "absent.json"}, "there is no absent.json", "tokenizer.json"),
-        ({"vocab_size": 257}, "more ids than the model: 287, not 257", "vocab_size = 287"),
-        ({"vocab_size": 50257}, "far fewer ids than the model: 287, not 50,257", "the model's"),
+        ({"vocab_size": 257, **BY_HAND}, "more ids than the model: 287, not 257", "vocab_size = 287"),
+        ({"vocab_size": 50257, **BY_HAND}, "far fewer ids than the model: 287, not 50,257", "the model's"),
         ({"context_length": 25}, "is beyond the model's positions", "context_length = 24"),
+        ({"pretrained_config": "absent.json"}, "there is no absent.json", "config.json"),
+        (
+            {"model_type": "llama"}, "model_type = 'llama' is not the pretrained model's",
+            'model_type = "gpt2"',
+        ),
+        ({"vocab_size": 288}, "vocab_size = 288 is not the pretrained", "vocab_size = 290"),
         ({"end_of_text": "<|end|>"}, r"no special token '<\|end\|>'", "end_of_text"),
     ],
 )  # fmt: skip
@@ -192,7 +225,7 @@ def test_an_end_of_text_without_a_tokenizer_is_refused():
 
 
 def test_a_model_of_another_size_than_the_stored_one_is_refused(gpt2, tmp_path):
-    task = fitted("gpt2", gpt2, vocab_size=300)
+    task = fitted("gpt2", gpt2, vocab_size=300, **BY_HAND)
     with pytest.raises(BadTaskError, match=r"wte\.weight has another shape"):
         load_initial_weights(task.build_model(), task, pinned(gpt2, tmp_path))
 
