@@ -1,18 +1,26 @@
 """A published causal model is trained on with its own tokens, as a script of transformers does."""
 
 import json
+import shutil
 
 import polars as pl
 import pytest
 import torch
 
+from documents import documents
+from documents import pinned as pinned_documents
 from perennial.contracts.adapter import Adapter
-from perennial.contracts.data import ModelSection, TaskColumns
+from perennial.contracts.data import ModelSection, Split, TaskColumns
 from perennial.contracts.errors import BadTaskError
+from perennial.contracts.training import Challenger
+from perennial.data.dataset import Dataset
 from perennial.engine.adapters import build_starting_model
 from perennial.engine.config.training import TrainingSection
+from perennial.engine.export import write_weights
 from perennial.engine.initial_weights import load_initial_weights
-from perennial.engine.task import LABEL, WEIGHT, inputs_of
+from perennial.engine.serving.pyfunc import _load_pyfunc
+from perennial.engine.serving.servable import make_servable
+from perennial.engine.task import LABEL, WEIGHT, inputs_of, load_task
 from perennial.registry.initial import resolve_initial
 from perennial.tasks.columns.document_tokenizer import DocumentTokenizer
 from perennial.tasks.transformers_models import TransformersCausalLM
@@ -262,6 +270,14 @@ def test_texts_that_the_tokens_do_not_spell_are_refused(text, message):
         DocumentTokenizer(json.dumps(file)).encode([text])
 
 
+def test_a_tokenizer_that_begins_texts_with_several_tokens_is_refused():
+    file = json.loads(train_tokenizer(TEXTS, "llama"))
+    single = file["post_processor"]["single"]
+    single.insert(0, single[0])
+    with pytest.raises(BadTaskError, match="puts 2 tokens before a text, not one"):
+        DocumentTokenizer(json.dumps(file))
+
+
 def test_the_end_of_a_document_is_named_where_several_tokens_may_be_it():
     file = json.loads(train_tokenizer(TEXTS, "llama"))
     file["added_tokens"].append({**file["added_tokens"][0], "id": 1000, "content": "<eos>"})
@@ -269,3 +285,29 @@ def test_the_end_of_a_document_is_named_where_several_tokens_may_be_it():
     with pytest.raises(BadTaskError, match="does not tell what ends a document"):
         DocumentTokenizer(json.dumps(file))
     assert DocumentTokenizer(json.dumps(file), "</s>").last == 2
+
+
+def test_a_served_version_needs_no_file_of_the_snapshot(tmp_path):
+    folder, data = tmp_path / "hub", pinned_documents(tmp_path / "data", documents(200))
+    write_published(folder, "llama", TEXTS)
+    options = options_of("llama", folder)
+    task = load_task(TASK, options, data.task_columns)
+    task.fit(Dataset(data).scan(Split.TRAIN))
+    model = task.build_model().eval()
+    load_initial_weights(model, task, pinned(folder, tmp_path))
+    version = tmp_path / "version"
+    Challenger(
+        task=TASK, options=options, task_state=task.state(), columns=data.task_columns,
+        training_fingerprint="training", metric="bits_per_byte", direction="minimize",
+        chosen_step=1, candidates=(), reason="step 1: the only checkpoint kept", diagnosis=(),
+        weights_sha256=write_weights(model, version),
+    ).write(version)  # fmt: skip
+    make_servable(version, Dataset(data))
+    shutil.rmtree(folder)
+    rows = pl.DataFrame({"text": TEXTS[:4]})
+    served = _load_pyfunc(str(version)).predict(rows.to_pandas())
+    batch = task.encode(rows)
+    with torch.no_grad():
+        expected = task.statistic(model(**inputs_of(batch)), batch).numpy()
+    assert list(served.columns) == ["loss_per_token", "bytes_per_token"]
+    assert served.to_numpy() == pytest.approx(expected, abs=1e-6)

@@ -40,8 +40,8 @@ class DocumentTokenizer:
         """Read the file; `end` is the token behind a document, empty for one of `ENDS`.
 
         Raises:
-            BadTaskError: the package is not installed, the content is not a tokenizer's, or there
-                is no such token.
+            BadTaskError: the package is not installed, the content is not a tokenizer's, there is
+                no such token, or several stand before a text.
         """
         self.content = content
         self._tokenizer = load_tokenizer(content, None)
@@ -52,7 +52,13 @@ class DocumentTokenizer:
         plain, marked = self._ids("a"), self._tokenizer.encode_batch(["a"])[0].ids
         before = np.asarray(marked).tolist()
         before = before[: before.index(plain[0])]
-        self.first = before[-1] if before else self.last
+        if len(before) > 1:
+            raise BadTaskError(
+                f"the tokenizer puts {len(before)} tokens before a text, not one",
+                evidence=", ".join(str(self._tokenizer.id_to_token(each)) for each in before),
+                action="choose another model: documents of this task begin with one token",
+            )
+        self.first = before[0] if before else self.last
         self.prefix = int(self.lengths[plain].sum()) - len("a")
 
     @property
