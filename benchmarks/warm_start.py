@@ -39,6 +39,7 @@ from perennial.engine.job import TrainingJob
 from perennial.snapshot_data.manifest import take_snapshot
 
 EVALUATIONS = 12
+STEPS = 300
 SMALLER = {
     "flights": ({}, {}),
     "text": ({"width": 64, "layers": 2, "heads": 2}, {"evaluation_rows": 256}),
@@ -225,7 +226,7 @@ def main() -> None:
     parser.add_argument("--months", type=month_range, default="1-11", help="to train up to")
     parser.add_argument("--window", type=int, help="months to train on; all if absent")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--write", action="store_true", help="write the page of results")
     arguments = parser.parse_args()
     first, last = arguments.months
@@ -250,7 +251,8 @@ def page_name(arguments: argparse.Namespace) -> str:
     """Return the name of the page of results."""
     example = "" if arguments.example == "flights" else f"_{arguments.example}"
     window = f"_last_{arguments.window}" if arguments.window else ""
-    return f"warm_start{example}{window}.md"
+    steps = "" if arguments.steps == STEPS else f"_{arguments.steps}_steps"
+    return f"warm_start{example}{window}{steps}.md"
 
 
 def page(arguments: argparse.Namespace, months: list[dict[str, Trained]]) -> Iterator[str]:
