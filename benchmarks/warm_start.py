@@ -1,12 +1,14 @@
-"""Warm start against scratch on flights, month by month: loss of the next month, steps saved.
+"""Warm start against scratch, month by month: loss of the next month, steps saved.
 
-    python -m benchmarks.warm_start DATA [--months 11] [--seeds 2] [--steps 300] [--write]
+    python -m benchmarks.warm_start flights DATA [--months 1-11] [--seeds 2] [--steps 300] [--write]
+    python -m benchmarks.warm_start text DATA --months 4-8 [--window 1] [--write]
 
-DATA holds the partitions that `examples/flights/prepare.py` writes, one for each month. Each month
-is trained on with all before it, from random weights and from the model of the month before, in as
-many steps and in a third of them. All are scored on the whole next month, which none has seen.
-Differences are paired by row and averaged by day; their interval is that of a mean over days
-(Student's t, 95%), because flights of one day are alike.
+DATA holds the partitions that the example's `prepare.py` writes, one for each month. Each month is
+trained on with all before it, or with the last ones alone (`--window`), from random weights and
+from the model of the month before, in as many steps and in a third of them. All are scored on the
+whole next month, which none has seen. Differences are paired by row and averaged by day; their
+interval is that of a mean over days (Student's t, 95%), because flights of one day are alike. For
+text, losses count by byte, and the model is a smaller one than the example's.
 """
 
 import argparse
@@ -37,6 +39,12 @@ from perennial.engine.job import TrainingJob
 from perennial.snapshot_data.manifest import take_snapshot
 
 EVALUATIONS = 12
+STEPS = 300
+SMALLER = {
+    "flights": ({}, {}),
+    "text": ({"width": 64, "layers": 2, "heads": 2}, {"evaluation_rows": 256}),
+}
+"""Example → what departs from its contract in `model.options` and `training`."""
 WAYS = ("scratch", "warm start", "warm start, a third of the steps")
 
 
@@ -47,12 +55,18 @@ class Trained:
     Attributes:
         result: What the engine wrote.
         losses: Of each row of the next month.
+        weights: How much each of these rows counts: its bytes, or 1.
         days: Of each row of the next month.
     """
 
     result: TrainingResult
     losses: NDArray[np.float64]
+    weights: NDArray[np.float64]
     days: NDArray[np.int64]
+
+    def mean(self) -> float:
+        """Return the mean loss of the next month."""
+        return float(np.average(self.losses, weights=self.weights))
 
 
 def train(
@@ -83,8 +97,8 @@ def train(
 def score(result: TrainingResult, rows: pl.DataFrame, time: str) -> Trained:
     """Score the last weights on rows."""
     task, model = load_checkpoint_model(result.checkpoints[-1].uri, result)
-    losses = score_in_parts(task, model, task.encode(rows)).losses
-    return Trained(result, losses, rows[time].dt.ordinal_day().to_numpy())
+    found = score_in_parts(task, model, task.encode(rows))
+    return Trained(result, found.losses, found.weights, rows[time].dt.ordinal_day().to_numpy())
 
 
 def stored(result: TrainingResult, store: Path) -> InitialModel:
@@ -105,24 +119,28 @@ def stored(result: TrainingResult, store: Path) -> InitialModel:
 
 
 def run_months(
-    contract: Contract, files: list[Path], folder: Path, steps: int, seed: int
+    contract: Contract, files: list[Path], folder: Path, first: int, window: int | None
 ) -> Iterator[dict[str, Trained]]:
-    """Yield each month's trainings; a warm start follows that of the month before."""
+    """Yield each month's trainings; a warm start follows that of the month before.
+
+    The first month has random weights alone, where all warm starts begin.
+    """
     before: dict[str, InitialModel] = {}
-    for month in range(1, len(files)):
+    steps, seed = contract.training.steps, contract.training.seed
+    for month in range(first, len(files)):
         place = folder / f"{seed}-{month}"
         data = place / "data"
         data.mkdir(parents=True)
-        for number, file in enumerate(files[:month]):
+        for number, file in enumerate(files[max(month - (window or month), 0) : month]):
             shutil.copyfile(file, data / f"{number:02}.parquet")
         section = contract.data.model_copy(update={"uri": str(data)})
         take_snapshot(section, contract.split).write(place / "snapshot")
         following, found = pl.read_parquet(files[month]), dict[str, Trained]()
         following = following.drop_nulls(contract.data.label)
-        for number, way in enumerate(WAYS):
-            length = steps // 3 if way == WAYS[2] and way in before else steps
+        for number, way in enumerate(WAYS if before else WAYS[:1]):
+            length = steps // 3 if way == WAYS[2] else steps
             changes = {
-                "seed": seed, "steps": length, "strategy": "single",
+                "steps": length, "strategy": "single",
                 "evaluate_every_steps": max(length // EVALUATIONS, 1),
             }  # fmt: skip
             values = contract.training.model_dump(mode="json") | changes
@@ -131,16 +149,20 @@ def run_months(
             found[way] = score(result, following, str(contract.data.time))
             if way != "scratch":
                 before[way] = stored(result, folder / f"store-{seed}-{number}")
-            print(seed, month, way, f"{found[way].losses.mean():.4f}", flush=True)
-        if month > 1:
+            elif not before:
+                start = stored(result, folder / f"store-{seed}")
+                before = dict.fromkeys(WAYS[1:], start)
+            print(seed, month, way, f"{found[way].mean():.4f}", flush=True)
+        if month > first:
             yield found
 
 
 def gain(found: dict[str, Trained], way: str) -> tuple[float, float]:
     """Return how much lower a way's loss is than that of scratch: the mean over days, ± 95%."""
     differences = found["scratch"].losses - found[way].losses
-    days = found[way].days
-    means = np.array([differences[days == day].mean() for day in np.unique(days)])
+    days, weights = found[way].days, found[way].weights
+    of_days = [days == day for day in np.unique(days)]
+    means = np.array([np.average(differences[day], weights=weights[day]) for day in of_days])
     spread = stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5
     return float(means.mean()), float(spread)
 
@@ -156,7 +178,7 @@ def steps_saved(found: dict[str, Trained]) -> float:
     return 1.0 - reached[0] / warm.steps if reached else 0.0
 
 
-def table(months: list[dict[str, Trained]], seeds: int) -> Iterator[str]:
+def table(months: list[dict[str, Trained]], seeds: int, first: int) -> Iterator[str]:
     """Yield the lines of the page."""
     per_seed = len(months) // seeds
     yield f"| month | scratch | {' | '.join(WAYS[1:])} | steps saved |"
@@ -168,9 +190,9 @@ def table(months: list[dict[str, Trained]], seeds: int) -> Iterator[str]:
             pairs = [gain(found, way) for found in same]
             mean = np.mean([pair[0] for pair in pairs])
             cells.append(f"{mean:+.4f} ± {np.mean([pair[1] for pair in pairs]):.4f}")
-        base = np.mean([found["scratch"].losses.mean() for found in same])
+        base = np.mean([found["scratch"].mean() for found in same])
         saved = np.mean([steps_saved(found) for found in same])
-        yield f"| {place + 2} | {base:.4f} | {' | '.join(cells)} | {saved:.0%} |"
+        yield f"| {place + first + 1} | {base:.4f} | {' | '.join(cells)} | {saved:.0%} |"
     for way in WAYS[1:]:
         every = np.array([gain(found, way)[0] for found in months])
         better = sum(value > 0 for value in every)
@@ -178,36 +200,74 @@ def table(months: list[dict[str, Trained]], seeds: int) -> Iterator[str]:
         yield f"\n{way.capitalize()}: {every.mean():+.4f} on average, {lower}."
 
 
+def choose(example: str, steps: int, seed: int) -> Contract:
+    """Return the example's contract for so many steps."""
+    contract = load_contract(ROOT / "examples" / example / "contract.toml")
+    options, training = SMALLER[example]
+    values = contract.training.model_dump(mode="json") | training | {"steps": steps, "seed": seed}
+    changes = {
+        "model": contract.model.model_copy(update={"options": contract.model.options | options}),
+        "training": TrainingSection.model_validate(values, strict=False),
+    }
+    return contract.model_copy(update=changes)
+
+
+def month_range(text: str) -> tuple[int, int]:
+    """Return the first and last month of `4-8`."""
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
 def main() -> None:
     """Compare the ways, month by month."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("example", choices=SMALLER)
     parser.add_argument("data", type=Path, help="folder with one partition for each month")
-    parser.add_argument("--months", type=int, default=11, help="months to train on, at most")
+    parser.add_argument("--months", type=month_range, default="1-11", help="to train up to")
+    parser.add_argument("--window", type=int, help="months to train on; all if absent")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--write", action="store_true", help="write the page of results")
     arguments = parser.parse_args()
-    contract = load_contract(ROOT / "examples" / "flights" / "contract.toml")
-    files = sorted(arguments.data.resolve().rglob("*.parquet"))[: arguments.months + 1]
+    first, last = arguments.months
+    files = sorted(arguments.data.resolve().rglob("*.parquet"))[: last + 1]
     with tempfile.TemporaryDirectory() as place:
         months = [
             found
             for seed in range(1, arguments.seeds + 1)
-            for found in run_months(contract, files, Path(place), arguments.steps, seed)
-        ]
-        lines = [
-            "# Warm start against scratch, month by month",
-            "",
-            f"Flights, {arguments.steps} steps, seeds: {arguments.seeds}. Log loss of the next "
-            "month from random weights; how much lower it is with a warm start (95% interval over "
-            "days); share of the steps that a warm start saves to reach scratch's validation loss.",
-            "",
-            *table(months, arguments.seeds),
-        ]
+            for found in run_months(
+                choose(arguments.example, arguments.steps, seed), files, Path(place), first,
+                arguments.window,
+            )
+        ]  # fmt: skip
+        lines = list(page(arguments, months))
     text = "\n".join(lines) + "\n"
     print(text)
     if arguments.write:
-        keep_page("warm_start.md", text)
+        keep_page(page_name(arguments), text)
+
+
+def page_name(arguments: argparse.Namespace) -> str:
+    """Return the name of the page of results."""
+    example = "" if arguments.example == "flights" else f"_{arguments.example}"
+    window = f"_last_{arguments.window}" if arguments.window else ""
+    steps = "" if arguments.steps == STEPS else f"_{arguments.steps}_steps"
+    return f"warm_start{example}{window}{steps}.md"
+
+
+def page(arguments: argparse.Namespace, months: list[dict[str, Trained]]) -> Iterator[str]:
+    """Yield the lines of the page of results."""
+    data = f"the last {arguments.window} alone" if arguments.window else "all months so far"
+    yield "# Warm start against scratch, month by month"
+    yield ""
+    yield (
+        f"{arguments.example.capitalize()}, {arguments.steps} steps, seeds: {arguments.seeds}, "
+        f"trained on {data}. Loss of the next month from random weights; how much lower it is with "
+        "a warm start (95% interval over days); share of the steps that a warm start saves to "
+        "reach scratch's validation loss."
+    )
+    yield ""
+    yield from table(months, arguments.seeds, arguments.months[0])
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ IMPORTED = {
     "study_questions": "whole studies of flights and digits",
     "suite_verdicts": "Great Expectations is imported five times; tests/unit/validate_data/suites compares",
     "two_machines": "needs podman and the images",
-    "warm_start": "a year of flights, trained month by month in three ways",
+    "warm_start": "months of flights or text, each trained in three ways",
 }
 # Even their smallest forms take 10 to 60 s, so that make full runs them; help is shown anyway.
 LONG = (

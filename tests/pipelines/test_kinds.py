@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from sklearn.datasets import load_digits
 
+from documents import documents
 from own_tasks import forecasts, reviews, sentences, series
 from perennial.contracts.toml import toml_line
+from published_models import initial_of, options_of, write_published
 from skeleton_tables import table
 
 TABULAR = "perennial.tasks.tabular:TabularRegression"
@@ -72,6 +75,17 @@ KINDS = {
         },
         {"features": ["text"], "text": ["text", "label"]},
     ),
+    "published words": (
+        documents(2000).select(
+            row="id", time="time", label=pl.concat_str("text", "id", separator=" ")
+        ),
+        {
+            "task": "perennial.tasks.transformers_models:TransformersCausalLM",
+            "options": options_of("gpt2", Path("hub")),
+            "initial": initial_of(Path("hub")),
+        },
+        {"features": ["label"], "text": ["label"]},
+    ),
     "mixed pictures": (
         digits(),
         {
@@ -85,6 +99,13 @@ KINDS = {
         {},
     ),
 }
+TRAINING = {
+    "mixed pictures": {"normalization": {"batch_norm": "sync"}},
+    "published words": {
+        "optimizer": {"learning_rate": 3e-3},
+        "adapter": {"targets": ["*.c_attn", "*.mlp.c_*"], "rank": 8},
+    },
+}
 
 
 @pytest.mark.full
@@ -94,13 +115,15 @@ def test_a_kind_without_code_becomes_a_champion(kind, tmp_path):
     frame, model, data = KINDS[kind]
     (tmp_path / "data").mkdir()
     frame.write_parquet(tmp_path / "data" / "part.parquet")
+    if kind == "published words":
+        write_published(tmp_path / "hub", "gpt2", frame["label"].to_list()[:500], steps=60)
     sections = {
         "model": {"name": "kind", **model},
         "data": {"uri": "data", "label": "label", "ids": ["row"], **data},
         "training": {
             "steps": 200, "evaluate_every_steps": 40, "global_batch_size": 128,
             "micro_batch_size": 128,
-            **({"normalization": {"batch_norm": "sync"}} if kind == "mixed pictures" else {}),
+            **TRAINING.get(kind, {}),
         },
         "gate": {"min_test_rows": 200},
     }  # fmt: skip

@@ -9,12 +9,16 @@ import torch
 
 from perennial.check_skeleton.checks.model.initial_weights import check_initial_weights
 from perennial.check_skeleton.subject import inputs_of
+from perennial.contracts.data import Split
 from perennial.registry.initial import SeenTestRows
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.language_modeling import CausalLanguageModel
 from perennial.tasks.tabular import TabularClassification
+from perennial.tasks.transformers_models import TransformersCausalLM
 from perennial.tasks.transformers_pictures import TransformersImageClassification
+from published_models import options_of, snapshot_in, train_tokenizer, write_published
 from stored_weights import store_weights
+from workshop import results_of
 
 
 def trained(subject, steps=150):
@@ -257,3 +261,56 @@ def test_test_rows_that_were_trained_on_are_caught_before_the_training(bases, ex
     result = examine_weights(subject, weights, seen=seen)
     assert (result.outcome, result.measured) == ("failed", seen.lines[0])
     assert 'model.initial.source = "scratch"' in result.hint
+
+
+@pytest.fixture(scope="module")
+def published(workshop, tmp_path_factory):
+    """The folder of a small GPT-2 that learned the documents by its own tokens, and the texts."""
+    rows = workshop.dataset("documents").scan(Split.TRAIN)
+    texts = rows.select("text").collect()["text"].to_list()
+    folder = tmp_path_factory.mktemp("published")
+    return folder, write_published(folder, "gpt2", texts, steps=150).state_dict()
+
+
+def reversed_ids(content):
+    """A tokenizer of the same pieces, each under another id: those of another base."""
+    file = json.loads(content)
+    pieces, codes = zip(*sorted(file["model"]["vocab"].items()), strict=True)
+    end = file["added_tokens"][0]["content"]
+    moved = dict(zip(pieces, reversed(codes), strict=True))
+    file["added_tokens"][0]["id"] = moved[end]
+    return json.dumps({**file, "model": {**file["model"], "vocab": moved}})
+
+
+def test_a_tokenizer_that_is_kept_is_not_fitted(workshop, published):
+    """Only what a task declares to be a file of its options may be the same for all rows."""
+    options = options_of("gpt2", published[0])
+    for declared, outcome in ((TransformersCausalLM.kept_files, "passed"), (frozenset(), "failed")):
+        task_type = type("Kept", (TransformersCausalLM,), {"kept_files": declared})
+        subject = workshop.subject(task_type, "texts", options=options)
+        result = results_of(subject, "statistics_scope")["statistics_scope"]
+        assert result.outcome == outcome, result
+
+
+OTHER_TOKENIZERS = {
+    "its own": lambda content: content,
+    "the same pieces in another order": reversed_ids,
+    "learned from other texts": lambda _: train_tokenizer(
+        ["größer als 平均値", "zu viel", "einige"] * 9
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TOKENIZERS)
+def test_the_tokenizer_of_another_base_is_caught(
+    kind, workshop, published, examine_weights, tmp_path
+):
+    folder, weights = published
+    content = (snapshot_in(folder) / "tokenizer.json").read_text()
+    file = tmp_path / "tokenizer.json"
+    file.write_text(OTHER_TOKENIZERS[kind](content))
+    options = options_of("gpt2", folder, tokenizer=str(file))
+    subject = workshop.subject(TransformersCausalLM, "texts", options=options)
+    result = examine_weights(subject, weights, rename={"": "model."})
+    assert result.outcome == ("passed" if kind == "its own" else "failed"), result
+    assert kind == "its own" or "tokenization" in result.hint

@@ -1,16 +1,19 @@
 """Drawn shapes with captions: a small set of pairs in which every picture has its own caption."""
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import torch
 
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.snapshot import Snapshot
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.snapshot_data.manifest import take_snapshot
-from perennial.tasks.image_text import ImageTextContrastive
+from perennial.tasks.image_text import ImageTextContrastive, ImageTextOptions
 
 SIZE = 8
 TASK = "perennial.tasks.image_text:ImageTextContrastive"
@@ -97,3 +100,25 @@ def shapes_job(
         num_processes=processes,
         folder=str(folder),
     )
+
+
+class StoppingOptions(ImageTextOptions):
+    stop_call: int = -1
+    """The training pass, counted from 0, that asks the process to stop."""
+
+
+class StoppingPairs(ImageTextContrastive):
+    """The same in a training that a signal stops."""
+
+    Options = StoppingOptions
+
+    def __init__(self, options, columns):
+        super().__init__(options, columns)
+        self.calls = 0
+
+    def training_losses(self, output, batch):
+        if torch.is_grad_enabled() and not output.is_meta:  # such passes only count FLOPs
+            if self.calls == self.options.stop_call:
+                os.kill(os.getpid(), signal.SIGTERM)
+            self.calls += 1
+        return super().training_losses(output, batch)

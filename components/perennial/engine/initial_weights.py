@@ -35,6 +35,7 @@ def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) ->
     own, former = task.parameter_keys(), _former_keys(initial)
     places = {keys.name: name for name, keys in former.items()}
     state, used, fresh, notes = model.state_dict(), set[str](), set[str](), list[str]()
+    _require_tied(state, stored)
     for name, target in state.items():
         keys = own.get(name)
         source = places.get(keys.name, "") if keys and former else name
@@ -236,6 +237,24 @@ def _require_used(initial: InitialModel, model: nn.Module, stored: Mapping[str, 
                     evidence=f"some names are: {_listed(list(names))}",
                     action="correct the pattern (`*` stands for any text), or remove it",
                 )
+
+
+def _require_tied(state: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
+    """Check that one tensor of the model is not stored as two, of which the last would win.
+
+    Raises:
+        BadTaskError: it is, with different values.
+    """
+    first: dict[tuple[int, torch.Size], str] = {}
+    for name in (each for each in state if each in stored and state[each].numel()):
+        other = first.setdefault((state[name].data_ptr(), state[name].shape), name)
+        if not torch.equal(stored[name], stored[other]):
+            raise BadTaskError(
+                f"the model ties {other} and {name}, and the stored weights do not",
+                evidence="their values differ",
+                action="build the model untied, as with `tie_word_embeddings = false` in the "
+                "settings of transformers",
+            )
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

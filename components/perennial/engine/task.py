@@ -176,6 +176,8 @@ class Task(ABC):
     """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
     An update is then one forward pass of every process: several would not see each other's rows."""
 
+    kept_files: ClassVar[frozenset[str]] = frozenset()
+    """Parts of the state that are files named by options, as a tokenizer: rows do not matter."""
     fitted: Section | dict[str, JsonValue]
     """What `fit` learned: JSON, or a section. Without `state` and `load_state` of its own, a task
     saves this and nothing else."""

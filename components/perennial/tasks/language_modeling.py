@@ -31,8 +31,8 @@ from perennial.engine.task import (
     Task,
 )
 from perennial.tasks.classification import SCORED_LOGITS, mean_token_losses
+from perennial.tasks.columns.document_tokenizer import DocumentTokenizer
 from perennial.tasks.columns.tokenization import (
-    BOUNDARY,
     IGNORED,
     SMALLEST_VOCABULARY,
     Tokenizer,
@@ -90,29 +90,32 @@ class LanguageModel(Task):
                 evidence=f"the features are: {', '.join(columns.features)}",
                 action=f"set data.features = [{columns.label!r}] in the contract",
             )
-        self._take(Tokenizer())
+        self.take_tokenizer(Tokenizer())
 
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the byte pairs, if any are asked for."""
-        self._take(Tokenizer.learn(texts_of(train, self.columns.label), self.documents.vocab_size))
+        texts = texts_of(train, self.columns.label)
+        self.take_tokenizer(Tokenizer.learn(texts, self.documents.vocab_size))
 
     def state(self) -> dict[str, JsonValue]:
         """Return the byte pairs."""
-        return {"merges": self.tokenizer.to_json()} if self.tokenizer.merges else {}
+        tokenizer = cast("Tokenizer", self.tokenizer)
+        return {"merges": tokenizer.to_json()} if tokenizer.merges else {}
 
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
         """Take over byte pairs."""
-        self._take(Tokenizer.from_json(state.get("merges", [])))
+        self.take_tokenizer(Tokenizer.from_json(state.get("merges", [])))
 
     def encode(self, rows: pl.DataFrame) -> Batch:
         """`tokens` and `label` int32 [B, W·T], `weight` float32 [B]; the label is the text."""
         length = self.documents.context_length * self.documents.windows
-        tokens = np.full((rows.height, length), BOUNDARY, dtype=np.int32)
+        first, last = self.tokenizer.first, self.tokenizer.last
+        tokens = np.full((rows.height, length), last, dtype=np.int32)
         labels = np.full((rows.height, length), IGNORED, dtype=np.int32)
         texts = rows[self.columns.label].fill_null("").to_list()
         for row, ids in enumerate(self.tokenizer.encode(texts)):
             # Position t holds token t and is labelled with token t + 1.
-            document = np.concatenate([[BOUNDARY], ids[:length], [BOUNDARY]])[: length + 1]
+            document = np.concatenate([[first], ids[:length], [last]])[: length + 1]
             tokens[row, : len(document) - 1] = document[:-1]
             labels[row, : len(document) - 1] = document[1:]
         weights = (labels != IGNORED).sum(axis=1, dtype=np.float32)
@@ -143,10 +146,13 @@ class LanguageModel(Task):
         The bytes are those of the text as far as it was predicted: `encode` refuses tokens that do
         not spell the whole of it.
         """
-        counts = batch[LABEL] != IGNORED
-        lengths = self.token_bytes.to(output.device)[batch[LABEL].clamp_min(0).long()] * counts
-        per_token = lengths.sum(dim=1) / counts.sum(dim=1).clamp_min(1)
-        return torch.stack([mean_token_losses(output, batch[LABEL]).double(), per_token], dim=1)
+        labels, tokenizer = batch[LABEL], self.tokenizer
+        counts = labels != IGNORED
+        lengths = self.token_bytes.to(output.device)[labels.clamp_min(0).long()] * counts
+        # The end of a document is its first label where there is no text.
+        prefix = tokenizer.prefix * (counts[:, 0] & (labels[:, 0] != tokenizer.last))
+        per_token = (lengths.sum(dim=1) - prefix) / counts.sum(dim=1).clamp_min(1)
+        return torch.stack([mean_token_losses(output, labels).double(), per_token], dim=1)
 
     def predict(self, output: Tensor) -> Tensor:
         """Return the most probable token after each of the tokens, shape [B, W·T]."""
@@ -172,7 +178,7 @@ class LanguageModel(Task):
         """Return the text that is predicted, and how many of its tokens count."""
         labels = batch[LABEL][index].tolist()
         counted = [label for label in labels if label != IGNORED]
-        is_cut = BOUNDARY not in counted
+        is_cut = self.tokenizer.last not in counted
         return {
             self.columns.label: self.tokenizer.decode(counted),
             TOKENS: f"{len(counted)}{', cut' if is_cut else ''}",
@@ -189,10 +195,11 @@ class LanguageModel(Task):
         """Return the keys of a matrix with a row for each token: its bytes."""
         return ParameterKeys(name, (self.tokenizer.keys(self.documents.vocab_size), None))
 
-    def _take(self, tokenizer: Tokenizer) -> None:
+    def take_tokenizer(self, tokenizer: Tokenizer | DocumentTokenizer) -> None:
+        """Read and predict its tokens from now on."""
         self.tokenizer = tokenizer
         lengths = torch.zeros(self.documents.vocab_size, dtype=torch.float64)
-        lengths[: len(tokenizer.pieces)] = torch.from_numpy(tokenizer.lengths)
+        lengths[: len(tokenizer.lengths)] = torch.from_numpy(tokenizer.lengths)
         self.token_bytes = lengths
 
 

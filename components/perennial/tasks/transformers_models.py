@@ -6,20 +6,23 @@ Use one by name in a contract: `task = "perennial.tasks.transformers_models:Tran
 `[model.initial]` may name weights.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import polars as pl
 import torch
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 from torch import Tensor, nn
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
 from perennial.engine.task import MeasuredOptions, ParameterKeys
+from perennial.tasks.columns.document_tokenizer import DocumentTokenizer
+from perennial.tasks.columns.pretrained_files import read_pretrained
 from perennial.tasks.columns.pretrained_tokenizer import (
     PretrainedTokenizer,
     load_tokenizer,
@@ -51,6 +54,25 @@ class ModelOptions(MeasuredOptions):
 class TransformersOptions(DocumentOptions, ModelOptions):
     """Options of a model of `transformers`, and how documents become its examples."""
 
+    tokenizer: str = ""
+    """A pretrained model's `tokenizer.json`: a path, from the contract's folder if it is relative,
+    or an address in an object store. It is kept with the model. `vocab_size` is then the pretrained
+    model's. Empty means bytes, or byte pairs learned from the training split."""
+    pretrained_config: str = ""
+    """A pretrained model's `config.json`, looked for like `tokenizer` and kept with the model; what
+    `config` names replaces its settings. Name it with pretrained weights: a setting that is left
+    out, such as the base of rotary positions, is the family's default, and no weight tells."""
+    end_of_text: str = ""
+    """The pretrained tokenizer's special token behind a document; it is also the one before it,
+    where the tokenizer puts none there. Empty means the usual ones, such as `<|endoftext|>` and
+    `</s>`; name it if the tokenizer has several."""
+
+    @model_validator(mode="after")
+    def _end_has_a_tokenizer(self) -> Self:
+        if self.end_of_text and not self.tokenizer:
+            raise ValueError("end_of_text is a token of a pretrained tokenizer: name `tokenizer`")
+        return self
+
 
 class TransformersTextOptions(TextOptions, ModelOptions):
     """Options of an encoder of `transformers`, and how texts become its examples."""
@@ -75,16 +97,65 @@ class TransformersCausalLM(PublishedModel, LanguageModel):
     """A causal language model built by `AutoModelForCausalLM.from_config`."""
 
     Options = TransformersOptions
+    kept_files: ClassVar[frozenset[str]] = frozenset({"tokenizer", "config"})
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self.settings = dict[str, JsonValue]()
+
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Keep the pretrained files, or learn the byte pairs if any are asked for.
+
+        Raises:
+            BadTaskError: a file cannot be read, or is not one of such a model.
+        """
+        options = cast("TransformersOptions", self.options)
+        config = {"config": read_settings(options)} if options.pretrained_config else {}
+        if options.tokenizer:
+            self.load_state({"tokenizer": read_tokenizer(options.tokenizer), **config})
+        else:
+            super().fit(train)
+            self.load_state({**self.state(), **config})
+
+    def state(self) -> dict[str, JsonValue]:
+        """Return the pretrained tokenizer or the byte pairs, and the pretrained settings."""
+        tokenizer = self.tokenizer
+        config: dict[str, JsonValue] = {"config": self.settings} if self.settings else {}
+        if isinstance(tokenizer, DocumentTokenizer):
+            return {"tokenizer": tokenizer.content, **config}
+        return {**super().state(), **config}
+
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Take over tokenizer or byte pairs, and settings."""
+        options = cast("TransformersOptions", self.options)
+        self.settings = cast("dict[str, JsonValue]", state.get("config", {}))
+        if "tokenizer" not in state:
+            super().load_state(state)
+            return
+        tokenizer = DocumentTokenizer(str(state["tokenizer"]), options.end_of_text)
+        require_ids(tokenizer.size, options.tokenizer, options.vocab_size, padded=True)
+        self.take_tokenizer(tokenizer)
 
     def build_model(self) -> nn.Module:
         """Build a model with random weights.
 
         Raises:
-            BadTaskError: the package is not installed, or refuses family or settings.
+            BadTaskError: the package is not installed, or refuses family or settings; the family
+                has fewer positions than a sequence has tokens.
         """
         options = cast("TransformersOptions", self.options)
-        settings = {**_SPECIAL_TOKENS, **options.config, "vocab_size": options.vocab_size}
+        own = {**_SPECIAL_TOKENS, **self.settings, **options.config}
+        settings = {**own, "vocab_size": options.vocab_size}
         model = build_from_config(options, "AutoModelForCausalLM", settings)
+        positions = getattr(model.config, "max_position_embeddings", None)
+        if positions is not None and positions < options.context_length:
+            raise BadTaskError(
+                f"context_length = {options.context_length} is beyond the model's positions",
+                evidence=f"{options.model_type} has {positions} of them",
+                action=f"write context_length = {positions} and read longer documents in several "
+                "windows; for a model trained on more, write config.max_position_embeddings  "
+                "# all in [model.options]",
+            )
         return LogitsOf(model, options.windows)
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
@@ -185,13 +256,7 @@ class TransformersEncoder(PublishedModel, TextTask):
         options = cast("TransformersTextOptions", self.options)
         self.pretrained = load_tokenizer(state.tokenizer, options.context_length)
         self.padding = _find_padding(options)
-        if (size := self.pretrained.get_vocab_size()) > options.vocab_size:
-            raise BadTaskError(
-                f"the tokenizer has more ids than the model: {size:,}, not {options.vocab_size:,}",
-                evidence=f"model.options.tokenizer = {options.tokenizer!r}",
-                action=f"write vocab_size = {size}  # in [model.options], or the pretrained "
-                "model's own, if it is larger",
-            )
+        require_ids(self.pretrained.get_vocab_size(), options.tokenizer, options.vocab_size)
         masks = map(self.pretrained.token_to_id, ("[MASK]", "<mask>"))
         mask = next((each for each in masks if each is not None), None)
         if mask is None and options.token_dropout:
@@ -275,6 +340,71 @@ def build_from_config(
         model: nn.Module = getattr(package, builder).from_config(config)
     _require_known(options, package.AutoConfig.for_model(options.model_type))
     return model
+
+
+# Of a published `config.json`: who wrote it, and in which type the weights are stored.
+_NO_SETTINGS = frozenset(
+    {
+        "_name_or_path", "architectures", "auto_map", "dtype", "model_type", "torch_dtype",
+        "transformers_version", "vocab_size",
+    }
+)  # fmt: skip
+
+
+def read_settings(options: TransformersOptions) -> dict[str, JsonValue]:
+    """Return the settings of the family in the pretrained model's `config.json`.
+
+    Raises:
+        BadTaskError: there is no such file, or it is of another family or number of ids.
+    """
+    place = options.pretrained_config
+    content = read_pretrained(place, "pretrained_config", "config.json")
+    try:
+        found: dict[str, JsonValue] = dict(json.loads(content))
+    except (ValueError, TypeError) as error:
+        raise BadTaskError(
+            "model.options.pretrained_config is not a file of settings",
+            evidence=str(error),
+            action="name the `config.json` of the pretrained model's snapshot",
+        ) from error
+    for name in ("model_type", "vocab_size"):
+        own = getattr(options, name)
+        if found.get(name, own) != own:
+            raise BadTaskError(
+                f"model.options.{name} = {own!r} is not the pretrained model's",
+                evidence=f"{place} has {found[name]!r}",
+                action=f"write {name} = {json.dumps(found[name])}  # in [model.options]",
+            )
+    return {name: value for name, value in found.items() if name not in _NO_SETTINGS}
+
+
+MOST_PADDING = 0.05
+"""Share of a causal model's ids that its tokenizer may lack. Published embeddings are padded to a
+multiple of 64 to 1,024 rows: 0.2% of Qwen 2.5, 1.8% of Phi-2, 2.3% of DeepSeek LLM."""
+
+
+def require_ids(size: int, place: str, vocab_size: int, *, padded: bool = False) -> None:
+    """Check that a tokenizer of `size` ids, read from `place`, can be that of the model.
+
+    Args:
+        size: Of the tokenizer.
+        place: Where it was read, for messages.
+        vocab_size: The model's.
+        padded: Whether a model with many more ids is refused, too.
+
+    Raises:
+        BadTaskError: it has more ids than the model, or far fewer.
+    """
+    is_small = padded and size < (1.0 - MOST_PADDING) * vocab_size
+    if size > vocab_size or is_small:
+        words = "far fewer" if is_small else "more"
+        raise BadTaskError(
+            f"the tokenizer has {words} ids than the model: {size:,}, not {vocab_size:,}",
+            evidence=f"model.options.tokenizer = {place!r}",
+            action=f"write vocab_size = {size}  # in [model.options], or the pretrained model's "
+            "own, if it is larger"
+            + ("; if it is the model's, name the model's tokenizer" if is_small else ""),
+        )
 
 
 def _find_padding(options: ModelOptions) -> int:

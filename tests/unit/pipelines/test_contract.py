@@ -44,7 +44,8 @@ def test_minimal_contract_has_a_default_for_everything_else(tmp_path):
 def test_the_contracts_of_the_page_on_fine_tuning_hold(tmp_path):
     text = (ROOT / "docs" / "fine_tuning.md").read_text()
     examples = re.findall(r"```toml\n(\[model\]\n.*?)```", text, re.DOTALL)
-    pictures, texts = (load_contract(write(tmp_path, example)) for example in examples)
+    documents, pictures, texts = (load_contract(write(tmp_path, each)) for each in examples)
+    assert documents.model.options["tokenizer"] == "tokenizer.json"
     assert pictures.model.options["preprocessor"] == "preprocessor_config.json"
     assert texts.training.adapter.targets[0] == "*.attention.*.query"
 

@@ -11,11 +11,21 @@ from perennial.tasks.columns.tokenization import Encoded, import_package
 class PretrainedTokenizer(Protocol):
     """What is used of `tokenizers.Tokenizer`."""
 
-    def encode_batch(self, texts: Sequence[str], /) -> list[Encoded]:
+    def encode_batch(
+        self, texts: Sequence[str], /, *, add_special_tokens: bool = True
+    ) -> list[Encoded]:
         """Return the ids of each text."""
 
     def decode(self, ids: Sequence[int], /, *, skip_special_tokens: bool) -> str:
         """Return the text of ids."""
+
+    def decode_batch(
+        self, every: Sequence[Sequence[int]], /, *, skip_special_tokens: bool
+    ) -> list[str]:
+        """Return the text of each sequence of ids."""
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return token → id."""
 
     def get_vocab_size(self) -> int:
         """Return the number of ids."""
@@ -32,8 +42,8 @@ def read_tokenizer(place: str) -> str:
     return read_pretrained(place, "tokenizer", "tokenizer.json")
 
 
-def load_tokenizer(content: str, most: int) -> PretrainedTokenizer:
-    """Return a `tokenizers.Tokenizer` that gives at most so many ids, and no padding.
+def load_tokenizer(content: str, most: int | None) -> PretrainedTokenizer:
+    """Return a `tokenizers.Tokenizer` that gives at most so many ids, if any, and no padding.
 
     Raises:
         BadTaskError: the package is not installed, or the content is not a tokenizer's.
@@ -50,5 +60,7 @@ def load_tokenizer(content: str, most: int) -> PretrainedTokenizer:
             action="name the `tokenizer.json` of the pretrained model's snapshot",
         ) from error
     tokenizer.no_padding()
-    tokenizer.enable_truncation(most)
+    tokenizer.no_truncation()
+    if most is not None:
+        tokenizer.enable_truncation(most)
     return cast("PretrainedTokenizer", tokenizer)

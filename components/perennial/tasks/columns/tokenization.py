@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Protocol, Self, cast
+from typing import ClassVar, Protocol, Self, cast
 
 import numpy as np
 import polars as pl
@@ -33,6 +33,12 @@ class Tokenizer:
     """
 
     merges: tuple[tuple[int, int], ...] = ()
+    first: ClassVar[int] = BOUNDARY
+    """The id before every document."""
+    last: ClassVar[int] = BOUNDARY
+    """The id behind it."""
+    prefix: ClassVar[int] = 0
+    """Bytes that stand before the text of every document: none."""
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> Self:
@@ -52,11 +58,11 @@ class Tokenizer:
         model.train_from_iterator(
             texts,
             package.trainers.BpeTrainer(
-                vocab_size=size - 1, initial_alphabet=_alphabet(), show_progress=False
+                vocab_size=size - 1, initial_alphabet=byte_alphabet(), show_progress=False
             ),
         )
         learned = json.loads(model.to_str())["model"]["merges"]
-        ids = {letter: byte for byte, letter in enumerate(_alphabet())}
+        ids = {letter: byte for byte, letter in enumerate(byte_alphabet())}
         merges = []
         for first, second in learned:
             merges.append((ids[first], ids[second]))
@@ -126,7 +132,7 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> "_Encoder":
-        package, alphabet = _tokenizers(), _alphabet()
+        package, alphabet = _tokenizers(), byte_alphabet()
         spelled = ["".join(alphabet[byte] for byte in piece) for piece in self.pieces]
         encoder = package.Tokenizer(
             package.models.BPE(
@@ -190,7 +196,7 @@ def _words(package: ModuleType) -> object:
     return package.pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-def _alphabet() -> list[str]:
+def byte_alphabet() -> list[str]:
     """Return the printable letter for each byte: itself, or one from 256 on (GPT-2's)."""
     kept = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)}
     kept |= set(range(ord("®"), ord("ÿ") + 1))
