@@ -206,8 +206,9 @@ def test_merged_and_unmerged_exports_agree(straight, base, export_model, strateg
     assert small.stat().st_size < 0.02 * stored_bytes(base) < large.stat().st_size
 
 
-def test_the_mean_of_two_checkpoints_is_an_adapter_as_well(straight, base, export_model):
-    result = straight("single")
+@pytest.mark.parametrize("bits", [32, 4])
+def test_the_mean_of_two_checkpoints_is_an_adapter_as_well(straight, base, export_model, bits):
+    result = straight("single", bits)
     steps = tuple(record.step for record in result.checkpoints)
     mean, small = export_model(result, members=steps)
     states = [weights(result, step)["blocks.1.0.lora_B.default.weight"] for step in steps]

@@ -1,13 +1,13 @@
 """The `[training.adapter]` options: low-rank matrices that are trained beside frozen weights."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from perennial.contracts.section import Section
 
 Patterns = tuple[str, ...]
-FULL_BITS = 32  # of the weights that a training has
+FULL_BITS: Final = 32  # of the weights that a training has
 
 
 class Adapter(Section):

@@ -83,7 +83,7 @@ def quantize(weights: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """
     levels = torch.tensor(LEVELS[bits], device=weights.device)
     padded = functional.pad(weights.detach().float(), (0, -weights.shape[1] % BLOCK))
-    blocks = padded.unflatten(1, (-1, BLOCK))
+    blocks = padded.reshape(len(padded), -1, BLOCK)
     scales = blocks.abs().amax(-1)
     values = blocks / scales.where(scales > 0, 1.0)[..., None]  # a block of zeros stays one
     places = torch.bucketize(values, (levels[1:] + levels[:-1]) / 2, out_int32=True)
@@ -152,8 +152,9 @@ def dequantize_linears(model: nn.Module) -> None:
     for module in low_bit_layers(model):
         weight = nn.Parameter(module.weight.contiguous(), requires_grad=False)
         del module.codes, module.scales, module.table
-        module.__class__ = nn.Linear
-        module.weight = weight
+        plain = cast("nn.Linear", module)
+        plain.__class__ = nn.Linear
+        plain.weight = weight
 
 
 def low_bit_layers(model: nn.Module) -> list[LowBitLinear]:
