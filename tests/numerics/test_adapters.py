@@ -104,6 +104,7 @@ def test_all_strategies_train_the_same(straight, bits):
     for one, other in zip(single.history, fsdp.history, strict=True):
         assert one.loss == pytest.approx(other.loss, abs=1e-6)
     assert single.history[-1].loss < 0.9 * single.history[0].loss
+    assert single.num_parameters == fsdp.num_parameters > 768 * 768 * 4, "of any bits"
 
 
 @pytest.mark.full
