@@ -83,27 +83,32 @@ def adapting(root, base):
 
 @pytest.fixture(scope="module")
 def straight(adapting):
-    """Strategy → the training, each run once."""
+    """Strategy, bits of the base → the training, each run once."""
     found = {}
 
-    def run(strategy):
-        if strategy not in found:
-            found[strategy] = finished(adapting(strategy, dict(STRATEGIES)[strategy]))
-        return found[strategy]
+    def run(strategy, bits=32):
+        if (strategy, bits) not in found:
+            adapter = {**ADAPTER, "base_bits": bits}
+            job = adapting(strategy, dict(STRATEGIES)[strategy], adapter=adapter)
+            found[strategy, bits] = finished(job)
+        return found[strategy, bits]
 
     return run
 
 
-def test_all_strategies_train_the_same(straight):
+@pytest.mark.parametrize("bits", [32, *(pytest.param(n, marks=pytest.mark.full) for n in (4, 8))])
+def test_all_strategies_train_the_same(straight, bits):
     """Losses to 1e-6; the base keeps its bits, and the adapter does not stay as it was."""
-    single, ddp, fsdp = (straight(strategy) for strategy, _ in STRATEGIES)
+    single, ddp, fsdp = (straight(strategy, bits) for strategy, _ in STRATEGIES)
     assert largest_difference(weights(ddp), weights(fsdp)) == 0.0
     for one, other in zip(single.history, fsdp.history, strict=True):
         assert one.loss == pytest.approx(other.loss, abs=1e-6)
     assert single.history[-1].loss < 0.9 * single.history[0].loss
+    assert single.num_parameters == fsdp.num_parameters > 768 * 768 * 4, "of any bits"
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("bits", [32, 4])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -112,25 +117,34 @@ def test_all_strategies_train_the_same(straight):
         {"strategy": "fsdp", "memory": {"activation_checkpointing": "full"}},
     ],
 )
-def test_other_layouts_train_the_same(adapting, straight, changes):
-    found = finished(adapting(processes=2, **changes))
-    for one, other in zip(straight("single").history, found.history, strict=True):
+def test_other_layouts_train_the_same(adapting, straight, changes, bits):
+    found = finished(adapting(processes=2, adapter={**ADAPTER, "base_bits": bits}, **changes))
+    for one, other in zip(straight("single", bits).history, found.history, strict=True):
         assert one.loss == pytest.approx(other.loss, abs=1e-6)
 
 
-def test_only_the_adapter_moves(straight):
-    first, last = (weights(straight("single"), step) for step in (8, 20))
+@pytest.mark.parametrize("bits", [32, 4])
+def test_only_the_adapter_moves(straight, bits):
+    first, last = (weights(straight("single", bits), step) for step in (8, 20))
     moved = {name for name in first if not torch.equal(first[name], last[name])}
     assert moved == {name for name in first if "lora_" in name} | {"head.bias"}
 
 
 @pytest.mark.parametrize(
-    ("strategy", "processes"), [("fsdp", 2), pytest.param("ddp", 2, marks=pytest.mark.full)]
+    ("strategy", "bits"),
+    [
+        ("fsdp", 32),
+        *(
+            pytest.param(*each, marks=pytest.mark.full)
+            for each in (("ddp", 32), ("fsdp", 4), ("ddp", 4))
+        ),
+    ],
 )
-def test_an_interrupted_training_is_bit_identical(adapting, straight, strategy, processes):
-    uninterrupted = finished(adapting(strategy, processes, options=RANDOM))
+def test_an_interrupted_training_is_bit_identical(adapting, strategy, bits):
+    processes, adapter = 2, {**ADAPTER, "base_bits": bits}
+    uninterrupted = finished(adapting(strategy, processes, adapter, options=RANDOM))
     fault = {"fault": "terminate", "fault_call": 8}
-    job = adapting(strategy, processes, options=RANDOM.model_copy(update=fault))
+    job = adapting(strategy, processes, adapter, options=RANDOM.model_copy(update=fault))
     assert run_ranks(job) == [75] * processes
     resumed = finished(with_options(job, RANDOM))
     assert resumed.num_resumes == 1
@@ -138,8 +152,9 @@ def test_an_interrupted_training_is_bit_identical(adapting, straight, strategy, 
     require_same_evaluations(uninterrupted, resumed)
 
 
-def test_a_checkpoint_is_less_than_2_percent_of_the_base(straight, base):
-    folder = Path(straight("fsdp").checkpoints[-1].uri)
+@pytest.mark.parametrize("bits", [32, pytest.param(4, marks=pytest.mark.full)])
+def test_a_checkpoint_is_less_than_2_percent_of_the_base(straight, base, bits):
+    folder = Path(straight("fsdp", bits).checkpoints[-1].uri)
     own = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     assert own < 0.02 * stored_bytes(base)
 
@@ -176,19 +191,25 @@ def predict(model):
         return model(torch.randn(50, 6, generator=torch.Generator().manual_seed(0)))
 
 
-def test_merged_and_unmerged_exports_agree(straight, base, export_model):
-    """The one is less than 2 % of the base, the other as large and of the task's own layers."""
-    result = straight("fsdp")
+@pytest.mark.parametrize(("strategy", "bits"), [("fsdp", 32), ("single", 4)])
+def test_merged_and_unmerged_exports_agree(straight, base, export_model, strategy, bits):
+    """The one is less than 2 % of the base, the other as large and of the task's own layers.
+
+    Of few bits, the base that is trained is scored and served, and the sum is of its weights.
+    """
+    result = straight(strategy, bits)
     (adapted, small), (merged, large) = export_model(result), export_model(result, merge=True)
     expected = predict(load_checkpoint_model(result.checkpoints[-1].uri, result)[1])
     assert torch.equal(predict(adapted), expected)
     assert float((predict(merged) - expected).abs().max()) < 1e-5
-    assert not [name for name in merged.state_dict() if "lora_" in name or "base_layer" in name]
+    own = SquareTask(TinyOptions(), None).build_model().state_dict().keys()
+    assert merged.state_dict().keys() == own
     assert small.stat().st_size < 0.02 * stored_bytes(base) < large.stat().st_size
 
 
-def test_the_mean_of_two_checkpoints_is_an_adapter_as_well(straight, base, export_model):
-    result = straight("single")
+@pytest.mark.parametrize("bits", [32, 4])
+def test_the_mean_of_two_checkpoints_is_an_adapter_as_well(straight, base, export_model, bits):
+    result = straight("single", bits)
     steps = tuple(record.step for record in result.checkpoints)
     mean, small = export_model(result, members=steps)
     states = [weights(result, step)["blocks.1.0.lora_B.default.weight"] for step in steps]
@@ -197,12 +218,15 @@ def test_the_mean_of_two_checkpoints_is_an_adapter_as_well(straight, base, expor
     assert small.stat().st_size < 0.02 * stored_bytes(base)
 
 
-def test_a_plan_counts_optimizer_state_for_the_adapter_alone(adapting, base):
-    plan = finished(adapting("auto")).memory_plan.chosen
+@pytest.mark.parametrize(("bits", "share"), [(32, 1.0), (4, 0.16)])
+def test_a_plan_counts_optimizer_state_for_the_adapter_alone(adapting, base, bits, share):
+    plan = finished(adapting("auto", adapter={**ADAPTER, "base_bits": bits})).memory_plan.chosen
+    whole = stored_bytes(base)
     assert plan.strategy == "single"
-    assert plan.weights > stored_bytes(base) - 5000
-    assert plan.optimizer_state < 0.02 * plan.weights
-    assert plan.staging < 0.02 * plan.weights
+    assert (share - 0.02) * whole < plan.weights < (share + 0.02) * whole
+    assert plan.optimizer_state < 0.02 * whole
+    assert plan.staging < 0.02 * whole
+    assert plan.loading > whole - 5000, "it is loaded in float32, before it is quantized"
 
 
 STAGES = [{"steps": 6, "trainable": ["head.*"]}, {"steps": 14}]
@@ -274,6 +298,18 @@ def test_patterns_that_do_not_fit_are_refused(base, adapter, error):
         build_starting_model(
             SquareTask(TinyOptions(), None), section(adapter={**ADAPTER, **adapter}), base
         )
+
+
+def test_a_base_of_4_bits_is_small_and_another_function(base):
+    """So it matters which of the two is scored and served."""
+    task = SquareTask(TinyOptions(), None)
+    whole, few = (
+        build_starting_model(task, section(adapter={**ADAPTER, "base_bits": bits}), base)
+        for bits in (32, 4)
+    )
+    held = [each for each in few.parameters() if not each.requires_grad]
+    assert sum(each.nbytes for each in held) < 0.16 * stored_bytes(base)
+    assert 1e-4 < float((predict(few) - predict(whole)).abs().max()) < 1e-2
 
 
 def test_weights_that_two_modules_share_are_refused(base):

@@ -98,3 +98,27 @@ def test_an_adapter_becomes_champion_and_is_continued(tmp_path, capfd):
     merged = Challenger.read(output(later, "select_checkpoint", "challenger"))
     assert merged.base is None
     assert merged.initial.origin.files != challenger.base.origin.files, "the sum is the new base"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_an_adapter_on_4_bits_is_examined_scored_and_served_as_it_was_trained(tmp_path, capfd):
+    """The base is stored once, whole; each reader quantizes it to the same bits."""
+    contract = CONTRACT.replace("hidden = [16]", "hidden = [64, 64]")
+    add_month(tmp_path / "data", 0)
+    add_month(tmp_path / "data", 1)
+    (tmp_path / "plain.toml").write_text(contract)
+    digest = write_base(tmp_path)
+    few = SOURCE.replace("SHA256", digest) + ADAPTER + "base_bits = 4\n"
+    folder = run(tmp_path, contract + few)
+    skeleton = SkeletonReport.read(output(folder, "check_skeleton", "skeleton"))
+    outcomes = {result.check: result.outcome for result in skeleton.results}
+    assert (outcomes["initial_weights"], outcomes["frozen_parameters"]) == ("passed", "passed")
+    verdict = Verdict.read(output(folder, "evaluate_model", "verdict"))
+    assert (verdict.promote, verdict.serving.failure) == (True, "")
+    assert Registration.read(output(folder, "register_model", "registration")).version == "1"
+    exported = output(folder, "select_checkpoint", "challenger")
+    challenger = Challenger.read(exported)
+    assert (challenger.adapter.base_bits, *challenger.base.origin.files.values()) == (4, digest)
+    assert main(["explain", "clicks@champion", "--home", str(tmp_path / "home")]) == 0
+    assert "of 4 bits" in capfd.readouterr().out

@@ -50,6 +50,18 @@ class Thawing(Network):
         return super().train(mode)
 
 
+class Wide(Network):
+    """Its layers have inputs enough to be quantized."""
+
+    def __init__(self, numbers, size):
+        super().__init__(numbers, size)
+        self.encoder = nn.Sequential(nn.Linear(numbers + 4, 64), nn.ReLU(), nn.Linear(64, 16))
+
+
+class WideDetached(Wide, Detached):
+    pass
+
+
 class Healthy(TabularClassification):
     network = Network
 
@@ -61,6 +73,14 @@ class Healthy(TabularClassification):
     def fit(self, train):
         super().fit(train)
         self._rows = train.head(1).collect()
+
+
+class WideTask(Healthy):
+    network = Wide
+
+
+class WideDetachedEncoder(Healthy):
+    network = WideDetached
 
 
 class DetachedEncoder(Healthy):
@@ -99,6 +119,24 @@ def test_a_healthy_adapter_passes(examine, adapter):
     """Also with a batch normalisation beside it, whose statistics stand still."""
     result = examine(**adapter)
     assert result.outcome == "passed", result
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_healthy_base_of_few_bits_passes(examine, bits):
+    result = examine(WideTask, base_bits=bits)
+    assert result.outcome == "passed", result
+
+
+def test_few_bits_without_a_layer_that_gains_by_them_are_caught(examine):
+    result = examine(base_bits=4)
+    assert result.outcome == "failed", result
+    assert "base_bits = 4 has no effect" in result.measured
+
+
+def test_an_adapter_of_few_bits_without_a_gradient_is_caught(examine):
+    result = examine(WideDetachedEncoder, targets=("encoder.*", "head"), base_bits=4)
+    assert result.outcome == "failed", result
+    assert "encoder.2.lora_A" in result.measured
 
 
 @pytest.mark.parametrize(

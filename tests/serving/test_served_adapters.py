@@ -6,6 +6,7 @@ import pytest
 from adapter_versions import ADAPTER, write_adapter
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError
+from perennial.contracts.lineage import Lineage
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
@@ -110,3 +111,25 @@ def test_a_registered_adapter_serves_in_a_clean_process(
     assert version.tags["perennial.base"] == base.stem[:12]
     assert f"SHA-256 {base.stem[:12]}" in (folder / "model_card.md").read_text()
     assert ADAPTER.describe() in (folder / "model_card.md").read_text()
+
+
+@pytest.mark.full
+def test_a_version_tells_its_base_by_digest_and_bits(register, environment, tmp_path):
+    """Both, because the same file in other bits predicts otherwise."""
+
+    def write(folder, *arguments):
+        few = ADAPTER.model_copy(update={"base_bits": 4})
+        made = write_adapter(folder, *arguments).model_copy(update={"adapter": few})
+        made.write(folder)
+        return made
+
+    register(GOOD, write=write)
+    registry = open_registry(environment)
+    version = registry.version_by_alias(NAME, "champion")
+    folder = registry.download(version, tmp_path / "files")
+    (base,) = (tmp_path / "store" / "initial").glob("*.safetensors")
+    found = version.tags["perennial.base"], version.tags["perennial.base_bits"]
+    assert found == (base.stem[:12], "4")
+    lineage = Lineage.from_json((folder / "lineage.json").read_bytes())
+    assert (lineage.adapter.base_bits, *lineage.initial.files.values()) == (4, base.stem)
+    assert "of 4 bits" in (folder / "model_card.md").read_text()

@@ -1,12 +1,13 @@
 """The `[training.adapter]` options: low-rank matrices that are trained beside frozen weights."""
 
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from perennial.contracts.section import Section
 
 Patterns = tuple[str, ...]
+FULL_BITS: Final = 32  # of the weights that a training has
 
 
 class Adapter(Section):
@@ -31,6 +32,11 @@ class Adapter(Section):
     whole: Patterns = ()
     """Patterns of parameters that are trained as they are besides, such as `"head.*"`; what starts
     at random (`model.initial.new`) must be among them."""
+    base_bits: Literal[4, 8, 32] = FULL_BITS
+    """Bits of each weight in the base's linear layers while training and serving; the scale of 64
+    weights adds half a bit. Set it to 4 (NF4, as in QLoRA, arXiv:2305.14314) or 8 where the base
+    does not fit in memory; steps become slower, and what is scored and served is the quantized base
+    with its adapter."""
     merge: bool = False
     """Export the sum of base and adapter. Turn it on where a served model must not read the object
     store, or where a prediction must take no longer than the base's; each version is then as large
@@ -40,7 +46,8 @@ class Adapter(Section):
         """Return the adapter for people, in one line."""
         more = f", {', '.join(self.whole)} trained whole" if self.whole else ""
         kept = "merged into its base" if self.merge else "kept beside its base"
+        bits = f" of {self.base_bits} bits" if self.base_bits < FULL_BITS else ""
         return (
             f"LoRA of rank {self.rank}, alpha {self.alpha:g}, on {', '.join(self.targets)}{more}, "
-            f"{kept}"
+            f"{kept}{bits}"
         )

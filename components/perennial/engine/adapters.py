@@ -17,13 +17,14 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from perennial.contracts.adapter import Adapter
+from perennial.contracts.adapter import FULL_BITS, Adapter
 from perennial.contracts.errors import BadTaskError, DamagedModelError, PerennialError, join_names
 from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.training import Challenger
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.export import load_model, read_tensors, weight_shards, write_weights
 from perennial.engine.initial_weights import find_random_values, load_initial_weights
+from perennial.engine.low_bits import dequantize_linears, quantize_linears
 from perennial.engine.optimization.parameters import named_weights
 from perennial.engine.reproducibility import derived_seed, seeded_model
 from perennial.engine.task import Task
@@ -81,11 +82,12 @@ def require_base(adapter: Adapter | None, initial: InitialModel | None) -> None:
 def add_adapter(model: nn.Module, training: TrainingSection) -> None:
     """Put an adapter beside the modules that its patterns match, and freeze the rest, in place.
 
-    Its product is zero until the first update. Nothing happens without `training.adapter`.
+    Its product is zero until the first update. With `base_bits`, what is frozen is quantized as it
+    is now: the base's weights have to be there. Nothing happens without `training.adapter`.
 
     Raises:
         BadTaskError: a pattern matches nothing, or a module that cannot have an adapter.
-        PerennialError: peft is not installed.
+        PerennialError: peft is not installed, or nothing can be quantized.
     """
     adapter = training.adapter
     if adapter is None:
@@ -107,6 +109,8 @@ def add_adapter(model: nn.Module, training: TrainingSection) -> None:
         peft.inject_adapter_in_model(settings, model)
     for parameter in whole:
         parameter.requires_grad_(True)
+    if adapter.base_bits < FULL_BITS:
+        quantize_linears(model, adapter.base_bits)
 
 
 def import_peft() -> ModuleType:
@@ -195,7 +199,11 @@ def is_own(name: str) -> bool:
 
 
 def merge_adapter(model: nn.Module) -> None:
-    """Add each product to the weights that it is for, and remove the adapter, in place."""
+    """Add each product to the weights that it is for, and remove the adapter, in place.
+
+    Weights of few bits become float32 before: rounding the sum would give another model.
+    """
+    dequantize_linears(model)
     layer = import_peft().tuners.tuners_utils.BaseTunerLayer
     for name, module in list(model.named_modules()):
         if isinstance(module, layer):

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import copy_tree
 from perennial.clients.tracking import TRIGGER_TAG, Tracking, open_tracking
+from perennial.contracts.adapter import FULL_BITS
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
@@ -48,6 +49,8 @@ Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
 BASE_TAG = "perennial.base"
 """Tag of a version that is an adapter: the beginning of the SHA-256 of each file of its base."""
+BASE_BITS_TAG = "perennial.base_bits"
+"""Tag of a version whose base is quantized: to how many bits. It predicts otherwise without."""
 # In tags that people read; the lineage holds the whole.
 DIGEST_CHARACTERS = 12
 # Packages that compute or read the numbers; another version may give another model.
@@ -199,6 +202,7 @@ def write_package(
     """
     snapshot, verdict, lineage = content.snapshot, content.verdict, content.lineage
     based_on = content.challenger.base.origin.files.values() if content.challenger.base else ()
+    bits = content.challenger.adapter.base_bits if content.challenger.adapter else FULL_BITS
     copy_tree(challenger, folder)  # first: it replaces what is there
     snapshot.write(folder)
     verdict.write(folder)
@@ -224,6 +228,7 @@ def write_package(
         TRIGGER_TAG: trigger_name(lineage),
         "perennial.parent_version": lineage.parent_version,
         BASE_TAG: " ".join(each[:DIGEST_CHARACTERS] for each in based_on),
+        BASE_BITS_TAG: str(bits) if based_on and bits < FULL_BITS else "",
     }
     return Candidate(
         name=content.name,

@@ -270,6 +270,11 @@ _SYNONYMS |= dict.fromkeys(("ema", "use_ema"), Synonym("training.averaging", _fi
 _SYNONYMS |= dict.fromkeys(
     ("fp16", "amp", "use_amp", "half"), Synonym("training.precision", _fixed("fp16"))
 )
+for bits in (4, 8):
+    _SYNONYMS |= dict.fromkeys(
+        (f"load_in_{bits}bit", f"quantize_{bits}bit"),
+        Synonym("training.adapter.base_bits", _fixed(bits)),
+    )
 _SYNONYMS["bf16"] = Synonym("training.precision", _fixed("bf16"))
 _SYNONYMS |= dict.fromkeys(
     ("alpha", "significance", "significance_level", "p_value"),

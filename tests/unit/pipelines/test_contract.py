@@ -166,6 +166,10 @@ MISTAKES = {
     "an adapter of nothing": (
         with_line("training", "adapter = { targets = [] }"), ["adapter.targets", "at least 1"],
     ),
+    "a base of 2 bits": (
+        with_line("training", 'adapter = { targets = ["blocks.*"], base_bits = 2 }'),
+        ["adapter.base_bits", "4, 8"],
+    ),
     "an adapter of a lower precision": (
         with_line("training", 'adapter = { targets = ["blocks.*"], quantization = "nf4" }'),
         ["quantization"],

@@ -8,10 +8,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from perennial.contracts.adapter import FULL_BITS
 from perennial.contracts.memory import MemoryEstimate
 from perennial.engine.config.optimization import Adam, AdamW, AdamW8bit, Optimizer, Sgd
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
+from perennial.engine.low_bits import low_bit_layers
 from perennial.engine.memory.live import LiveMemory, PassMemory
 from perennial.engine.optimization.optimizer import algorithm, parameter_groups
 from perennial.engine.optimization.parameters import local
@@ -110,6 +112,7 @@ class ModelMemory:
         groups: The parameters that get gradients, grouped as the optimizer has them: `params` are
             of the class `Weight`.
         blocks: Each of the task's blocks.
+        unquantized: What the weights of few bits take more while they are loaded, in float32.
     """
 
     whole: int
@@ -119,6 +122,7 @@ class ModelMemory:
     blocks: tuple[int, ...]
     section: TrainingSection
     is_on_gpu: bool
+    unquantized: int = 0
 
     @classmethod
     def of(
@@ -157,6 +161,12 @@ class ModelMemory:
             ),
             section=section,
             is_on_gpu=is_on_gpu,
+            unquantized=sum(
+                FULL_BITS // 8 * each.in_features * each.out_features
+                - each.codes.nbytes
+                - each.scales.nbytes
+                for each in low_bit_layers(held)
+            ),
         )
 
     def trainable(self, shards: int = 1) -> int:
@@ -341,13 +351,14 @@ def loading_peak(
     """Return the most while the initial model becomes what is kept of it, module by module.
 
     On a GPU the module that is being sharded is there as a whole, beside the shards; on the host
-    all modules that are still to be sharded are.
+    all modules that are still to be sharded are. Weights are quantized on the host.
     """
+    unquantized = model.unquantized if around.device_type == "cpu" else 0
     if not candidate.is_sharded:
-        return model.buffers + model.weights()
+        return model.buffers + model.weights() + unquantized
     largest = max(model.outside, *model.blocks, 0)
     if around.device_type == "cpu":
-        return model.buffers + model.whole + share(largest, around.shards)
+        return model.buffers + model.whole + max(share(largest, around.shards), unquantized)
     if around.section.parallelism.tensor > 1 or around.section.parallelism.expert > 1:
         return model.buffers + model.weights() + weights  # all are divided before any is sharded
     return model.buffers + weights + largest
@@ -364,7 +375,9 @@ def gathered_weights(
     Of the blocks there are two under ZeRO 3: the one that computes, and the next, on its way. In a
     pipeline all stay between the backward passes of an update, when a micro-batch is gone.
     """
-    scale = COMPUTE_DTYPES[around.section.precision].itemsize / 4
+    adapter, scale = around.section.adapter, COMPUTE_DTYPES[around.section.precision].itemsize / 4
+    if adapter is not None and adapter.base_bits < FULL_BITS:
+        scale = 1.0  # bytes are gathered as they are, and little else is
     everything = int((model.outside + sum(model.blocks)) * scale)
     if candidate.zero_stage == 2:
         return everything

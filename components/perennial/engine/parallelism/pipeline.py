@@ -22,6 +22,7 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.parallelism import Parallelism
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
+from perennial.engine.low_bits import low_bit_layers
 from perennial.engine.parallelism.plan import Passthrough, checked_plan, matching
 from perennial.engine.task import LABEL, WEIGHT, Batch, ParallelPlan, Task, inputs_of, to_device
 from perennial.engine.world.distributed import World
@@ -325,7 +326,11 @@ def num_parameters(model: nn.Module) -> int:
     """Count the parameters of the whole model, whatever part of it is here."""
     if isinstance(model, Pipeline):
         return sum(model.whole.values())
-    return sum(parameter.numel() for parameter in model.parameters())
+    quantized = low_bit_layers(model)
+    codes = {id(each) for layer in quantized for each in (layer.codes, layer.scales)}
+    return sum(layer.in_features * layer.out_features for layer in quantized) + sum(
+        parameter.numel() for parameter in model.parameters() if id(parameter) not in codes
+    )
 
 
 def divide_blocks(num_blocks: int, num_stages: int) -> list[range]:

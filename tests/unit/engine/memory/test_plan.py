@@ -245,7 +245,7 @@ def test_a_pass_that_would_not_fit_is_measured_in_part(monkeypatch):
 class Bytes:
     """A model of 100 bytes, twice of which the optimizer keeps."""
 
-    whole, buffers, blocks, outside = 100, 0, (40, 40), 20
+    whole, buffers, blocks, outside, unquantized = 100, 0, (40, 40), 20, 0
 
     def weights(self, shards=1):
         return 100 // shards
@@ -489,3 +489,21 @@ def tiny_task():
             return TinyModel(TinyOptions())
 
     return Task()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_base_of_4_bits_is_kept_and_gathered_as_bytes_and_loaded_in_float32(device, precision):
+    """On a GPU only the bytes arrive: what is whole before lies on the host."""
+    found = {}
+    for bits in (32, 4):
+        adapter = {"targets": ("blocks.0.0",), "rank": 1, "base_bits": bits}
+        own = section(strategy="fsdp", precision=precision, adapter=adapter)
+        around = Circumstances(own, 2, device)
+        activations = memory_plan.Activations(around, world(2), Wide(), Rows(), 10**9)
+        found[bits] = activations.estimate(Candidate("fsdp", 3, "none"), around)
+    whole, few = found[32], found[4]
+    assert few.weights < 0.17 * whole.weights
+    assert few.gathered < (0.17 if precision == "fp32" else 0.34) * whole.gathered
+    base = 4 * 256 * 256 * 4
+    assert few.loading > base if device == "cpu" else few.loading < 0.3 * base

@@ -57,6 +57,11 @@ MISTAKES = {
         + '[training.adapter]\ntargets = ["hidden.*"]\nr = 4\n',
         "rank = 4",
     ),
+    "QLoRA in bitsandbytes' words": (
+        MINIMAL.replace("[data]", 'initial = { source = "champion" }\n[data]', 1)
+        + '[training.adapter]\ntargets = ["hidden.*"]\nload_in_4bit = true\n',
+        "base_bits = 4",
+    ),
     "alpha of a distillation": (
         training("[training.distillation]", 'teachers = ["@champion"]', "alpha = 0.3"), "weight = 0.3",
     ),
