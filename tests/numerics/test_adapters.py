@@ -312,15 +312,19 @@ def test_a_base_of_4_bits_is_small_and_another_function(base):
     assert 1e-4 < float((predict(few) - predict(whole)).abs().max()) < 1e-2
 
 
-def test_weights_that_two_modules_share_are_refused(base):
+def test_weights_that_two_modules_share_are_refused(tmp_path):
     class Tied(SquareTask):
         def build_model(self):
             model = super().build_model()
             model.blocks[3][0].weight = model.blocks[2][0].weight
             return model
 
+    task = Tied(TinyOptions(), None)
+    tied = store_weights(
+        tmp_path, {k: v.clone() for k, v in task.build_model().state_dict().items()}
+    )
     with pytest.raises(PerennialError, match=r"blocks.3.0 shares its weights with another module"):
-        build_starting_model(Tied(TinyOptions(), None), section(adapter=ADAPTER), base)
+        build_starting_model(task, section(adapter=ADAPTER), tied)
 
 
 def test_an_adapter_of_random_weights_is_refused():
