@@ -22,11 +22,10 @@ from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
 from perennial.engine.task import MeasuredOptions, ParameterKeys
 from perennial.tasks.columns.document_tokenizer import DocumentTokenizer
-from perennial.tasks.columns.pretrained_files import read_pretrained
+from perennial.tasks.columns.pretrained_files import read_pretrained, read_tokenizer
 from perennial.tasks.columns.pretrained_tokenizer import (
     PretrainedTokenizer,
     load_tokenizer,
-    read_tokenizer,
 )
 from perennial.tasks.columns.tokenization import BOUNDARY, Encoded, import_package
 from perennial.tasks.language_modeling import DocumentOptions, LanguageModel

@@ -32,3 +32,8 @@ def read_pretrained(place: str, option: str, name: str) -> str:
         evidence=f"looked in {', '.join(filter(None, folders[:4])) or 'that place'}",
         action=f"name the `{name}` of the pretrained model's snapshot",
     )
+
+
+def read_tokenizer(place: str) -> str:
+    """Return the content of a tokenizer's file, which `read_pretrained` finds."""
+    return read_pretrained(place, "tokenizer", "tokenizer.json")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from perennial.contracts.errors import BadTaskError
-from perennial.tasks.columns.pretrained_files import read_pretrained
 from perennial.tasks.columns.tokenization import Encoded, import_package
 
 
@@ -35,11 +34,6 @@ class PretrainedTokenizer(Protocol):
 
     def token_to_id(self, token: str, /) -> int | None:
         """Return the id of a token; None if there is none."""
-
-
-def read_tokenizer(place: str) -> str:
-    """Return the content of a tokenizer's file, which `read_pretrained` finds."""
-    return read_pretrained(place, "tokenizer", "tokenizer.json")
 
 
 def load_tokenizer(content: str, most: int | None) -> PretrainedTokenizer:
