@@ -2,16 +2,9 @@
 
 import pytest
 
-from captioned_shapes import shapes_job, write_shapes
+from captioned_shapes import shapes_job
 from perennial.engine.job import RankFailure
 from tiny_training import finished, largest_difference, run_ranks, weights
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shapes")
-    write_shapes(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ learning rate and schedule of its own.
 import pytest
 import torch
 
-from captioned_shapes import OPTIONS, shapes_job, write_shapes
+from captioned_shapes import OPTIONS, shapes_job
 from perennial.contracts.data import Split, TaskColumns
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
@@ -53,13 +53,6 @@ def trained(task, rows, steps=30):
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.8 * losses[0]
     return model.state_dict()
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shapes")
-    write_shapes(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -431,7 +431,7 @@ def _judge_points(judge: Judge, subject: Subject) -> CheckResult:
         return judge.warned(
             turned,
             hint="a mirrored picture has its left and right exchanged: exchange these points, too. "
-            "Correct where each point is told by itself, as the tip of a thumb is",
+            "Correct where each point is recognised by itself, as the tip of a thumb is",
         )
     return found
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from perennial.check_skeleton.checks.data.signals import read_lists
 from perennial.check_skeleton.subject import Flags, Floats, Subject
 
 POINTS = 5
@@ -19,10 +20,10 @@ FEWEST_ROWS = 50
 LEAST_SHARE, MOST_SHARE = 0.02, 0.8
 # Of the variance of the label's change that slopes explain: of lines, and of other ends. A line
 # that is drawn on from the past explained 0.29, one that ends in the label 0.97.
-TOLD, UNTOLD = 0.8, 0.5
+EXPLAINED, UNEXPLAINED = 0.8, 0.5
 # Where a whole series was filled, most lines end before the label: gaps of 12 to 20 steps had 0.24
 # to 0.48, other ends 0.01.
-PARTLY_TOLD, TIMES_OTHERS = 0.2, 5.0
+PARTLY_EXPLAINED, TIMES_OTHERS = 0.2, 5.0
 # Times the share of windows with a line elsewhere.
 ONLY_AT_END = 10.0
 MOST_DIGITS = 4
@@ -37,8 +38,8 @@ class FilledEnd:
     name: str  # of the column
     share: float  # of windows that end in a line
     elsewhere: float  # share of windows with a line at another place
-    told: float  # share of the label's change that the lines' slopes explain
-    told_by_others: float  # the same of other windows' slopes
+    explained: float  # share of the label's change that the lines' slopes explain
+    by_others: float  # the same of other windows' slopes
 
     @property
     def is_only_at_end(self) -> bool:
@@ -48,8 +49,8 @@ class FilledEnd:
     def __str__(self) -> str:
         return (
             f"{self.share:.0%} of the windows in {self.name} end in a straight line, whose slope "
-            f"explains {self.told:.0%} of the change to the label; {self.elsewhere:.0%} have one "
-            f"elsewhere, and other ends explain {self.told_by_others:.0%}"
+            f"explains {self.explained:.0%} of the change to the label; {self.elsewhere:.0%} have "
+            f"one elsewhere, and other ends explain {self.by_others:.0%}"
         )
 
 
@@ -76,14 +77,11 @@ def _read_first(label: pl.Series) -> Floats | None:
 def _list_windows(subject: Subject) -> Iterator[tuple[str, Floats]]:
     for name in subject.task.columns.features:
         column = subject.train_rows[name]
-        if not isinstance(column.dtype, pl.List) or column.null_count():
+        numbers = read_lists(column) if isinstance(column.dtype, pl.List) else None
+        if numbers is None or numbers.shape[1] < SHORTEST_WINDOW:
             continue
-        inner, lengths = column.explode(), column.list.len()
-        is_window = lengths.n_unique() == 1 and int(lengths[0]) >= SHORTEST_WINDOW
-        if is_window and inner.dtype.is_numeric() and not inner.null_count():
-            numbers = inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
-            if np.isfinite(numbers).all():
-                yield name, numbers
+        if np.isfinite(numbers).all():
+            yield name, numbers
 
 
 def _measure_lines(name: str, windows: Floats, label: Floats) -> FilledEnd | None:
@@ -98,11 +96,14 @@ def _measure_lines(name: str, windows: Floats, label: Floats) -> FilledEnd | Non
     level = np.column_stack([last, np.ones(len(last))])
     change = label - level @ np.linalg.lstsq(level, label, rcond=None)[0]
     slope = (last - windows[:, -POINTS]) / (POINTS - 1)
-    told, by_others = (_measure_told(slope[rows], change[rows]) for rows in (at_end, ~at_end))
-    found = FilledEnd(name, share, float(is_line[:, :-POINTS].mean(axis=0).max()), told, by_others)
+    explained, by_others = (
+        _measure_explained(slope[rows], change[rows]) for rows in (at_end, ~at_end)
+    )
+    elsewhere = float(is_line[:, :-POINTS].mean(axis=0).max())
+    found = FilledEnd(name, share, elsewhere, explained, by_others)
     if found.is_only_at_end:
-        return found if told >= TOLD and by_others <= UNTOLD else None
-    return found if told >= max(PARTLY_TOLD, TIMES_OTHERS * by_others) else None
+        return found if explained >= EXPLAINED and by_others <= UNEXPLAINED else None
+    return found if explained >= max(PARTLY_EXPLAINED, TIMES_OTHERS * by_others) else None
 
 
 def _find_lines(windows: Floats) -> Flags:
@@ -118,7 +119,7 @@ def _find_lines(windows: Floats) -> Flags:
     return np.asarray(runs & (rise > 2 * tolerance))
 
 
-def _measure_told(slope: Floats, change: Floats) -> float:
+def _measure_explained(slope: Floats, change: Floats) -> float:
     if min(slope.std(), change.std()) == 0:
         return 0.0
     return float(np.corrcoef(slope, change)[0, 1] ** 2)

@@ -5,7 +5,6 @@ levels are set to one value: if outputs stay the same, the model does not distin
 """
 
 from collections.abc import Iterator
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import polars as pl
 import torch
 from torch import nn
 
-from perennial.check_skeleton.checks.data.signals import find_tensors_of
+from perennial.check_skeleton.checks.data.signals import find_tensors_of, read_lists
 from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Floats, Subject, select_head
@@ -33,7 +32,7 @@ KEPT_BITS = 0.2
 ALIKE = 0.9
 LEVEL_ROWS = 8
 BINS = 16
-TOLD_BINS = 0.25
+DISTINCT_BINS = 0.25
 
 
 class NumberMap(NamedTuple):
@@ -72,9 +71,11 @@ def _map_lists(subject: Subject) -> Iterator[NumberMap]:
     rows = subject.train_rows.head(LIST_ROWS)
     tensors = inputs_of(select_head(subject.train, LIST_ROWS))
     for name in subject.task.columns.features:
-        for lists, key in product(
-            (*_read_matrix(rows[name]), *_read_pictures(rows[name])), tensors
-        ):
+        column = rows[name]
+        lists = _read_pictures(column) if column.dtype == pl.Binary else read_lists(column)
+        if lists is None:
+            continue
+        for key in tensors:
             for raw, each in _pair_numbers(lists, tensors[key][: len(lists)].double().numpy()):
                 values, places = np.unique(raw, return_inverse=True)
                 if len(values) < FEWEST_NUMBERS:
@@ -111,28 +112,17 @@ def _pair_numbers(lists: Floats, encoded: Floats) -> Iterator[tuple[Floats, Floa
         yield lists.reshape(rows, channels, -1)[:, channel], each
 
 
-def _read_pictures(column: pl.Series) -> Iterator[Floats]:
-    """Yield pictures of one size as rows of numbers, channels last."""
-    if column.dtype != pl.Binary or column.null_count():
-        return
+def _read_pictures(column: pl.Series) -> Floats | None:
+    """Return pictures of one size as rows of numbers, channels last; None for other files."""
+    if column.null_count():
+        return None
     try:
         found = [decode_picture(file) for file in column.head(PICTURES)]
-    except BadDataError:  # files of something else
-        return
-    if len({each.shape for each in found}) == 1:
-        pixels = np.stack(found).astype(np.float64)
-        yield pixels.reshape(len(pixels), -1)
-
-
-def _read_matrix(column: pl.Series) -> Iterator[Floats]:
-    """Yield lists of one length as rows of numbers, [N, L]; nothing for anything else."""
-    kind = column.dtype
-    if not isinstance(kind, pl.List | pl.Array) or column.null_count() or not len(column):
-        return
-    lengths = column.list.len() if isinstance(kind, pl.List) else column.arr.len()
-    inner = column.explode()
-    if lengths.n_unique() == 1 and inner.dtype.is_numeric() and not inner.null_count():
-        yield inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
+    except BadDataError:
+        return None
+    if len({each.shape for each in found}) != 1:
+        return None
+    return np.stack(found).astype(np.float64).reshape(len(found), -1)
 
 
 def count_bits(numbers: Floats) -> float:
@@ -185,7 +175,7 @@ def _find_levels(model: nn.Module, batch: Batch, name: str, values: Floats) -> l
 
     parts = np.array_split(values, BINS)
     apart = [not are_one(part[0], part[-1]) for part in parts]
-    if sum(apart) > BINS * TOLD_BINS:
+    if sum(apart) > BINS * DISTINCT_BINS:
         return None
     # Only the few parts with distinguishable numbers are searched more closely.
     steps = [

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import find_tensors_of
+from perennial.check_skeleton.checks.data.signals import find_tensors_of, read_lists
 from perennial.check_skeleton.subject import Codes, Floats, Subject
 from perennial.engine.task import LABEL
 
@@ -37,14 +37,10 @@ def describe_self_count(subject: Subject) -> str:
 
 def _read_numbers(column: pl.Series, classes: int) -> Floats | None:
     """Return lists of as many numbers as classes, none below 0, as an array [N, C]."""
-    if not isinstance(column.dtype, pl.List | pl.Array) or column.null_count():
+    numbers = read_lists(column)
+    if numbers is None or numbers.shape[1] != classes or not bool((numbers >= 0).all()):
         return None
-    lists = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
-    inner = lists.explode()
-    if not bool((lists.list.len() == classes).all()) or not inner.dtype.is_numeric():
-        return None
-    numbers = inner.cast(pl.Float64).to_numpy().reshape(len(column), classes)
-    return numbers if bool((numbers >= 0).all()) else None
+    return numbers
 
 
 def _find_own_places(numbers: Floats, codes: Codes) -> list[int] | None:

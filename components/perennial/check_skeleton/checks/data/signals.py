@@ -133,6 +133,18 @@ def is_free_text(column: pl.Series) -> bool:
     return float(column.str.count_matches(r"\s+").mean() or 0.0) >= 3  # type: ignore[arg-type]
 
 
+def read_lists(column: pl.Series) -> Floats | None:
+    """Return lists of one length as rows of numbers, [N, L]; None for anything else."""
+    kind = column.dtype
+    if not isinstance(kind, pl.List | pl.Array) or column.null_count() or not len(column):
+        return None
+    lengths = column.list.len() if isinstance(kind, pl.List) else column.arr.len()
+    inner = column.explode()
+    if lengths.n_unique() > 1 or not inner.dtype.is_numeric() or inner.null_count():
+        return None
+    return inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
+
+
 def find_cut_columns(values: Floats, codes: Floats) -> Flags:
     """Return for which columns [N, D] classes are adjacent intervals, without a gap."""
     found = np.zeros(values.shape[1], dtype=np.bool_)

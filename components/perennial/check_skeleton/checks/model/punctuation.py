@@ -63,11 +63,11 @@ def find_punctuated(texts: Sequence[str], differ: Differ) -> Punctuated | None:
             pairs.append((" ".join(held[0]), " ".join(held[1])))
         return {word for word, differs in zip(words, differ(pairs), strict=True) if differs}
 
-    told = find_known(marked, lambda word: word.strip(MARKS))
-    lost = told - find_known(marked, str)
+    known = find_known(marked, lambda word: word.strip(MARKS))
+    lost = known - find_known(marked, str)
     known_as_rare = find_known(bare[:MOST_WORDS], str)
     is_rare = len(known_as_rare) < KNOWN_AS_RARE * len(bare[:MOST_WORDS])
-    if len(told) < FEWEST_WORDS or len(lost) < NEARLY_ALL * len(told) or is_rare:
+    if len(known) < FEWEST_WORDS or len(lost) < NEARLY_ALL * len(known) or is_rare:
         return None
     every = Counter(word for words in parts for word in words)
     share = sum(every[word] for word in lost) / every.total()
