@@ -50,6 +50,7 @@ class WatchedPods:
         self._earlier = frozenset(earlier)
         self._changed = threading.Event()
         self._ended = ended
+        # The watching thread replaces it as a whole and never changes it, so readers need no lock.
         self._now: Mapping[str, Object] = {}
         self._last: dict[str, tuple[int, PodView]] = {}
         self.machines: set[int] = set()
@@ -62,6 +63,7 @@ class WatchedPods:
         self._changed.wait(intervals.poll)
         # Many pods change at once.
         time.sleep(intervals.shortest)
+        # Before the caller reads the pods: a change after that sets it again.
         self._changed.clear()
 
     @property
@@ -87,6 +89,7 @@ class WatchedPods:
             if not view.has_started:  # it has left no evidence
                 del self._last[uid]
             elif not view.has_ended:
+                # It ran when it was last seen, and its exit code went with it.
                 why = view.disruption or DELETED
                 gone = replace(view, phase="Failed", disruption=why, is_leaving=True)
                 self._last[uid] = (machine, gone)
@@ -108,6 +111,7 @@ class WatchedPods:
                 self._ended.wait(1.0)
 
 
+# A machine's log has the lines of all its ranks; people follow the first rank alone.
 OTHER_RANK = re.compile(r" rank=[1-9]\d* ")
 # The kubelet closes logs soon after their containers ended.
 CLOSING_SECONDS = 10.0
@@ -140,6 +144,7 @@ class PodLogs:
                 self._ended.add(pod.uid)
             if pod.has_started and pod.uid not in self._threads:
                 file = self._folder / f"pod-{machine}-{pod.uid[:8]}.log"
+                # `keep_logs` may ask for its size before the thread has opened it.
                 file.touch()
                 self.files.append(file)
                 thread = threading.Thread(target=self._copy, args=(machine, pod, file), daemon=True)
@@ -177,8 +182,10 @@ class PodLogs:
                 except HTTPError as error:
                     logger.debug("following the log of %s again: %s", pod.name, error)
                 else:
+                    # A stream that closes while the pod runs is a lost connection, not an end.
                     if pod.uid in self._ended:
                         return
+                # The connection may be lost again while repeated lines are skipped.
                 last = max(last, known)
                 self._closed.wait(self._pause_seconds)
 
@@ -199,6 +206,7 @@ def _moment(stamp: str) -> tuple[str, str] | None:
         moment = datetime.fromisoformat(stamp).astimezone(UTC)
     except ValueError:
         return None
+    # The kubelet writes nine digits in every fraction, so texts compare as the times do.
     return moment.strftime("%Y-%m-%dT%H:%M:%S"), stamp[len("2026-01-01T00:00:00") :]
 
 
@@ -211,6 +219,7 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
         is_over = False
         while not is_over:
             with errors_logged("the heartbeat cannot be written", PerennialError):
+                # Not a time: the ranks look for a change, so that clocks need not agree.
                 write_heartbeat(job, secrets.token_hex(8))
             is_over = ended.wait(every_seconds)
 
@@ -239,6 +248,7 @@ class AttemptFiles:
         if not self._is_complete:
             with errors_logged("cannot check whether the rendezvous is complete", PerennialError):
                 self._is_complete = is_rendezvous_complete(self._job)
+        # Unknown counts as complete: an outage of the store must not use up `starting_minutes`.
         return self._is_complete is not False
 
     def fetch_curves(self) -> None:
@@ -249,6 +259,7 @@ class AttemptFiles:
         with errors_logged("curves cannot be read at present", PerennialError):
             content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
             with (self._job.logs / CURVES).open("ab") as file:
+                # Objects cannot be appended to: the first rank uploads the whole file each time.
                 file.write(content[self._num_bytes :])
             self._num_bytes = len(content)
 

@@ -72,6 +72,7 @@ def run_to_end(
             except TrainingFailedError as error:
                 _keep_failure(job, error.problem)
                 raise
+            # Before `was_stopped`: a training that finished in spite of the signal has its result.
             if result.state is JobState.SUCCEEDED:
                 return
             if result.state is JobState.TOO_LARGE and not was_stopped.is_set():
@@ -101,6 +102,7 @@ def run_to_end(
 def pass_size(job: TrainingJob) -> PassSize:
     """Return the size of passes that earlier attempts and runs have come to."""
     stored, asked = load_decision(job, PassSize), job.training.micro_batch_size
+    # Another value in the contract is a new request: it is tried before it is halved again.
     if stored is not None and stored.asked == asked:
         return stored
     return PassSize(fingerprint=job.fingerprint, asked=asked)
@@ -143,6 +145,7 @@ def decide_restart(
     elif is_outage:
         cause = "a service did not answer"
     elif failure is not None and not failure.is_consequence:
+        # A lost connection would only follow another rank's end: then CAUSES has the cause.
         return False, f"rank {failure.rank} raised {failure.type}"
     if not has_stepped and state is not JobState.DISPLACED and not is_outage:
         return False, f"{cause} before its first step; a restart would not help"
@@ -169,6 +172,7 @@ def training_failed(
 
     `failure` is the first exception of a rank; `evidence` is what the launcher observed.
     """
+    # No rank stored the cause, as after a SIGKILL: the end of the log is all the evidence there is.
     if failure is None or (failure.is_consequence and not failure.is_hang):
         lines = [evidence] if evidence else []
         remedy = (

@@ -154,6 +154,7 @@ class ResourcesSection(Section):
         sizes = [self.cluster.machines]
         least = self.cluster.min_machines or self.cluster.machines
         while sizes[-1] > least:
+            # Halves, so that few sizes are tried: each one waits for `smaller_after_minutes`.
             sizes.append(max(sizes[-1] // 2, least))
         return tuple(sizes)
 

@@ -152,6 +152,7 @@ class LocalLauncher(Launcher):
             ],
         )
         self._attempt = _Attempt(job, ranks, lease)
+        # A signal that arrived before the ranks existed could not be passed on to them.
         if self._stopped:
             self.stop()
 
@@ -169,6 +170,7 @@ class LocalLauncher(Launcher):
             return JobResult(JobState.SUCCEEDED)
         evidence = _describe_end(codes)
         was_interrupted = attempt.job.interrupted.exists()
+        # The marker is written after the checkpoint; a signal alone proves none.
         return JobResult(JobState.INTERRUPTED if was_interrupted else JobState.FAILED, evidence)
 
     @override
@@ -210,6 +212,7 @@ class _Attempt:
 
 def _describe_end(codes: Mapping[int, int]) -> str:
     """Return how the first rank that failed has ended, unless it stored its exception itself."""
+    # In the order in which they ended: the others were stopped because of the first.
     for rank, code in codes.items():
         if code < 0:
             return f"rank {rank} was ended by {signal.Signals(-code).name}"

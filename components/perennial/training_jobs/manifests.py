@@ -153,6 +153,7 @@ class JobRequest:
         budgets = self.resources.cluster.budgets
         patience = timedelta(hours=budgets.queued_hours, minutes=budgets.starting_minutes)
         return [
+            # The launcher decides on restarts by the cause; torchrun would repeat any error.
             *("python", "-m", "torch.distributed.run", "--max-restarts", "0"),
             *("--rdzv-conf", f"timeout={math.ceil(patience.total_seconds())}"),
             *("-m", "perennial.engine.worker", self.job.address),
@@ -246,6 +247,7 @@ def training_pod(
         {
             "maxSkew": 1,
             "topologyKey": "kubernetes.io/hostname",
+            # A preference: with fewer machines than pods, the training still runs.
             "whenUnsatisfiable": "ScheduleAnyway",
             "labelSelector": {"matchLabels": dict(labels)},
         }
@@ -293,6 +295,7 @@ def container_resources(resources: ResourcesSection) -> Object:
     cores = f"{round(cluster.cpus_per_process * processes * 1000)}m"
     accelerators = {cluster.accelerator: str(processes)} if cluster.accelerator else {}
     return {
+        # Equal memory: under pressure, pods above their request are evicted first.
         "requests": {"cpu": cores, "memory": memory, **accelerators},
         "limits": {"memory": memory, **accelerators},
     }
@@ -406,6 +409,7 @@ class PyTorchJob(JobKind):
         if cluster.gang_scheduler:
             policy["schedulingPolicy"] = {"minAvailable": cluster.machines}
         return {
+            # A text in this API, which also takes "auto".
             "nprocPerNode": str(request.resources.processes_per_machine),
             "runPolicy": policy,
             "pytorchReplicaSpecs": replicas,
@@ -416,6 +420,7 @@ class PyTorchJob(JobKind):
         labels = pod["metadata"]["labels"]
         index = int(labels.get("training.kubeflow.org/replica-index", "0"))
         is_master = labels.get("training.kubeflow.org/replica-type") == "master"
+        # The operator counts each type from 0.
         return 0 if is_master else index + 1
 
     @override

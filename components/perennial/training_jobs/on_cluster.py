@@ -122,11 +122,13 @@ class ClusterLauncher(Launcher):
         while True:
             resources = self._resources.on_machines(self._machines)
             attempt = {
+                # Names a folder in the store that has no markers of an earlier attempt.
                 "attempt": secrets.token_hex(4),
                 "unattended_seconds": unattended,
                 "num_processes": resources.num_processes,
             }
             job = job.model_copy(update=attempt)
+            # Before the creation: pods read the job as soon as they start.
             hand_over(job)
             request = JobRequest(job, self._run, resources, self._tracking_run_id)
             try:
@@ -214,9 +216,11 @@ class ClusterLauncher(Launcher):
             if existing is None:
                 self._wait_until_gone(request.name)
                 try:
+                    # Before the request: a signal may arrive before the answer does.
                     self._creating = request.name
                     view = self._kind.view(self._cluster.create(self._kind.resource, body))
                 except AlreadyExistsError:
+                    # Another run of the same training was first: decide on its job.
                     continue
                 except ApiError as error:
                     self._wait_for_quota(request.name, error, queue)
@@ -256,6 +260,7 @@ class ClusterLauncher(Launcher):
             QueuedTooLongError: it has, and fewer are allowed.
         """
         sizes, machines = self._resources.sizes, self._machines
+        # The smallest size keeps waiting until `queued_hours`.
         if machines == sizes[-1]:
             return
         waited = progress.seconds_queued(time.monotonic())
@@ -307,6 +312,7 @@ class ClusterLauncher(Launcher):
             admission = read_admission(self._direct, view) if view.is_suspended else None
             now = job_status(view, seen, machines, admission)
             if now.phase == "running" and not files.is_rendezvous_complete():
+                # Its time counts as starting: ranks that cannot connect would wait for hours.
                 now = rendezvous_pending(machines)
             reason = progress.update(now, time.monotonic())
             if now.phase == "running":
@@ -369,12 +375,14 @@ class ClusterLauncher(Launcher):
             if found is None:
                 return None
             view = found
+        # The operator may never notice a failed pod; the others would run on.
         if view.outcome is None and not view.is_suspended:
             self._delete_and_forget(followed)
         return view
 
     def _classify(self, job: TrainingJob, view: JobView, pods: WatchedPods) -> JobResult:
         end, has_finished = read_end(job), _has_finished(job)
+        # `decide_restart` looks for the marker in this machine's folder.
         first = open_store(job.attempt_uri).read(job.first_step.name)
         if first is not None:
             job.first_step.touch()
@@ -425,6 +433,7 @@ class ClusterLauncher(Launcher):
 def _has_finished(job: TrainingJob) -> bool:
     """Whether every rank of the attempt has finished; the result is then in the job's folder."""
     end = read_end(job)
+    # A PyTorchJob succeeds when its master exits, whether or not the other ranks have finished.
     if end is None or not end.is_finished or set(end.ranks) != set(range(job.num_processes)):
         return False
     fetch_result(job)

@@ -198,6 +198,7 @@ def admission_of(workload: Object) -> JobStatus:
     status = workload.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions", ())}
     true = {name: each for name, each in conditions.items() if each["status"] == "True"}
+    # An evicted Workload stays Admitted until its quota is given back.
     is_admitted = "Admitted" in true and "Evicted" not in true
     if "Finished" in true:
         reason = f"Kueue stopped it: {_message(true['Finished'])}"
