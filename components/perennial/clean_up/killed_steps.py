@@ -32,6 +32,7 @@ def complete_records(stored: StoredRun, pods: Iterable[Object], *, is_cancelled:
     """Record the end of the steps that could not do so: killed, or never started."""
     known = {record.step: record for record in stored.steps()}
     ended: dict[str, PodView] = {}
+    # Oldest first: of a step that was retried, the last pod counts.
     for pod in sorted(pods, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))):
         step = step_of_pod(pod)
         if step and step != "clean_up":

@@ -106,6 +106,7 @@ class ApiError(PerennialError):
     @property
     def misses_definition(self) -> bool:
         """Whether the kind is not served, rather than one object not there."""
+        # Of a missing object the server writes `pods "a" not found`; of an unknown kind, no name.
         return self.status == NOT_FOUND and '" not found' not in self.evidence
 
     @property
@@ -265,6 +266,7 @@ class Cluster:
         try:
             self._answer("DELETE", path, body=body, is_patient=is_patient)
         except ApiError as error:
+            # The conflict is with the uid: another object has the name by now.
             if error.status in (NOT_FOUND, CONFLICT):
                 return False
             raise
@@ -298,6 +300,7 @@ class Cluster:
             objects: dict[str, Object] = {
                 item["metadata"]["name"]: item for item in answer["items"]
             }
+            # A copy: the caller reads it in another thread while this one goes on.
             yield dict(objects)
             version = answer["metadata"]["resourceVersion"]
             try:
@@ -352,6 +355,7 @@ class Cluster:
                 self._path(resource),
                 query=query,
                 is_stream=True,
+                # Later than the server's own end, so that silence alone is no error.
                 read_seconds=WATCH_SECONDS + READ_SECONDS,
             )
             try:
@@ -436,6 +440,7 @@ class Cluster:
                 headers=headers,
                 body=json.dumps(body).encode() if body else None,
                 preload_content=not is_stream,
+                # `_answer` retries, which logs the wait and keeps to the budget.
                 retries=False,
                 timeout=Timeout(connect=CONNECT_SECONDS, read=read_seconds),
             )

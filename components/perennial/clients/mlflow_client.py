@@ -119,12 +119,14 @@ class GuardedClient(MlflowClient):
 
     @override
     def __getattribute__(self, name: str) -> object:
+        # Every method, so that those which a later MLflow adds are guarded as well.
         found = super().__getattribute__(name)
         if name.startswith("_") or not callable(found):
             return found
 
         @wraps(found)
         def call(*args: object, **kwargs: object) -> object:
+            # Explained inside: a timeout then repeats the problem and what to do.
             return outlast(lambda: guarded(*args, **kwargs))
 
         def guarded(*args: object, **kwargs: object) -> object:
@@ -222,6 +224,7 @@ def _make_database(uri: str) -> None:
         if database.exists():
             return
         new = database.with_name(f".{database.name}.new")
+        # A process that was killed here may have left an incomplete one.
         new.unlink(missing_ok=True)
         MlflowClient(f"{SQLITE}{new}").search_experiments(max_results=1)
         new.replace(database)

@@ -297,6 +297,7 @@ class LocalObjectStore(ObjectStore):
 
     @override
     def write(self, key: str, content: bytes) -> None:
+        # Locked: a plain write must not fall between the comparison and the rename of `replace`.
         with self._locked(key):
             write_atomically(self.root / key, content)
 
@@ -337,6 +338,7 @@ class LocalObjectStore(ObjectStore):
     ) -> tuple[Path, str]:
         path = self.fetch(item.key, cache)
         found = sha256_of_file(path)
+        # After the read: a file that changed meanwhile is refused.
         self.check_version(item)
         return path, found
 
@@ -392,6 +394,7 @@ class LocalObjectStore(ObjectStore):
     def _locked(self, key: str) -> Iterator[None]:
         lock = self.root / ".locks" / hashlib.sha256(key.encode()).hexdigest()
         lock.parent.mkdir(parents=True, exist_ok=True)
+        # Never deleted: two processes could then hold locks on two files of this name.
         with lock.open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
@@ -459,6 +462,8 @@ def sha256_of_file(path: Path) -> str:
 def copy_tree(source: Path, target: Path) -> None:
     """Copy a file or a folder to `target` atomically; replaces what was there."""
     temporary = target.with_name(f".{target.name}.copying")
+    # Deleted first: a rename does not replace a folder that has content. After a crash in between
+    # the target is missing, and never incomplete.
     for stale in (temporary, target):
         if stale.is_dir():
             shutil.rmtree(stale)

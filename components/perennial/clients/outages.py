@@ -29,6 +29,7 @@ Kind = TypeVar("Kind", bound=type)
 OUTAGE_SECONDS = "PERENNIAL_OUTAGE_SECONDS"
 LOG_EVERY_SECONDS = 30.0
 TOO_MANY, SERVER_ERROR = 429, 500
+# By code: S3 answers RequestTimeout with status 400.
 THROTTLED = frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestTimeout"})
 # By name: to import boto3 takes more than a second, which only stores behind S3 need.
 UNANSWERED: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -49,6 +50,7 @@ SILENCE = re.compile(
 PERMANENT = re.compile(r"CERTIFICATE_VERIFY_FAILED|Name or service not known|nodename nor servname")
 logger = logging.getLogger(__name__)
 _is_run = False
+# Of one thread only: the other threads of a run go on waiting.
 _is_single: ContextVar[bool] = ContextVar("single attempt", default=False)
 
 
@@ -203,6 +205,7 @@ def _passes(error: BaseException) -> bool:
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code = str(response.get("Error", {}).get("Code", ""))
+        # Answers to HEAD have no body, so botocore takes the status as the code.
         is_numbered = code.isdigit() and int(code) >= SERVER_ERROR
         return status == TOO_MANY or status >= SERVER_ERROR or code in THROTTLED or is_numbered
     status = getattr(error, "status", None)  # of our own ApiError

@@ -197,6 +197,7 @@ class PipelineApi:
             retry_after_max=LONGEST_WAIT_SECONDS,
             status_forcelist=BUSY,
             allowed_methods=("GET", "DELETE"),
+            # The last answer is returned: `_refused` reports the server's own message.
             raise_on_status=False,
         )
         self._session.mount("http://", HTTPAdapter(max_retries=retry))

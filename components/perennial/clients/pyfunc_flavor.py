@@ -32,6 +32,7 @@ _TYPES = {
     pl.Int32: DataType.integer,
     pl.Int16: DataType.integer,
     pl.Int8: DataType.integer,
+    # MLflow has no unsigned types: the next larger signed one. None holds UInt64.
     pl.UInt32: DataType.long,
     pl.UInt16: DataType.integer,
     pl.UInt8: DataType.integer,

@@ -34,6 +34,7 @@ def main(requests: socket.socket) -> None:
         content, descriptors, _, _ = socket.recv_fds(requests, MAX_BYTES, 4)
         if not content:
             return
+        # A long request arrives in pieces; the descriptors came with the first.
         while not content.endswith(b"\n"):
             content += requests.recv(MAX_BYTES)
         if os.fork() == 0:
@@ -55,6 +56,7 @@ def main(requests: socket.socket) -> None:
 
 def _follow(state: int) -> None:
     """Return in a new process; the old one writes its id, then its exit code, and ends."""
+    # Inherited from `main`, SIG_IGN would let the kernel drop the exit code.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     process = os.fork()
     if process == 0:

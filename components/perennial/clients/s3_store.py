@@ -304,6 +304,7 @@ class S3ObjectStore(ObjectStore):
             if problem:
                 logger.warning("downloading %s/%s again: %s", self.uri, key, problem)
             with file.open("wb") as stream:
+                # At its full length: each connection writes its parts at their places.
                 stream.truncate(size)
             digests = ArrivingDigests(file, head)
             try:
@@ -372,6 +373,7 @@ class S3ObjectStore(ObjectStore):
                         arrived += out.write(chunk[: expected - arrived])
                         if len(chunk) > expected:
                             break
+                # A store that ignores ranges sends the whole object.
                 if arrived != expected or int(answer.get("ContentLength", expected)) != expected:
                     raise _DamagedError(f"{arrived:,} of {expected:,} bytes arrived")
                 return

@@ -231,6 +231,8 @@ def _claimed(
         return claimed.decode()
     name = short_name(environment.run_id, experiment)
     tags = _tags(environment, experiment)
+    # Before the claim: a crash in between leaves an open run, which is closed by its tag later. In
+    # the other order, every later step would join a run that does not exist.
     created = client.create_run(experiment_id, tags=tags, run_name=name)
     run_id = str(created.info.run_id)
     try:
@@ -375,6 +377,7 @@ def close_abandoned_runs(
             # Only runs that Perennial opened: others in the same server are not ours to end.
             found = client.search_runs(experiments, query, max_results=MOST_CLOSED)
             for run_id in [run.info.run_id for run in found if is_over(run.data.tags)]:
+                # Before the status: after a crash in between, the run is still found as open.
                 client.set_tag(run_id, ENDED_TAG, reason)
                 client.set_terminated(run_id, status=status)
                 logger.warning("closed MLflow run %s as %s: %s", run_id, status, reason)

@@ -396,6 +396,7 @@ def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
     for height in heights:
         spread.append(max(height, spread[-1] + LINE_HEIGHT) if spread else max(height, top))
     limit = bottom
+    # Back upwards: the first pass may have moved the last ones below the plot.
     for index in range(len(spread) - 1, -1, -1):
         spread[index] = min(spread[index], limit)
         limit = spread[index] - LINE_HEIGHT

@@ -18,6 +18,7 @@ _SMALLEST = 1e-290
 _DAY = 86_400.0
 _DAYS = (1 / 24, 1 / 8, 1 / 4, 1 / 2, 1, 2, 7, 14)
 _MONTHS = (1, 3, 6, 12, 24, 60, 120, 300, 600, 1200, 6000, 12_000, 24_000, 60_000, 120_000)
+# 1970 began on a Thursday.
 _FIRST_MONDAY = 4 * _DAY
 _FIRST_YEAR = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_YEAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -65,6 +66,7 @@ class Axis:
         """The distance between ticks: 1, 2 or 5 times a power of ten."""
         least = (self.high - self.low) / self.max_ticks
         power = 10.0 ** math.floor(math.log10(least))
+        # The tolerance keeps rounding from choosing the next larger step.
         return next(nice * power for nice in (1, 2, 5, 10) if nice * power >= least * (1 - 1e-9))
 
     @property
@@ -72,6 +74,7 @@ class Axis:
         """The ticks inside of the range."""
         first = math.ceil(self.low / self.step - 1e-9)
         last = math.floor(self.high / self.step + 1e-9)
+        # Multiplied, not added up: the errors of a rounded step would add up too.
         return [index * self.step for index in range(first, last + 1)]
 
     @property

@@ -241,6 +241,7 @@ def checked_svg(svg: str) -> str:
         ValueError: it is not one well-formed `<svg>` of plain shapes and text, or it refers to
             something outside of itself.
     """
+    # A declaration could define entities that expand without limit in the parser below.
     if "<!" in svg or "<?" in svg:
         raise ValueError("a figure must be a bare <svg> without declarations or comments")
     try:
@@ -270,5 +271,6 @@ def _check_element(element: ElementTree.Element) -> None:
         raise ValueError(f"a figure may not contain <{name}>; allowed: {sorted(SVG_ELEMENTS)}")
     for attribute, value in element.attrib.items():
         local = attribute.rpartition("}")[2].lower()
+        # Ids of two figures on a page could collide; a style can name addresses.
         if is_forbidden(local, value) or local in {"id", "style"}:
             raise ValueError(f"a figure may not have {attribute}={value[:40]!r} on <{name}>")

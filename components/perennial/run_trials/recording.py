@@ -73,6 +73,7 @@ class TrialRecorder:
         plan = self._plan
         parent = self._parent.result()
         name = f"{plan.study_digest[:12]}-{trial.number:04d}"
+        # An id of its own, always the same: whoever records the trial again joins its MLflow run.
         run = replace(self._environment, run_id=name, tracking_run_id="")
         child = open_tracking(run, plan.model)
         child.set_tags(

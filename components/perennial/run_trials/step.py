@@ -40,6 +40,7 @@ def run_trials_step(
     plan = plan_study(settings, found, environment.code_digest, *pinned)
     store = StudyStore(open_store(environment.store_uri), plan, owner_of(environment, worker))
     store.begin(found)
+    # Opened before the folder is unset, which keeps the trials' own progress out of the journal.
     journal = Journal(environment.run_folder)
     leave_run_folder()
     scratch = Path(tempfile.mkdtemp(prefix="trials-"))

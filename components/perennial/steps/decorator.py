@@ -201,6 +201,7 @@ class _Attempt:
                 self.journal.append("step_stopped", step=self.name, key=self.key)
                 raise
             except BaseException as error:
+                # SystemExit and KeyboardInterrupt too: the record would stay `running`.
                 self._clean_up_after(error)
                 if self.folder is not None:  # on a cluster the error itself is printed, once
                     logging.getLogger(__name__).exception("step=%s failed", self.name)
@@ -322,7 +323,8 @@ CHATTY = ("boto3", "botocore", "s3transfer", "urllib3")
 @contextmanager
 def _logging_to(path: str) -> Iterator[None]:
     root = logging.getLogger()
-    # KFP's executor has a handler of its own.
+    # KFP's executor has a handler of its own. Not isinstance: a FileHandler, which shows nothing,
+    # is a StreamHandler too.
     is_shown = any(type(each) is logging.StreamHandler for each in root.handlers)
     handlers: list[logging.Handler] = [] if is_shown else [logging.StreamHandler()]
     if path:

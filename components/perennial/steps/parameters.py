@@ -20,6 +20,7 @@ from perennial.contracts.errors import PerennialError
 # `$` alone, too: the kubelet makes one of two.
 REPLACED = re.compile(r"\$|\{\{|\[\[|python3")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+# The dot takes an escaped backslash as a pair: the digits after it are text of the user.
 _ESCAPE = re.compile(r"\\(?:u(?P<code>0024|007b|005b|0070)|.)")
 _MARK = re.compile(r"[${[p]")
 # A step gets at most two such texts, contract and trigger, whose quotes are escaped twice. KFP's

@@ -203,5 +203,6 @@ def kill_process(process: ForkServerProcess) -> None:
         return
     with suppress(ProcessLookupError):  # all have ended
         os.killpg(process.pid, signal.SIGKILL)
+    # It leads no session before `enter_process`: until then there was no group to kill.
     process.kill()
     process.join()

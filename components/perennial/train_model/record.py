@@ -122,6 +122,7 @@ def _follow(file: Path, offset: int, tracking: Future[Tracking], ended: threadin
     while not is_last:
         is_last = ended.wait(POLL_SECONDS)
         lines = _read_lines(file, offset)
+        # Until MLflow answers, points wait in the file; only at the end are they waited for.
         if not lines or not (is_last or tracking.done()):
             continue
         try:
