@@ -73,6 +73,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         prepare_process()
         command = typer.main.get_command(app)
+        # Standalone, Typer would print errors in its own form and exit with its own codes.
         return command.main(arguments, prog_name="perennial", standalone_mode=False) or 0
     except PerennialError as error:
         return refuse(error)
@@ -359,6 +360,7 @@ def report(
     found = find_run(place, run)
     if all_:
         path = write_index(place)
+    # The report of a run under way is written again: it lacks the newest steps.
     elif found.report and found.run.status != "running":
         path = Path(found.report)
     else:

@@ -81,10 +81,12 @@ def steps_forked_from_a_warm_process(flow: Sequence[str]) -> Iterator[None]:
     requests, answers = fork.Pipe()
     warm = fork.Process(target=_fork_steps, args=(requests, answers, flow))
     warm.start()
+    # The fork's end. Each side closes the other's, or a read never sees that the other has ended.
     answers.close()
 
     def run_step(full_command: list[str], env_vars: Mapping[str, str] | None = None) -> int:
         _, _, _, source, *arguments = full_command  # sh -ec SCRIPT SOURCE ARGUMENT...
+        # Without a lock: locally KFP runs tasks in turn, and a study has one worker.
         requests.send((source, arguments, dict(env_vars or {})))
         return int(requests.recv())
 

@@ -273,6 +273,7 @@ def _trained(settings: TrainModelConfig, point: SettingPoint, folder: Path) -> S
     """Return the point with one more round: a training in a store of its own."""
     store = tempfile.mkdtemp(dir=folder)
     job = training_job(settings, folder / "snapshot", Environment(store, tracking_uri=""))
+    # Outside the store, which each training has of its own: the rows are encoded once for all.
     job = job.model_copy(update={"shared": str(folder / "encoded")})
     launcher = LocalLauncher(settings.resources.threads_per_process)
     try:

@@ -124,6 +124,7 @@ class Home:
     def unfinished_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord | None:
         """Return the newest run of this contract and code, to continue, if it did not end well."""
         matching = self._runs_of(contract, pipeline, code)
+        # Only the newest: an older one was left unfinished on purpose, by --new.
         return matching[-1] if matching and matching[-1].status != "succeeded" else None
 
     def latest_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
@@ -155,6 +156,7 @@ class Home:
         for name in flow[flow.index(step) :]:
             for folder in (self.folder(run.run_id) / "steps").glob(f"{name}-*"):
                 if name == "train_model" and (folder / "training").exists():
+                    # Else the step finds the finished training by its fingerprint and reuses it.
                     fingerprint = TrainingResult.read(folder / "training").fingerprint
                     shutil.rmtree(
                         self.path / "store" / "training" / fingerprint[:16], ignore_errors=True

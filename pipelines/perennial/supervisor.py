@@ -83,6 +83,7 @@ def execute(launch: Launch, choose: Callable[[], RunRecord], console: Console) -
 
 def _execute(launch: Launch, run: RunRecord, lease: RunLease, console: Console) -> RunRecord:
     folder = launch.home.folder(run.run_id)
+    # Whatever is raised before the end counts as a failure.
     status: RunStatus = "failed"
     try:
         run = _update(launch.home, run, status="running", attempts=run.attempts + 1)
@@ -106,6 +107,7 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     write_atomically(folder / DIFF_FILE, uncommitted_diff(launch.code_folder))
+    # Before the driver starts: events of earlier attempts are skipped, and none of its own.
     events = _Tail(Journal(folder))
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(
@@ -113,6 +115,7 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            # Ctrl-C reaches the supervisor alone, which lets the training save a checkpoint.
             start_new_session=True,
             env=_environment(launch, run, lease),
         )
@@ -159,6 +162,7 @@ def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str
         environment.CODE_PLACE: place_in_repository(launch.code_folder),
         environment.LEASE: lease.address,
         environment.CACHE: inherited.get(environment.CACHE) or str(home.path / "cache"),
+        # KFP leaves a temporary folder behind for each task; all are deleted with this one.
         "TMPDIR": str(home.folder(run.run_id) / SCRATCH),
         "PYTHONPATH": os.pathsep.join(search),
         "PYTHONUNBUFFERED": "1",

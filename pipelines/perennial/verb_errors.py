@@ -68,6 +68,7 @@ def report_errors(verb: Verb, name: str, after_stop: str = "") -> Verb:
         except PerennialError as error:
             return refuse(error)
         except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            # Python flushes stdout once more at exit, which would raise again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except KeyboardInterrupt:

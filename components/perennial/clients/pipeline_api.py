@@ -196,6 +196,7 @@ class PipelineApi:
             backoff_factor=0.5,
             retry_after_max=LONGEST_WAIT_SECONDS,
             status_forcelist=BUSY,
+            # A repeated DELETE finds nothing, which `delete_schedule` accepts.
             allowed_methods=("GET", "DELETE"),
             # The last answer is returned: `_refused` reports the server's own message.
             raise_on_status=False,

@@ -269,6 +269,7 @@ def _experiment(client: MlflowClient, environment: Environment, name: str) -> st
             location = _artifact_location(environment, name)
             return client.create_experiment(name, location, tags=dict(EXPERIMENT_TAGS))
         except MlflowException as error:
+            # Another run of the model may have created it in between.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
             found = client.get_experiment_by_name(name)

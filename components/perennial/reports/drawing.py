@@ -153,6 +153,7 @@ class DateAxis(Axis):
     def _month_starts(self) -> Iterator[float]:
         start, step = datetime.fromtimestamp(self.low, UTC), self._months
         end = datetime.fromtimestamp(self.high, UTC)
+        # A multiple of the step since the year 0, so that years and quarters begin at ticks.
         month = -(-(start.year * 12 + start.month - 1) // step) * step
         for index in range(month, end.year * 12 + end.month, step):
             year, zero_based = divmod(index, 12)

@@ -43,6 +43,7 @@ class RunLease:
             PerennialError: another supervisor is alive, or its processes do not end.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Not "w", which would erase the token of the run that holds the lock.
         stream = self.path.open("a+")
         # A dying member may hold the lock for the instant between noticing and ending.
         if not _lock_within(stream, 2 * POLL_SECONDS):

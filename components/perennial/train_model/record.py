@@ -60,6 +60,7 @@ def failure_on_record(tracking: Future[Tracking]) -> Iterator[None]:
     try:
         yield
     except Exception:
+        # RunStopped is a SystemExit and passes: to be stopped is no failure of the training.
         try:
             tracking.result().fail()
         except Exception:

@@ -82,6 +82,7 @@ class Launcher(ABC):
 def forget_last_attempt(job: TrainingJob) -> None:
     """Delete the markers of the last attempt before the next one starts."""
     job.logs.mkdir(parents=True, exist_ok=True)
+    # `rendezvous` too: PyTorch may hang on a file that an earlier attempt has written to.
     lasting = (job.interrupted, job.first_step, job.rendezvous, job.root / JobFailure.file_name)
     for left in lasting:
         left.unlink(missing_ok=True)

@@ -193,6 +193,7 @@ def variables(
         CACHE: f"{SCRATCH}/cache",
         # The step reads it from a label that training pods lack.
         RUN_ID: run.run_id,
+        # Libraries write caches there, and the root file system is read-only.
         "HOME": SCRATCH,
         "TMPDIR": SCRATCH,
         "PYTHONUNBUFFERED": "1",

@@ -74,6 +74,7 @@ def _dex_cookie(profile: Profile) -> str:
     options: dict[str, Any] = {"timeout": LOGIN_SECONDS, "verify": server.ca_file or None}
     try:
         page = session.get(server.pipelines_url, **options)
+        # A login page is reached by a redirect.
         if not page.history:
             raise _login_failed(
                 server.pipelines_url, 'the server does not ask for a login; set auth.kind = "none"'

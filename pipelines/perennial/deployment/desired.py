@@ -214,6 +214,7 @@ def _travelling(contract: Contract, store_uri: str) -> LargeParameter:
     text = contract.to_json()
     by_address = LargeParameter(text, store_uri, is_stored=True)
     as_itself = LargeParameter(text, store_uri)
+    # It is too long to travel as itself.
     if as_itself.value == by_address.value:
         return by_address
     try:

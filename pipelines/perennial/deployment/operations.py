@@ -80,6 +80,7 @@ class TargetCluster:
     def deployed_schedules(self) -> dict[str, dict[str, Schedule]]:
         """Return model → kind → newest schedule, of each model deployed with a schedule."""
         found: dict[str, dict[str, Schedule]] = {}
+        # Oldest first, so that the newest of a kind stays.
         for schedule in self.api.schedules():
             metadata = parse_schedule_metadata(schedule.description)
             if metadata is not None:
@@ -124,6 +125,7 @@ def submit(target: TargetCluster, contract: Contract, request: RunRequest) -> st
     """
     is_study = request.kind == "study"
     desired = (desire_study if is_study else desire)(contract, target.profile)
+    # No kinds: pipelines and contract are uploaded, schedules stay as they are.
     list(apply(target.api, desired, kinds=()))
     version = observe(target.api, desired).versions[PIPELINE_OF[request.kind]]
     carried = desired.contract
@@ -212,6 +214,7 @@ def cancel(target: TargetCluster, run_id: str) -> bool:
     if run.is_over:
         return False
     stored = StoredRun(target.profile.stores.store_uri, run_id)
+    # Before the termination: the exit task reads it for the run's page.
     stored.write_cancellation(this_person())
     return _terminate(target, run) or not target.api.run(run_id).is_over
 

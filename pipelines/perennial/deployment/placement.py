@@ -69,6 +69,7 @@ def place(compiled: str, profile: Profile) -> str:
     )  # raises on what KFP does not know
     platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": kubernetes}}}}
     json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
+    # Sorted: the version's name is the digest of this text.
     return str(yaml.safe_dump_all([spec, platform], sort_keys=True))
 
 

@@ -221,6 +221,7 @@ def apply(api: PipelineApi, desired: Desired, kinds: Sequence[Kind] = KINDS) -> 
         actions = plan(desired, observe(api, desired), kinds)
         if not actions:
             return
+        # Only one: the next is chosen by what this one, and others meanwhile, have changed.
         action = actions[0]
         if action.creates in own:
             _withdraw(api, own[action.creates], f"{action.creates} schedule", desired.experiment)

@@ -74,6 +74,7 @@ def check_address(uri: str, schemes: tuple[str, ...]) -> str:
         ValueError: another scheme, no host, or a user or password in it.
     """
     parts = urlsplit(uri)
+    # Without user, password and query: the message is printed and logged.
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
     if parts.username or holds_password(uri):
         raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")

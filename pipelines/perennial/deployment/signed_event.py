@@ -77,6 +77,7 @@ class Gate:
         signed = _read(SignedEvent, body, "the body")
         digest = _signed_text(signed.timestamp, signed.event)
         expected = hmac.new(self.key, digest, hashlib.sha256).hexdigest()
+        # In constant time, and as bytes: of texts, compare_digest takes only ASCII ones.
         if not hmac.compare_digest(expected.encode(), signed.signature.encode()):
             raise RefusedEventError(
                 "the event's signature does not fit",

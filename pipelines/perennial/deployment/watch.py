@@ -63,6 +63,7 @@ def watch(target: TargetCluster, model: str) -> str:
     try:
         run = start_deployed(target, model, RunRequest("monitoring", "new data", evidence))
     except PerennialError:
+        # Nothing was started: the next look tries again.
         _keep(store, key, state, after.to_json().encode())
         raise
     return f"{model}: {new:+d} files; started {PIPELINE_OF['monitoring']} {run}"

@@ -175,11 +175,13 @@ def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
         if chosen:
             with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
                 separator = max(",;\t|", key=next(lines, "").count)
+            # By default Polars decides on a column's type by its first 100 rows.
             table = pl.scan_csv(
                 chosen, separator=separator, try_parse_dates=True, infer_schema_length=None,
                 null_values=["", "NA", "NaN", "nan", "null"],
             )  # fmt: skip
             names = table.collect_schema().names()
+            # pandas writes its index as a first column without a name.
             table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
             return _with_pictures(table, chosen[0].parent, data) if kind == "image" else table
     raise PerennialError(
@@ -424,6 +426,7 @@ def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
     values = table.select(draft.features[0]).drop_nulls().head(256).collect().to_series()
     if values.dtype != pl.Binary:
         length = len(values[0])
+        # Three times a square is never a square, so the number of values decides.
         channels = 1 if math.isqrt(length) ** 2 == length else 3
         side = math.isqrt(length // channels)
         if side * side * channels != length:

@@ -129,6 +129,7 @@ class Catalogue:
         """
         name, _, wanted = place.partition("@")
         versions, aliases = self.versions(name), self.registry.aliases(name)
+        # Refuses contradictory records, which the alias alone does not show.
         if wanted in ("", CHAMPION):
             self.champion(name)
         number = aliases.get(wanted or CHAMPION, wanted)

@@ -115,6 +115,7 @@ def promote(catalogue: Catalogue, name: str, number: str, reason: str, *, force:
     version = catalogue.find(f"{name}@{number}")
     decision = decision.after(version.tags)
     records = catalogue.registry.champion_records(name)
+    # `champion()` refuses records that contradict each other; --force decides in spite of that.
     champion = records.alias if force else records.champion()
     if champion == version.version and not records.problem():
         return f"{name} version {champion} is champion already"
@@ -280,6 +281,7 @@ def repair(
     show(f"proposal: {_proposal(number)}")
     if not confirm("repair the records so?"):
         return "nothing was changed"
+    # Others may have moved the champion while the person read the proposal.
     if catalogue.registry.champion_records(name) != records:
         raise PerennialError(
             f"the records of {name} changed during the repair; nothing was changed",

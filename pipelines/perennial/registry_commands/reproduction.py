@@ -169,6 +169,7 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
     with TemporaryDirectory() as scratch:
         home = Home(Path(scratch))
         environment = Environment(
+            # An empty one: in the real store, the finished training would be found and reused.
             store_uri=str(home.path / "store"),
             tracking_uri="",
             run_id="reproduction",

@@ -171,6 +171,7 @@ def _left_over(contract: Contract, text: str, changes: Mapping[str, JsonValue]) 
 
 def _require_readable(path: Path, text: str) -> None:
     """Load the changed contract as any verb would, from a file beside it."""
+    # Beside it: relative paths and the task's module are looked for in the contract's folder.
     draft = path.with_name(f".{path.stem}.adopting.toml")
     try:
         draft.write_text(text, encoding="utf-8")
