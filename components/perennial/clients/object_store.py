@@ -39,6 +39,7 @@ class StoredObject:
 
     key: str
     size_bytes: int
+    # Not compared: the listing of a folder has none.
     version: str = field(default="", compare=False)
 
 

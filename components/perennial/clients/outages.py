@@ -145,6 +145,7 @@ def outlast(
             if not is_outage(error):
                 raise
             now = clock.monotonic()
+            # Nothing was waited for, so the error itself explains more than a timeout.
             if not persistence.budget_seconds:
                 raise
             if now >= ends:

@@ -66,6 +66,7 @@ class ArrivingDigests:
 
     def add(self, start: int, stop: int) -> None:
         """Take a part of the file that has arrived."""
+        # Before the lock: the thread that holds it then goes on with this part.
         self._arrived[start] = stop
         with self._lock, self._file.open("rb") as stream:
             while self._at in self._arrived:

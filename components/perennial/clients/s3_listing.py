@@ -62,6 +62,7 @@ def list_objects(
 
 def _folders(fetch_page: Callable[..., Page], prefix: str) -> Sequence[str]:
     """Return the first folders below the prefix, on the highest level that has more than one."""
+    # A folder with one folder in it divides nothing: look one level deeper.
     for _ in range(_FOLDER_LEVELS):
         page = fetch_page(Prefix=prefix, Delimiter="/")
         found = sorted(each["Prefix"] for each in page.get("CommonPrefixes", []))

@@ -74,5 +74,6 @@ def _git(folder: Path, *arguments: str) -> bytes:
         return b""
     command = ["git", "-C", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, check=False)
+    # `git diff --no-index` exits with 1 where files differ.
     differs = 1 if "--no-index" in arguments else 0
     return done.stdout if done.returncode in (0, differs) else b""

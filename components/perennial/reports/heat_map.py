@@ -83,6 +83,7 @@ def _shades(rows: Cells, stride: int) -> Iterator[int]:
         values = [value for row in rows for value in row[first : first + stride]]
         largest = max((value for value in values if not math.isnan(value)), default=0.0)
         inside = min(largest, 1.0)
+        # The tolerance keeps rounding from giving a limit the next darker shade.
         yield 0 if inside < _INVISIBLE else math.ceil(inside * _SHADES - 1e-9)
 
 

@@ -37,6 +37,7 @@ class TrialRecorder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # What is cancelled here is recorded by the next attempt, in `finish`.
         self._thread.shutdown(cancel_futures=error is not None)
 
     def record(self, trial: Trial) -> None:

@@ -299,6 +299,7 @@ def _content_digest(value: str) -> str:
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")):
         if file.is_file():
+            # The zero byte ends the name, which holds none: no two folders give the same bytes.
             digest.update(file.relative_to(path).as_posix().encode() + b"\0")
             digest.update(bytes.fromhex(sha256_of_file(file)))
     return digest.hexdigest()

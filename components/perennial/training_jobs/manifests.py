@@ -98,6 +98,7 @@ class RunIdentity:
             image=container["image"],
             environment=(
                 *(each for each in variables if not KEPT_BACK.match(each["name"])),
+                # Secrets become variables: not every version of TrainJob has a field for volumes.
                 *(
                     {
                         "name": name,

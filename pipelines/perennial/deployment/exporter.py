@@ -85,6 +85,7 @@ class ModelCollector(Collector):
                     yield model, name, [kind, *labels], value
         for model in sorted({*deployed, *self._registry.names()}):
             champion = self._registry.version_by_alias(model, CHAMPION)
+            # Without the tag, somebody else registered it in the same MLflow.
             if champion is not None and FINGERPRINT_TAG in champion.tags:
                 registered = champion.created_at.timestamp()
                 yield model, "champion_registered_timestamp_seconds", [champion.version], registered

@@ -98,6 +98,7 @@ class Gate:
         key = f"events/{name}.json"
         taken = self.store.read(key)
         if taken is None:
+            # Of new events only: the one who claimed an event may retry after the window.
             age = now.timestamp() - timestamp
             if abs(age) > self.window_seconds:
                 raise RefusedEventError(

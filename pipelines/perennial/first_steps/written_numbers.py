@@ -57,6 +57,7 @@ def _count_readings(name: str) -> pl.Expr:
     readings = {form: _reading(name, *parts) for form, parts in FORMS.items()}
     with_point, with_comma = readings.values()
     is_ambiguous = (with_point != with_comma).any()
+    # Only where both forms fit every value: else the one that fits decides.
     for reading in readings.values():
         is_ambiguous &= reading.count() == column.count()
     exceptions = {
