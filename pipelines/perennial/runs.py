@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from perennial import contracts
+from perennial.clients.object_store import open_store
 from perennial.contract import Contract
 from perennial.contracts.artifact import Artifact, documents_in
 from perennial.contracts.environment import STORE_URI, TRACKING_URI, Environment
@@ -158,9 +159,9 @@ class Home:
                 if name == "train_model" and (folder / "training").exists():
                     # Else the step finds the finished training by its fingerprint and reuses it.
                     fingerprint = TrainingResult.read(folder / "training").fingerprint
-                    shutil.rmtree(
-                        self.path / "store" / "training" / fingerprint[:16], ignore_errors=True
-                    )
+                    store = open_store(self.store_uri)
+                    for item in store.list(f"training/{fingerprint[:16]}/"):
+                        store.delete(item.key)
                 shutil.rmtree(folder)
 
     def _runs_of(self, contract: Contract, pipeline: str, code: str) -> list[RunRecord]:

@@ -90,6 +90,25 @@ def test_a_server_that_refuses_the_run_leaves_the_files_unhandled(deployed):
     assert "started" in look(target)[0]
 
 
+def test_a_watcher_that_is_killed_before_it_starts_the_run_loses_nothing(deployed, monkeypatch):
+    server, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target)
+
+    def be_killed(*_):
+        raise SystemExit(137)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(watching, "start_deployed", be_killed)
+        look(target)
+    assert "another watcher is starting a run" in look(target)[0]
+    assert server.runs == {}
+    monkeypatch.setattr(watching, "START_SECONDS", 0)
+    assert "+1 files; started" in look(target)[0]
+    assert "nothing new" in look(target)[0]
+    assert len(server.runs) == 1
+
+
 def test_a_model_that_is_not_deployed_cannot_be_watched(deployed):
     _, target, _ = deployed
     with pytest.raises(PerennialError, match="nothing is deployed for a model 'trains'"):

@@ -311,6 +311,7 @@ class Cluster:
                         objects[name] = changed
                     elif event["type"] == "DELETED":
                         objects.pop(name, None)
+                    pauses = self._persistence.pauses()  # the connection works again
                     yield dict(objects)
             except (HTTPError, ApiError) as error:
                 logger.info("watch=%s restarts: %s", resource, error)

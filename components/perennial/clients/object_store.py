@@ -8,7 +8,7 @@ import stat
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -254,8 +254,8 @@ class LocalObjectStore(ObjectStore):
     def list(self, prefix: str = "") -> list[StoredObject]:
         try:
             found = [
-                StoredObject(path.relative_to(self.root).as_posix(), path.stat().st_size)
-                for path in self._files()
+                StoredObject(path.relative_to(self.root).as_posix(), size_bytes)
+                for path, size_bytes in self._files()
             ]
         except OSError as error:
             raise _unreadable_folder(self.root, error) from error
@@ -378,7 +378,9 @@ class LocalObjectStore(ObjectStore):
             path.unlink(missing_ok=True)
         return len(partials)
 
-    def _files(self) -> Iterator[Path]:
+    def _files(self) -> Iterator[tuple[Path, int]]:
+        """Yield each file that is not hidden, with its size in bytes."""
+
         def stop(error: OSError) -> None:
             # A folder removed while it is walked is gone, as it would be from a listing in S3.
             if not isinstance(error, FileNotFoundError):
@@ -388,8 +390,10 @@ class LocalObjectStore(ObjectStore):
             return
         for folder, below, names in os.walk(self.root, onerror=stop):
             below[:] = [name for name in below if not name.startswith(".")]
-            paths = (Path(folder, name) for name in names if not name.startswith("."))
-            yield from (path for path in paths if path.is_file())
+            for path in (Path(folder, name) for name in names if not name.startswith(".")):
+                with suppress(FileNotFoundError):  # removed between the two calls
+                    if path.is_file():
+                        yield path, path.stat().st_size
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
@@ -461,7 +465,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a file or a folder to `target` atomically; replaces what was there."""
+    """Copy a file or a folder to `target`, which is never incomplete; replaces what was there."""
     temporary = target.with_name(f".{target.name}.copying")
     # Deleted first: a rename does not replace a folder that has content. After a crash in between
     # the target is missing, and never incomplete.

@@ -369,13 +369,15 @@ class S3ObjectStore(ObjectStore):
                     raise _ChangedError(key)  # the store ignores conditions
                 arrived = 0
                 with closing(answer["Body"]) as body:
-                    while arrived <= expected and (chunk := body.read(_CHUNK_BYTES)):
-                        arrived += out.write(chunk[: expected - arrived])
-                        if len(chunk) > expected:
-                            break
-                # A store that ignores ranges sends the whole object.
-                if arrived != expected or int(answer.get("ContentLength", expected)) != expected:
-                    raise _DamagedError(f"{arrived:,} of {expected:,} bytes arrived")
+                    # Up to a byte too many: a store that ignores ranges sends the whole object.
+                    while arrived <= expected and (
+                        chunk := body.read(min(_CHUNK_BYTES, expected + 1 - arrived))
+                    ):
+                        out.write(chunk[: expected - arrived])
+                        arrived += len(chunk)
+                if arrived != expected:
+                    more = "more than " if arrived > expected else f"{arrived:,} of "
+                    raise _DamagedError(f"{more}{expected:,} bytes arrived")
                 return
             except (BotoCoreError, _DamagedError) as error:
                 if attempt + 1 == _ATTEMPTS:

@@ -84,7 +84,6 @@ class Gate:
                 evidence="HMAC-SHA256 of timestamp and event with this key is another one",
                 action="sign with the key in Secret perennial-events; `perennial sign` does it",
             )
-        self._claim(hashlib.sha256(digest).hexdigest(), signed.timestamp, claimant, now)
         event = _read(Event, signed.event, "the event")
         if event.model != self.model:
             raise RefusedEventError(
@@ -92,6 +91,8 @@ class Gate:
                 evidence=f"this receiver starts runs of {self.model!r}",
                 action="send it to the other model's receiver",
             )
+        # Last: a refused event stays free for the receiver that it is meant for.
+        self._claim(hashlib.sha256(digest).hexdigest(), signed.timestamp, claimant, now)
         return event
 
     def _claim(self, name: str, timestamp: int, claimant: str, now: datetime) -> None:

@@ -6,6 +6,7 @@ calls, since what was seen and handled lies in the object store.
 
 import hashlib
 import json
+import time
 
 from perennial.clients.object_store import ConflictError, ObjectStore, open_store
 from perennial.contract import Contract
@@ -18,6 +19,9 @@ from perennial.deployment.run_request import RunRequest
 from perennial.reports.text import counted
 from perennial.steps.parameters import resolve
 
+START_SECONDS = 900
+"""A watcher that began to start a run longer ago was killed: its CronJob ends it after 600 s."""
+
 
 class WatchState(Section):
     """State of the watcher for one model's dataset."""
@@ -28,6 +32,10 @@ class WatchState(Section):
     """Digest of the listing that a run was last started for."""
     files: int = 0
     """Number of files in the handled listing."""
+    starting: str = ""
+    """Digest of the listing that a watcher is starting a run for."""
+    starting_since: float = 0.0
+    """When it began, in seconds since the epoch."""
 
 
 def watch(target: TargetCluster, model: str) -> str:
@@ -51,21 +59,27 @@ def watch(target: TargetCluster, model: str) -> str:
     if listed == state.handled or not files:
         return f"{model}: nothing new in {counted(files, 'file')}"
     new = files - state.files
+    now = time.time()
+    if listed == state.starting and now - state.starting_since < START_SECONDS:
+        return f"{model}: {new:+d} files; another watcher is starting a run"
     if listed != state.seen:
         _keep(store, key, state.model_copy(update={"seen": listed}), kept)
         return f"{model}: {counted(files, 'file')}, {new:+d}; waiting until they stay the same"
     if target.api.unfinished_runs(target.experiment(model)):
         return f"{model}: {new:+d} files, but a run is under way; the next look acts"
     evidence = json.dumps({"files": files, "new_files": new})
-    after = WatchState(seen=listed, handled=listed, files=files)
-    # Kept first: of two watchers at once one writes, and the other one stops here.
-    _keep(store, key, after, kept)
+    starting = state.model_copy(update={"starting": listed, "starting_since": now})
+    # Before the start: of two watchers at once one writes, and the other one stops here. It counts
+    # as handled only afterwards: the run of a watcher that was killed in between is not lost.
+    _keep(store, key, starting, kept)
     try:
         run = start_deployed(target, model, RunRequest("monitoring", "new data", evidence))
     except PerennialError:
         # Nothing was started: the next look tries again.
-        _keep(store, key, state, after.to_json().encode())
+        _keep(store, key, state, starting.to_json().encode())
         raise
+    handled = WatchState(seen=listed, handled=listed, files=files)
+    _keep(store, key, handled, starting.to_json().encode())
     return f"{model}: {new:+d} files; started {PIPELINE_OF['monitoring']} {run}"
 
 

@@ -66,6 +66,22 @@ def test_lists_more_objects_than_a_page_of_the_protocol(bucket):
     assert len(store.list()) == 1005
 
 
+def test_a_file_that_is_removed_while_a_folder_is_listed_is_not_listed(tmp_path, monkeypatch):
+    store = LocalObjectStore(tmp_path)
+    for key in ("a", "b"):
+        store.write(key, b"x")
+    is_file = Path.is_file
+
+    def remove_after_the_look(path):
+        found = is_file(path)
+        if path.name == "a":
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "is_file", remove_after_the_look)
+    assert [item.key for item in store.list()] == ["b"]
+
+
 def test_a_write_replaces_the_content(store):
     store.write("a", b"old")
     store.write("a", b"new")

@@ -73,12 +73,21 @@ def flipped(answer):
     return replace(answer, body=bytes([answer.body[0] ^ 1]) + answer.body[1:])
 
 
+def without_length(extra):
+    """A body of unstated length, with `extra` more at its end."""
+    return lambda answer: replace(
+        answer, headers={**answer.headers, "Content-Length": ""}, body=answer.body + extra
+    )
+
+
 def refused(status, code):
     return lambda _: Answer(status, {}, f"<Error><Code>{code}</Code></Error>".encode())
 
 
-def test_a_healthy_store(read):
+def test_a_healthy_store(server, read):
     call, content = read
+    assert call() == content
+    server.spoil = on_get(without_length(b""))
     assert call() == content
 
 
@@ -101,8 +110,12 @@ def test_what_passes_is_asked_for_again(server, read, change):
         (short, "bytes arrived"),
         (cut, "arrives damaged"),
         (lambda answer: replace(answer, body=answer.body + b"x"), "bytes arrived"),
+        (without_length(b"x" * 100_000), "bytes arrived"),
     ],
-    ids=["403", "404", "500", "503", "half a body", "a connection that is cut", "too much"],
+    ids=[
+        "403", "404", "500", "503", "half a body", "a connection that is cut", "too much",
+        "too much of unstated length",
+    ],
 )
 def test_what_does_not_pass_is_a_named_error_after_bounded_attempts(
     server, read, tmp_path, change, message

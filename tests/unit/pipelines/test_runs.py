@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from perennial.arguments import open_home
+from perennial.clients.object_store import open_store
 from perennial.contract import Contract
-from perennial.contracts.data import DataSection, ModelSection
+from perennial.contracts.data import DataSection, ModelSection, TaskColumns
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.training import TrainingResult
 from perennial.runs import Home, code_digest, step_records
 from perennial.steps.journal import Journal
 
@@ -57,6 +59,27 @@ def test_steps_from_one_on_are_forgotten(home, contract):
     assert left == ["snapshot_data-1"]
     with pytest.raises(PerennialError, match="no step 'train'"):
         home.forget_from(run, "train")
+
+
+def test_a_finished_training_is_forgotten_wherever_it_is_stored(
+    home, contract, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(tmp_path / "elsewhere"))
+    run = home.new_run(contract, "continuous_training", "code")
+    fingerprint = "0123456789abcdef" * 4
+    folder = home.folder(run.run_id) / "steps" / "train_model-1"
+    TrainingResult(
+        fingerprint=fingerprint, task="mine:Task", options={}, columns=TaskColumns(label="y", features={}),
+        task_state={}, steps=1, world_size=1, strategy="single", num_parameters=1, history=(),
+        evaluations=(), checkpoints=(), seconds=1.0, num_resumes=0,
+    ).write(folder / "training")  # fmt: skip
+    store = open_store(home.store_uri)
+    other = "training/another/result.json"
+    for key in (f"training/{fingerprint[:16]}/result.json", other):
+        store.write(key, b"{}")
+    home.forget_from(run, "train_model")
+    assert [item.key for item in store.list("training/")] == [other]
+    assert not folder.exists()
 
 
 def test_journal_shows_the_latest_attempt_only(tmp_path):

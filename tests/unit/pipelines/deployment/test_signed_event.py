@@ -180,3 +180,11 @@ def test_the_verb_signs_what_the_gate_takes(gate, tmp_path, capsys):
 def test_a_key_that_can_be_guessed_is_refused(content):
     with pytest.raises(PerennialError, match="signing key has"):
         checked_key(content)
+
+
+def test_an_event_that_the_wrong_receiver_refused_is_free_for_the_right_one(gate):
+    """Both receivers share the key and the store."""
+    body = sign(EVENT, KEY, NOW)
+    with pytest.raises(RefusedEventError, match="is about the model 'clicks'"):
+        Gate("flights", KEY, gate.store).accept(body, "job-1", NOW)
+    assert gate.accept(body, "job-2", NOW) == EVENT
