@@ -43,6 +43,7 @@ def register_model_step(
     report: str,
 ) -> StepResult:
     """Package, upload, register and promote what the gate did not reject; retries continue."""
+    # Cut here and not by the decorator: the package contains the contract as a whole.
     section = RegisterModelConfig.from_json(cut_sections(contract, RegisterModelConfig))
     environment = Environment.read()
     decided, chosen = Verdict.read(Path(verdict)), Challenger.read(Path(challenger))
@@ -86,6 +87,7 @@ def register_model_step(
     judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
     hand_on(Path(registration), made, Path(verdict))
+    # If the champion is kept, the page stays the one that `judge` wrote with the last verdict.
     if made.is_champion:
         write_report(Path(report), made, content)
     return _result(made, content.verdict)

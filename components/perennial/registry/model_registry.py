@@ -77,6 +77,8 @@ class ModelRegistry:
     def champion_records(self, name: str) -> ChampionRecords:
         """Return MLflow's and the object store's records of the champion, without checking them."""
         content = self._store.read(record_key(name))
+        # MLflow and the store have no common transaction: if the store's record is the same
+        # before and after, all three belong together.
         while True:
             alias = self.aliases(name).get(CHAMPION, "")
             versions = {version.version: version for version in self.versions(name)}
@@ -97,6 +99,7 @@ class ModelRegistry:
         content = self._store.read(record_key(name))
         aside = f"registry/{name}/replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
         if content is not None:
+            # Before any change, so that a repair that was a mistake can be undone.
             self._store.write(aside, content)
         if champion:
             alias = self.aliases(name).get(CHAMPION, "")
@@ -139,6 +142,7 @@ class ModelRegistry:
             DamagedModelError: a file is missing or altered.
             PerennialError: the files are gone, or lie outside the object store.
         """
+        # First of all: it refuses a source outside the store, from which nothing may be read.
         registered = self._files.expected(version)
         target = to / f"{version.name}-{version.version}"
         to.mkdir(parents=True, exist_ok=True)
@@ -150,6 +154,7 @@ class ModelRegistry:
                 copy_tree(Path(found), target)
         except Exception as error:  # of MLflow, or of the client of whatever store it reads
             raise _gone(version, error) from error
+        # Outside the block above, which would report damaged files as files that are gone.
         self._files.verify_folder(version, registered, target)
         return target
 
@@ -205,6 +210,7 @@ class ModelRegistry:
             return existing
         marked = {**tags, FINGERPRINT_TAG: fingerprint}
         if files:
+            # Before the version: one whose tag has no stored digests counts as damaged.
             registered = RegisteredFiles(source=source, files=dict(files))
             marked |= self._files.record(name, registered)
         created = despite_rivals(
@@ -266,6 +272,7 @@ class ModelRegistry:
             self.finish_change(name)
             records = self.champion_records(name)
             champion = records.alias if forced else records.champion()
+            # By force, even the champion is promoted again: this replaces contradictory records.
             if champion == version and not (forced and records.problem()):
                 return None, None
             if champion != expected_champion:

@@ -273,9 +273,11 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             f"{version.version} --force --reason …` makes it champion again",
         )
     else:
+        # A change whose writer was killed counts, but the alias does not show it yet.
         registry.finish_change(candidate.name)
         found = registry.version_by_alias(candidate.name, CHAMPION)
         champion = found.version if found else ""
+        # Before the upload; `registry.promote()` asks again, by compare-and-set.
         if champion != candidate.champion:
             raise ChampionMovedError.between(candidate.name, candidate.champion, champion)
         # Two models of one run must not share a folder, nor two packages of one model.

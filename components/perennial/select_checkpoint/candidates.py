@@ -166,6 +166,7 @@ def select_challenger(
             metric=choice.metric,
             limits=rule.limits,
         )
+    # After the ensemble, which may have replaced the weights and the task that are served.
     make_servable(challenger, rescoring.dataset, width)
     write_report(page, rescoring.result, choice, diagnosis, found)
     figures, summary = choice.selection.figures(choice.metric), choice.selection.reason

@@ -110,6 +110,7 @@ def select(
     """
     finite = sorted(
         (each for each in candidates if is_finite(each, task, metric)),
+        # Plain weights before averaged ones of the same step: the first of equal candidates wins.
         key=lambda each: (each.record.step, each.averaged, each.members),
     )
     _require_one(finite, candidates)
