@@ -118,6 +118,7 @@ class Difference:
     def with_confirmations(self, count: int, seeds: int) -> "Difference":
         """Return what is to be expected of another number of confirmations per candidate."""
         share = seeds / count
+        # Only the part of the data's error that comes from the seeds shrinks with more of them.
         lasting = max(self.data.error**2 - self.sampled, 0.0)
         error = math.sqrt(lasting + self.sampled * share)
         seed = tuple((variance * share, count - 1.0) for variance, _ in self.seed)

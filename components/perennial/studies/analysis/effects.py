@@ -116,6 +116,7 @@ def _terms(search: Search, option: str) -> Floats:
         places = 2.0 * search.positions(option, search.usable) - 1.0
         known = np.isfinite(places)
         linear = np.where(known, places, 0.0)
+        # Less its mean over [-1, 1]: evenly spread trials do not correlate it with the constant.
         square = np.where(known, places**2 - 1.0 / 3.0, 0.0)
         columns = np.column_stack([linear, square])
     else:

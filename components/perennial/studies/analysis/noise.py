@@ -64,6 +64,7 @@ def _deviation(search: Search, trials: Sequence[Trial]) -> tuple[float | None, i
     groups: dict[int, list[float]] = {}
     for trial in search.ranked[: max(1, (len(search.ranked) + 1) // 2)]:
         values = [each.value for each in trial.trainings if each.value is not None]
+        # Negative keys: a trial's seeds in the search and its confirmations stay two groups.
         groups[-1 - trial.number] = values
     for trial in trials:
         if trial.stage == "confirm" and trial.candidate is not None and trial.value is not None:
