@@ -208,6 +208,7 @@ def _schedule(
 
 def _ages(snapshot: Snapshot, state: TriggerState) -> list[float]:
     """Return the age of each past retraining by data time, in days; empty without data time."""
+    # By data time: a replay or a backfill must decide as the year itself did.
     newest = snapshot.time_max
     moments = [past.data_time for past in state.retrainings]
     return [(newest - each) / DAY for each in moments if newest is not None and each is not None]

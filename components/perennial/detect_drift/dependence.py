@@ -125,6 +125,7 @@ def _normal_scores(
         position: min(int(_HASHES * SAMPLED_ROWS / max(block.rows, 1)), _HASHES)
         for position, block in enumerate(blocks)
     }
+    # By hash, not at random: equal rows give an equal sample.
     key = pl.struct(["__time__", *columns]).hash(seed=0) % _HASHES
     sample = (
         rows.select(

@@ -174,6 +174,7 @@ class BlockDeviations:
         self.size: int = old.stop
         self.runs = sorted({1, triggers.windows_in_a_row})
         rows = np.max([profile.weights for profile in profiles], axis=0)
+        # The harmonic mean, because the variance of their noise goes with 1 / rows.
         usual = 1 / np.mean(1 / np.maximum(rows[old], 1))
         self.thinness = np.maximum(usual / np.maximum(rows[old.stop :], 1), 1.0)
         self.scores = score_blocks(profiles, old)
@@ -247,6 +248,7 @@ class BlockDeviations:
         one_sided = int((moving & self.is_distance).sum())
         one_sided += sum(p.statistic == "new_values" for p in self.profiles)
         features = sum(kind != "label_mean" for kind in self.scores.kinds)
+        # Bonferroni: both sides of each score for each length of run, one side of each distance.
         tests = max(2 * features * len(self.runs) + one_sided, 1)
         scores = self._reference_scores(triggers)
         lowest = _run_limit(scores, triggers.windows_in_a_row, triggers.false_alarm_level)
