@@ -347,6 +347,7 @@ class BlockDeviations:
         # Without one of B values the mean moves too: the squared residual counts B / (B - 1) times.
         others = np.maximum(total - residuals**2 * size / (size - 1), 0.0) / (size - 2)
         variances = np.maximum(common.moderate(others, size - 2), 1e-12)
+        # From the others' mean it is B / (B - 1) times larger, and so is the square of its error.
         deviates = residuals * math.sqrt(size / (size - 1)) / np.sqrt(variances)
         return _as_deviate(deviates, size - 2 + common.degrees)
 

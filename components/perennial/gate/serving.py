@@ -227,6 +227,7 @@ class _CleanProcess:
             "folder": str(folder),
             "together": together,
             "mark": MARK,
+            # The clean interpreter started earlier and has the variables of that moment.
             "environment": dict(os.environ),
         }
         self._errors = folder / "errors.txt"

@@ -268,6 +268,7 @@ def _declared(rows: pl.DataFrame, gate: GateSection) -> Iterator[Slice]:
         parts = [rows[part][column] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
         counts = pl.concat([_texts(part).value_counts() for part in parts])
         counts = counts.group_by(column).agg(pl.col("count").sum())
+        # Sorted, because `group_by` returns groups in no fixed order.
         for value in counts.filter(pl.col("count") >= gate.slice_min_rows)[column].sort():
             yield Slice(column, value, array_of((_texts(p) == value).to_numpy() for p in parts))
 

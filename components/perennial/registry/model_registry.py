@@ -147,6 +147,7 @@ class ModelRegistry:
         target = to / f"{version.name}-{version.version}"
         to.mkdir(parents=True, exist_ok=True)
         try:
+            # A scratch folder first: a broken download leaves no part of a version at `target`.
             with TemporaryDirectory(dir=to) as scratch:
                 found = download_artifacts(
                     artifact_uri=version.source, dst_path=scratch, tracking_uri=self._tracking_uri
@@ -170,6 +171,7 @@ class ModelRegistry:
         place, found = version.source.rstrip("/"), dict[str, bytes]()
         try:
             listed = list_artifacts(artifact_uri=place, tracking_uri=self._tracking_uri)
+            # MLflow lists a folder that does not exist as an empty one.
             if not listed:
                 raise FileNotFoundError("the folder is empty or gone")
             present = {Path(file.path).name for file in listed if not file.is_dir}
@@ -330,6 +332,7 @@ class ModelRegistry:
 
     def _search(self, query: str) -> list[ModelVersion]:
         found = _every(partial(self._client.search_model_versions, query))
+        # MLflow also returns versions whose registration is pending or has failed.
         ready = (_version(each) for each in found if each.status == "READY")
         return sorted(ready, key=lambda version: int(version.version))
 

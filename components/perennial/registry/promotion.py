@@ -296,6 +296,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             description=candidate.summary,
             files=files,
         )
+    # Before the champion moves: where that is refused, the version stays the challenger.
     registry.set_alias(candidate.name, CHALLENGER, version.version)
     decision = VersionDecision.now(GATE, candidate.summary).after(version.tags)
     registry.promote(

@@ -79,6 +79,7 @@ class VersionFiles:
         content = self._store.read(key)
         place = f"{self._store.uri}/{key}"
         if content is None:
+            # A source that was recorded at a registration is accepted wherever it lies.
             self._refuse_foreign(version)
             if not tag:
                 return None

@@ -177,6 +177,7 @@ def _average(
                 unit=member.unit,
             )
         )
+        # A column that only one member reads is an input of the ensemble, too.
         features |= former.columns.features
     columns = TaskColumns(label=record.columns.label, features=features)
     ensemble = Ensemble(EnsembleOptions(members=tuple(described)), columns)

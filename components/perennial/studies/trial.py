@@ -95,6 +95,7 @@ class TrialRunner:
     def stop(self) -> None:
         """Stop all trainings at a checkpoint; for a signal handler, too."""
         self._is_stopping = True
+        # A copy: other threads add and remove trainings meanwhile.
         for training in list(self._trainings):
             training.stop()
 

@@ -84,6 +84,7 @@ def _leading_by(count: int, degrees: int) -> float:
     generator = np.random.default_rng(SEED)
     others = generator.standard_normal((DRAWS, count - 1)).max(axis=1)
     away = (others - generator.standard_normal(DRAWS)) / math.sqrt(2.0)
+    # The deviation between seeds is an estimate, too: the lead is studentized.
     scale = np.sqrt(generator.chisquare(degrees, DRAWS) / degrees)
     return float(np.quantile(away / scale, 1.0 - LEVEL))
 
