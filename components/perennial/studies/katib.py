@@ -191,6 +191,7 @@ def experiment(
             # A trial that diverges is a result.
             "maxFailedTrialCount": trials,
             "metricsCollectorSpec": {"collector": {"kind": "StdOut"}},
+            # The suggestion service ends with the Experiment, which nothing resumes.
             "resumePolicy": "Never",
             "trialTemplate": {
                 "primaryContainerName": STEP_CONTAINER,
