@@ -262,7 +262,8 @@ def _describe(
         found = Interval(estimate=-interval.estimate, low=-interval.high, high=-interval.low)
     text = f"trial {ours.trial} {verb} {name} by {found.estimate:.3g}"
     text += f" [{found.low:.3g}, {found.high:.3g}]"
-    if needed is not None:
+    # An estimate near `least` stays undecided, although the interval is narrow enough already.
+    if needed is not None and needed > ours.seeds:
         text += f"; {needed - ours.seeds} more confirmations would settle {target:.2g}"
     return text
 
