@@ -109,6 +109,7 @@ def documents_in(place: Path) -> dict[str, JsonValue]:
 def write_atomically(target: Path, content: bytes) -> None:
     """Write a file through a temporary name, flushed to disk, so that no reader sees a part."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder: a rename is atomic only within one file system.
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:

@@ -166,8 +166,8 @@ class Serving(Section):
     failure: str = ""
     """Errors of loading or predicting, or a prediction that differs from the evaluation."""
     champion_milliseconds: float | None = None
-    """The champion's, measured in turns in the same process; None where nobody asked or it does not
-    serve."""
+    """The champion's, measured in turns, in a process of its own; None where nobody asked or it
+    does not serve."""
     times_as_fast: float | None = None
     """Lower 95% bound of the champion's time by the challenger's, over the turns."""
 

@@ -217,6 +217,7 @@ def time_limit(seconds: float, what: str, action: str) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, handler)
+        # A limit around this one goes on with what is left of its time; 0 would switch it off.
         if before[0]:
             rest = max(before[0] - (time.monotonic() - begun), 1e-3)
             signal.setitimer(signal.ITIMER_REAL, rest, before[1])

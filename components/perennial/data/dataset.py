@@ -311,6 +311,7 @@ def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:
     elif method == "group" and data.group:
         position = _stable_uniform(pl.col(data.group), split.salt, repeats=True)
     elif method == "hash" and data.ids:
+        # The separator keeps the ids ("a", "bc") and ("ab", "c") apart.
         key = pl.concat_str([pl.col(name).cast(pl.String) for name in data.ids], separator="\x1f")
         position = _stable_uniform(key, split.salt, repeats=False)
     else:
@@ -396,6 +397,7 @@ def _stable_uniform(key: pl.Expr, salt: str, *, repeats: bool) -> pl.Expr:
 
     Where keys are expected to repeat, each is hashed once.
     """
+    # The salt is hashed once; each key continues from a copy of that state.
     salted = hashlib.blake2b(f"{salt}\x1f".encode(), digest_size=8)
 
     def digest(value: bytes) -> bytes:

@@ -165,6 +165,7 @@ class _DaskExecutor(Executor):
     """Dask's own executor, whose workers wait out outages as this process does."""
 
     def __init__(self, client: "Client") -> None:
+        # Not pure: Dask would answer an equal call with the result of an earlier one.
         self._inner = client.get_executor(pure=False)
 
     @override

@@ -80,6 +80,7 @@ def listed_table(items: tuple[StoredObject, ...]) -> pl.DataFrame:
 
 def known_entries(index: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
     """Return the entries of listed objects whose key, size and version are known."""
+    # Without a version, nothing shows that an object is still the same.
     return index.join(listed.filter(pl.col("version") != ""), on=_IDENTITY, how="semi")
 
 

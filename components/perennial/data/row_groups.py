@@ -149,6 +149,7 @@ def index_partitions(snapshot: Snapshot, store: ObjectStore) -> list[PartitionIn
         # Verified as a whole, once; the copy of a remote one is not kept.
         with TemporaryDirectory(dir=cache) as folder:
             found = _index(snapshot, file, Dataset(snapshot, Path(folder)).fetch(file))
+        # Without a condition: whoever indexes this partition at the same time writes equal bytes.
         store.write(key, found.to_json().encode())
         return found
 
@@ -204,6 +205,7 @@ def _byte_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int, int]]:
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
         columns = [group.column(each) for each in range(group.num_columns)]
+        # The dictionary page, where a column has one, lies before its data pages.
         firsts = [
             min(each.data_page_offset, each.dictionary_page_offset or each.data_page_offset)
             for each in columns
@@ -258,6 +260,7 @@ class RowGroupReader:
         # Copies of a remote store's row groups lie there while they are decoded.
         self._cache = data_cache()
         self._cache.mkdir(parents=True, exist_ok=True)
+        # For each reader: a cache on the method would keep all readers in memory.
         self._source = lru_cache(_KNOWN_SOURCES)(self._find_source)
 
     def read(self, groups: Sequence[SelectedGroup], split: Split) -> Iterator[pl.DataFrame]:
@@ -311,6 +314,7 @@ class RowGroupReader:
             path = folder / f"{run[0].file}-{run[0].index}.parquet"
         with readable(file.uri), nullcontext() if is_local else path.open("wb") as copy:
             if copy is not None:
+                # At full length, because the footer holds offsets from the beginning of the file.
                 copy.truncate(file.size_bytes)
                 copy.seek(file.size_bytes - len(source.footer))
                 copy.write(source.footer)
@@ -359,6 +363,7 @@ class _Source:
 def _neighbours(groups: Sequence[SelectedGroup]) -> list[list[SelectedGroup]]:
     """Runs of row groups that follow each other in one partition."""
     numbered = enumerate(groups)
+    # In a run, the number of a row group less its place in the list is constant.
     runs = groupby(numbered, lambda found: (found[1].file, found[1].index - found[0]))
     return [[each for _, each in run] for _, run in runs]
 

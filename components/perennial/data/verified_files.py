@@ -41,6 +41,7 @@ def _private_folder(cache: Path) -> Path | None:
     """Return the folder of the records; None if another user could have written there."""
     folder = cache / _RECORDS
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Not `stat`, which would follow a link that another user put there.
     found = folder.lstat()
     is_private = found.st_uid == os.geteuid() and not found.st_mode & 0o077
     return folder if stat.S_ISDIR(found.st_mode) and is_private else None

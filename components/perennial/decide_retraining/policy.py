@@ -52,24 +52,24 @@ def decide(
     found = find_triggers(snapshot, drift, state, triggers)
     fired = [finding for finding in found if finding.fires]
     reasons = [f"{finding.trigger}: {finding.detail}" for finding in fired or found]
-    vetoes = [
+    blocks = [
         block
         for block in find_retraining_blocks(snapshot, state, triggers)
         if block.holds and fired
     ]
-    reasons += [f"blocked by {block.name}: {block.detail}" for block in vetoes]
+    reasons += [f"blocked by {block.name}: {block.detail}" for block in blocks]
     if not fired:
         watched = [finding.detail for finding in found if finding.is_set]
         if drift.unchanged_since is not None:
             watched.insert(0, f"nothing new since {drift.unchanged_since:%Y-%m-%d %H:%M} UTC")
         summary = f"No retraining: {'; '.join(watched) or 'every trigger is off'}."
-    elif vetoes:
-        because = " and ".join(block.detail for block in vetoes)
+    elif blocks:
+        because = " and ".join(block.detail for block in blocks)
         summary = f"No retraining, although {fired[0].detail}: blocked, because {because}."
     else:
         summary = f"Retrain: {fired[0].detail}."
     return RetrainingDecision(
-        retrain=bool(fired) and not vetoes,
+        retrain=bool(fired) and not blocks,
         trigger=fired[0].trigger if fired else "none",
         summary=summary,
         reasons=tuple(reasons),
@@ -208,6 +208,7 @@ def _schedule(
 
 def _ages(snapshot: Snapshot, state: TriggerState) -> list[float]:
     """Return the age of each past retraining by data time, in days; empty without data time."""
+    # By data time: a replay or a backfill must decide as the year itself did.
     newest = snapshot.time_max
     moments = [past.data_time for past in state.retrainings]
     return [(newest - each) / DAY for each in moments if newest is not None and each is not None]

@@ -47,11 +47,11 @@ def write_report(
         outcomes=["warned" if f.fires else "neutral" for f in found],
     )
     page.heading("Retraining blocks")
-    vetoes = find_retraining_blocks(snapshot, state, triggers)
+    blocks = find_retraining_blocks(snapshot, state, triggers)
     page.table(
         ["block", "active", "evidence"],
-        [[block.name, "yes" if block.holds else "no", block.detail] for block in vetoes],
-        outcomes=["warned" if block.holds else "neutral" for block in vetoes],
+        [[block.name, "yes" if block.holds else "no", block.detail] for block in blocks],
+        outcomes=["warned" if block.holds else "neutral" for block in blocks],
     )
     if state.retrainings:
         _history_part(page, state)

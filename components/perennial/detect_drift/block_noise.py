@@ -107,6 +107,7 @@ def find_common_variance(variances: Floats, degrees: float) -> CommonVariance:
     centred = logs - special.digamma(degrees / 2) + math.log(degrees / 2)
     excess = float(centred.var(ddof=1) - special.polygamma(1, degrees / 2))
     borrowed = 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
+    # The limit of the formula below, for scores that are practically alike.
     if borrowed > 1e4:
         return CommonVariance(math.exp(centred.mean()), MOST_BORROWED)
     level = float(np.exp(centred.mean() + special.digamma(borrowed / 2)) / (borrowed / 2))

@@ -94,6 +94,7 @@ def compare_with_champion(
         more = [dependence] if dependence else []
         measured = measure_windows(chosen.reference, chosen.windows, triggers, more)
         windows = measured.windows
+    # Also where drift is not judged: the limit of the loss has other minimums.
     if rows is not None:
         with scoring(champion):
             losses = (

@@ -74,6 +74,7 @@ def tell_apart(blocks: Sequence[Floats], num_reference: int) -> Floats:
     halves = [(rows[: len(rows) // 2], rows[len(rows) // 2 :]) for rows in products]
     reference = np.concatenate(products[:num_reference])
     covariance = np.cov(reference, rowvar=False).reshape(len(pairs), len(pairs))
+    # The small term, because a pair with a constant column has no variance to factorise.
     diagonal = np.diag(np.diag(covariance)) + 1e-6 * np.eye(len(pairs))
     factor = linalg.cho_factor((1 - SHRINKAGE) * covariance + SHRINKAGE * diagonal)
     found = np.zeros(len(blocks))
@@ -125,6 +126,7 @@ def _normal_scores(
         position: min(int(_HASHES * SAMPLED_ROWS / max(block.rows, 1)), _HASHES)
         for position, block in enumerate(blocks)
     }
+    # By hash, not at random: equal rows give an equal sample.
     key = pl.struct(["__time__", *columns]).hash(seed=0) % _HASHES
     sample = (
         rows.select(

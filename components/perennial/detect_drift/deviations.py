@@ -174,6 +174,7 @@ class BlockDeviations:
         self.size: int = old.stop
         self.runs = sorted({1, triggers.windows_in_a_row})
         rows = np.max([profile.weights for profile in profiles], axis=0)
+        # The harmonic mean, because the variance of their noise goes with 1 / rows.
         usual = 1 / np.mean(1 / np.maximum(rows[old], 1))
         self.thinness = np.maximum(usual / np.maximum(rows[old.stop :], 1), 1.0)
         self.scores = score_blocks(profiles, old)
@@ -247,6 +248,7 @@ class BlockDeviations:
         one_sided = int((moving & self.is_distance).sum())
         one_sided += sum(p.statistic == "new_values" for p in self.profiles)
         features = sum(kind != "label_mean" for kind in self.scores.kinds)
+        # Bonferroni: both sides of each score for each length of run, one side of each distance.
         tests = max(2 * features * len(self.runs) + one_sided, 1)
         scores = self._reference_scores(triggers)
         lowest = _run_limit(scores, triggers.windows_in_a_row, triggers.false_alarm_level)
@@ -345,6 +347,7 @@ class BlockDeviations:
         # Without one of B values the mean moves too: the squared residual counts B / (B - 1) times.
         others = np.maximum(total - residuals**2 * size / (size - 1), 0.0) / (size - 2)
         variances = np.maximum(common.moderate(others, size - 2), 1e-12)
+        # From the others' mean it is B / (B - 1) times larger, and so is the square of its error.
         deviates = residuals * math.sqrt(size / (size - 1)) / np.sqrt(variances)
         return _as_deviate(deviates, size - 2 + common.degrees)
 

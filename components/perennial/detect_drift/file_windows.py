@@ -50,6 +50,7 @@ def record_arrivals(
         order = dict.fromkeys((stored or ArrivedFiles()).sha256)
         for snapshot in snapshots:
             files = dict(zip(snapshot.paths, snapshot.files, strict=True))
+            # A dict keeps the place of a key that it has, so files that arrived earlier stay first.
             order |= dict.fromkeys(files[path].sha256 for path in sorted(files, key=by_name))
         places = {digest: place for place, digest in enumerate(order)}
         return ArrivedFiles(sha256=tuple(order)), places

@@ -37,6 +37,7 @@ def detect_drift_step(
     registry, store = open_registry(environment), open_store(environment.store_uri)
     champion = registry.version_by_alias(settings.model.name, CHAMPION)
     if champion is None:
+        # Also without a champion: the order in which files arrive cannot be found out later.
         if not current.data.time:
             record_arrivals(store, settings.model.name, [current])
         found = DriftReport(champion_version="", calibration="none", new_rows=current.rows)

@@ -106,6 +106,7 @@ def choose_blocks(
     champion_until = _local_time(reference.time_max, dtype)
     known = _complete(reference.blocks, champion_until)
     old = full_blocks(known, known)
+    # A block that begins before the champion's newest row is no window: it was trained on in part.
     later = [block for block in current if _span(block)[0] >= champion_until]
     _require_one_length(old, later)
     complete = _complete(later, time_max)

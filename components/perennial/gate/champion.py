@@ -89,7 +89,9 @@ def read_champion(
         scored = splits[Split.TEST]
     except DamagedModelError as error:
         raise damaged_file(registered, WEIGHTS_FILE, error) from error
+    # `SystemExit` as well: task code that calls `sys.exit()` must not end the step.
     except (Exception, SystemExit) as error:  # user code, possibly years old
+        # Memory that ran out is not the model's fault: the champion must not count as unscorable.
         if isinstance(error, Exception) and blames_machine(error):
             raise
         first = str(error).splitlines()[0] if str(error) else ""
@@ -193,6 +195,7 @@ def find_anchor(
     current, seen = champion, {champion.version}
     while not _begins_record(registry, current):
         number = current.tags.get(REPLACED_TAG, "")
+        # A version that is promoted a second time may have replaced its successor: a circle.
         if not number or number in seen:
             break
         before = known.get(number)

@@ -81,6 +81,7 @@ def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions
         return None
     label = pl.col(data.label).cast(pl.Float64)
     period, day = period_start(data, rule).alias("period"), pl.col(data.time or "").dt.date()
+    # All splits: the days of a period that were not tested show how unusual the test days are.
     labelled = dataset.scan().filter(label.is_finite())
     whole = dataset.collect(
         labelled.group_by(period).agg(label.mean().alias("label"), day.n_unique().alias("days"))
@@ -137,7 +138,7 @@ def estimate_of(
         luck=slope * away,
     )
     of_labels = standard_error(labels, blocks)
-    # The mean of all days has an error, too: the test days are a share of them.
+    # The mean of all N days has an error, too: its variance is n / N of that of the n test days'.
     of_expected = slope**2 * of_labels**2 * conditions.share
     return replace(left, error=math.sqrt(left.error**2 + of_expected))
 
@@ -185,6 +186,7 @@ class Match:
 
     def at(self, selected: NDArray[np.bool_]) -> "Match":
         """Return the match restricted to the selected rows, whose conditions are unknown."""
+        # Conditions are those of whole periods, and `decisive` is meant for all rows.
         blocks = self.blocks.at(selected)
         return Match(
             self.challenger.at(selected),
@@ -392,6 +394,7 @@ def compare_with_baselines(
     found, rows = {}, baselines.rows
     for name in names:
         predicted, score = rows.predictions.get(name), baselines.scores.get(name, {}).get(metric)
+        # Only predictions are stored, so a baseline has no losses here.
         if predicted is None or score is None or metric == "loss":
             continue
         selected = np.zeros(len(match.challenger.scored.labels), dtype=bool)

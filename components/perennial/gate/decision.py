@@ -20,6 +20,7 @@ from perennial.contracts.training import Direction
 from perennial.engine.evaluation.resampling import sign_of
 from perennial.gate.config import GateSection
 
+# A ranking compares pairs of one row from each class, so the rarer class limits what it can show.
 RANKING = ("roc_auc", "average_precision")
 
 
@@ -122,6 +123,7 @@ def _against_champion(gate: GateSection, evidence: Evidence) -> list[GateReason]
     name = f"champion version {evidence.champion_version}"
     if evidence.same_weights:
         return [_reason("differs from the champion", False, f"its weights equal those of {name}")]
+    # Asked first: what is not comparable has no champion's value either, but for another reason.
     if comparison.incomparable:
         return [_reason(condition, False, f"against {name}, {comparison.incomparable}")]
     if comparison.champion is None:
@@ -135,6 +137,7 @@ def _against_champion(gate: GateSection, evidence: Evidence) -> list[GateReason]
         f"improvement {improvement.estimate:+.2g} [{improvement.low:+.2g}, {improvement.high:+.2g}]"
     )
     least = gate.least_improvement
+    # Strictly: an interval that begins at the threshold does not show that the gain exceeds it.
     held = improvement.low > least
     verb = "above" if held else "not above"
     detail = f"{figures} of {name}, {span}, lower bound {verb} {least:g}"
@@ -163,8 +166,10 @@ def _anchor(gate: GateSection, anchor: AnchorComparison | None) -> list[GateReas
         detail = f"{name}, the last champion that was shown to be better, is not compared: {why}"
         if lenient:
             detail += "; to start without an anchor, promote by hand or set gate.anchor_days = 0"
+        # Without an anchor, losses within the margin can add up; `superior` requires a gain anyway.
         return [_reason("not worse than the anchor", not lenient, detail)]
     span = f"improvement {found.estimate:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
+    # `superior` requires a gain over the champion, so here only a significant loss counts.
     held = found.low > -gate.margin if lenient else found.high >= 0
     rule = f"lower bound must exceed {-gate.margin:g}" if lenient else "upper bound must reach 0"
     detail = f"against {name}, the last champion that was shown to be better, {span}: {rule}"
@@ -183,6 +188,7 @@ def _enough_to_compare(gate: GateSection, evidence: Evidence) -> list[GateReason
     if decisive.improvement is None or evidence.same_weights:
         return []
     reasons = []
+    # Only days follow one another, so that errors can persist; groups and rows are independent.
     if evidence.unit == "day" and decisive.effective_blocks is not None:
         needed = effective_days_needed(gate, evidence.repeats)
         short = _dependence(evidence, decisive, needed)
@@ -217,6 +223,7 @@ def effective_days_needed(gate: GateSection, repeats: Repeats | None = None) -> 
     """
     if repeats is None or not repeats.earlier:
         return gate.min_effective_days
+    # log1p(-confidence) is the logarithm of the full level: the first challenger's factor is 1.
     return gate.min_effective_days * math.log(repeats.level) / math.log1p(-gate.confidence)
 
 
@@ -269,6 +276,7 @@ def _guards(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         if comparison.incomparable:
             reasons.append(_reason(condition, False, comparison.incomparable))
             continue
+        # Without the champion's value, `_against_champion` has decided already.
         if comparison.champion is None:
             continue
         improvement = comparison.improvement
@@ -324,6 +332,7 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
             reasons.append(_reason(condition, False, detail))
             continue
         shown, own = comparison.challenger, "by the estimate: the difference has no bound"
+        # The rows behind a human score are unknown, so no difference can be paired.
         if name == "human":
             shown, own = _worst(evidence, metric, comparison.challenger)
         elif comparison.champion is not None:  # the champion had to beat it by the bound

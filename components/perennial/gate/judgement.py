@@ -252,6 +252,7 @@ def judge_challenger(
     """
     dataset = Dataset(Snapshot.read(snapshot))
     keep = {
+        # Validation rows do not judge: their losses are part of the reference that monitoring uses.
         Split.VALIDATION: block_columns(dataset.snapshot.data),
         Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
     }
@@ -264,8 +265,10 @@ def judge_challenger(
     test = replace(judged_rows(dataset, contender, section.gate), notes=notes)
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
+        # Equal weights are refused in any case, so they use up none of the level.
         is_compared = champion.contender is not None and champion.weights_sha256 != weights
         if is_compared and not record.turned_off:  # a model for debugging spends no test
+            # Before the comparison: a run that is killed after it has still used these days.
             test = replace(test, repeats=_claimed(environment, section, champion, weights, test))
         verdict = reach_verdict(
             section.gate,
@@ -357,6 +360,7 @@ def _score_anchor(
     try:
         return read(registry.download(version, scratch), version)
     except PerennialError as error:
+        # Not raised: `gate.mode` decides whether a challenger may do without the anchor.
         return Champion(number, failure=f"{error.problem}: {error.evidence}")
 
 
@@ -375,6 +379,7 @@ def _claimed(
         run_id=environment.run_id,
         challenger_sha256=weights,
         blocks=blocks.count,
+        # Each group occurs on many days, so shared days would not tell how many blocks are shared.
         days=test.days if blocks.unit == "day" else (),
     )
     store = open_store(environment.store_uri)

@@ -24,6 +24,7 @@ def reach_of(
     """
     error, degrees = comparison.standard_error, comparison.degrees
     confidence = gate.confidence
+    # A planned split has new days, which start at the full level.
     if planned is None and comparison.confidence is not None:
         confidence = comparison.confidence
     if error is None or degrees is None or not math.isfinite(error):
@@ -32,6 +33,7 @@ def reach_of(
     def detectable(count: int) -> float:
         # Degrees of freedom grow with the number of blocks.
         left = max((degrees + 1.0) * count / measured.count - 1.0, 1.0)
+        # The sum of both quantiles approximates the quantile of the non-central t distribution.
         quantiles = float(stdtrit(left, confidence) + stdtrit(left, FOUND_IN))
         return gate.least_improvement + quantiles * error * math.sqrt(measured.count / count)
 
@@ -42,6 +44,7 @@ def reach_of(
         if measured.unit == "day":  # fewer are rarely judged, whatever they could detect
             fewest = max(fewest, math.ceil(gate.min_effective_days))
         counts = range(fewest, MANY * measured.count)
+        # Bisection, because the detectable improvement only falls with the number of blocks.
         at = bisect_left(counts, True, key=lambda number: detectable(number) <= wanted)
         needed = counts[at] if at < len(counts) else None
     return Reach(

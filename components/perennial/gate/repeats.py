@@ -51,6 +51,7 @@ class PastTest(Section):
 
     def repeats(self, other: "PastTest") -> bool:
         """Whether it is the same test: of the same weights, or by the same run."""
+        # All runs outside a pipeline share one id, which identifies none of them.
         same_run = self.run_id == other.run_id != NO_RUN
         return self.rivals(other) and (
             same_run or self.challenger_sha256 == other.challenger_sha256
@@ -72,6 +73,7 @@ class PastTests(Section):
         tests = list(self.tests)
         for place, known in enumerate(tests):
             if test.repeats(known):
+                # The days of both attempts are used up: the data may have grown between them.
                 merged = runs_of({*_dates(known.days), *_dates(test.days)})
                 tests[place] = test.model_copy(update={"days": merged})
                 return self.model_copy(update={"tests": tuple(tests)})

@@ -72,6 +72,7 @@ def serve_in_clean_process(
     try:
         found, seconds, turns = _measure(artifact, rows, together, rival)
         bounds = [lower_bound(turns[1] / turns[0])] if len(turns) > 1 else []
+        # The smallest bound counts: a single lucky pair of processes must not decide.
         while bounds and len(bounds) < PAIRS:
             *_, again = _measure(artifact, rows, together, rival)
             bounds.append(lower_bound(again[1] / again[0]) if len(again) > 1 else 0.0)
@@ -151,6 +152,7 @@ def timed(models: list["_CleanProcess"], repeats: int) -> list[Floats]:
     seconds = np.empty((len(models), WARM_UPS + repeats))
     order = list(range(len(models)))
     for turn in range(WARM_UPS + repeats):
+        # Both orders alternate: what a model leaves to the next one affects both equally.
         for number in order if turn % 2 else order[::-1]:
             seconds[number, turn] = models[number].seconds()
     return list(seconds[:, WARM_UPS:])
@@ -201,6 +203,7 @@ class _CleanInterpreter:
     def get(cls) -> "_CleanInterpreter":
         """Return that of this process, which lives as long as it does."""
         running = cls._running
+        # A forked process inherits the socket, but its requests would mix with those of its parent.
         if running is None or running._owner != os.getpid() or running._process.poll() is not None:
             cls._running = running = cls()
         return running
@@ -224,6 +227,7 @@ class _CleanProcess:
             "folder": str(folder),
             "together": together,
             "mark": MARK,
+            # The clean interpreter started earlier and has the variables of that moment.
             "environment": dict(os.environ),
         }
         self._errors = folder / "errors.txt"
@@ -243,6 +247,7 @@ class _CleanProcess:
                 [json.dumps(request).encode() + b"\n"],
                 [stdin, stdout, log.fileno(), state],
             )
+        # 0 if the interpreter was killed; `_kill` skips it: the number 0 means our own group.
         self._id = int(self._states.readline() or 0)
         self._exit_code: int | None = None
         self._has_timed_out = False

@@ -130,6 +130,7 @@ class Excess:
         whole, days = weights.sum(axis=0), (sizes > 0).sum(axis=0)
         enough = (sizes.sum(axis=0) >= self.min_rows) & (days > 1) & (whole > 0)
         mean = np.divide(sums.sum(axis=0), whole, out=np.zeros(count), where=enough)
+        # The linearised error of a ratio of sums, without B / (B - 1): it only ranks proposals.
         spread = ((sums - mean * weights) ** 2).sum(axis=0)
         error = np.sqrt(np.divide(spread, whole**2, out=np.zeros(count), where=enough))
         scored = enough & (error > 0)
@@ -146,6 +147,7 @@ def propose(
     found: list[tuple[float, Slice, tuple[Column, int] | None]] = [(*each, None) for each in single]
     for score, condition in single:
         for better, column, at in _conditions(cut, excesses, searched & condition.rows):
+            # A second condition must make the group worse; else the simpler group is the finding.
             if better > score:
                 found.append((better, condition, (column, at)))
     chosen: list[Slice] = []
@@ -185,6 +187,7 @@ def _texts(values: pl.Series) -> pl.Series:
 
 def _quarters(column: pl.Series, searched: Rows) -> Column | None:
     name, values = column.name, column.cast(pl.Float64).to_numpy()
+    # Edges from the searched rows only: the other rows judge the proposals.
     known = np.isfinite(values) & searched
     if not known.any():
         return None
@@ -265,6 +268,7 @@ def _declared(rows: pl.DataFrame, gate: GateSection) -> Iterator[Slice]:
         parts = [rows[part][column] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
         counts = pl.concat([_texts(part).value_counts() for part in parts])
         counts = counts.group_by(column).agg(pl.col("count").sum())
+        # Sorted, because `group_by` returns groups in no fixed order.
         for value in counts.filter(pl.col("count") >= gate.slice_min_rows)[column].sort():
             yield Slice(column, value, array_of((_texts(p) == value).to_numpy() for p in parts))
 
@@ -286,6 +290,7 @@ def _found(match: Match, gate: GateSection, searchable: Sequence[str]) -> Iterat
     theirs, weights = row_losses(champion, drawn), champion.scored.weights[drawn]
     excess = row_losses(match.challenger, drawn) - theirs - gate.hidden_slice_tolerance * theirs
     thinned = Blocks(blocks.index[drawn], blocks.count, blocks.unit)
+    # The searched rows are thinned by `drawn.step`, and the smallest group is, too (rounded up).
     excesses = Excess(weights * excess, weights, thinned, -(-gate.slice_min_rows // drawn.step))
     searched = frame.select(searchable).gather_every(drawn.step)
     for condition in propose(searched, searchable, excesses, ~others[drawn]):

@@ -28,6 +28,7 @@ from perennial.registry.promotion import (
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
+# Without `reads`: the package contains the contract as a whole.
 @pipeline_step("register_model", outputs=("registration", "report"))
 def register_model_step(
     *,
@@ -86,7 +87,7 @@ def register_model_step(
     judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
     hand_on(Path(registration), made, Path(verdict))
-    if made.is_champion:
+    if made.is_champion:  # else the page stays that of the last verdict, which `judge` wrote
         write_report(Path(report), made, content)
     return _result(made, content.verdict)
 

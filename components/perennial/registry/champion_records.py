@@ -132,6 +132,7 @@ class ChampionRecords:
         replaced_by_hand = change.done and alias not in ("", change.champion)
         if change.champion not in self.versions and not replaced_by_hand:
             what = "does not exist"
+        # An announced first promotion has no alias yet: it waits to be finished.
         elif not alias and (change.done or change.replaced):
             what = "has no alias"
         elif self.has_other_files():
@@ -165,6 +166,7 @@ class ChampionRecords:
                 ]
             )
         }
+        # Moments are to the second: of two equal ones, the higher number is the later version.
         return sorted(moments, key=lambda number: (moments[number], int(number)), reverse=True)
 
     def has_other_files(self) -> bool:

@@ -321,6 +321,7 @@ def _pin_file(asked: SafetensorsWeights, store: ObjectStore) -> Origin:
 
 def _pin_snapshot(asked: HuggingFaceWeights, store: ObjectStore) -> Origin:
     base = asked.uri.rstrip("/")
+    # The hub's cache keeps revisions in `snapshots`; a copy may have them beside each other.
     places = [f"{base}/snapshots/{asked.revision}", f"{base}/{asked.revision}"]
     folder = next((each for each in map(open_store, places) if _names(each)), None)
     if folder is None:

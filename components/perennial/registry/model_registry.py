@@ -77,6 +77,8 @@ class ModelRegistry:
     def champion_records(self, name: str) -> ChampionRecords:
         """Return MLflow's and the object store's records of the champion, without checking them."""
         content = self._store.read(record_key(name))
+        # MLflow and the store have no common transaction: if the store's record is the same
+        # before and after, all three belong together.
         while True:
             alias = self.aliases(name).get(CHAMPION, "")
             versions = {version.version: version for version in self.versions(name)}
@@ -97,6 +99,7 @@ class ModelRegistry:
         content = self._store.read(record_key(name))
         aside = f"registry/{name}/replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
         if content is not None:
+            # Before any change, so that a repair that was a mistake can be undone.
             self._store.write(aside, content)
         if champion:
             alias = self.aliases(name).get(CHAMPION, "")
@@ -139,10 +142,12 @@ class ModelRegistry:
             DamagedModelError: a file is missing or altered.
             PerennialError: the files are gone, or lie outside the object store.
         """
+        # First of all: it refuses a source outside the store, from which nothing may be read.
         registered = self._files.expected(version)
         target = to / f"{version.name}-{version.version}"
         to.mkdir(parents=True, exist_ok=True)
         try:
+            # A scratch folder first: a broken download leaves no part of a version at `target`.
             with TemporaryDirectory(dir=to) as scratch:
                 found = download_artifacts(
                     artifact_uri=version.source, dst_path=scratch, tracking_uri=self._tracking_uri
@@ -150,6 +155,7 @@ class ModelRegistry:
                 copy_tree(Path(found), target)
         except Exception as error:  # of MLflow, or of the client of whatever store it reads
             raise _gone(version, error) from error
+        # Outside the block above, which would report damaged files as files that are gone.
         self._files.verify_folder(version, registered, target)
         return target
 
@@ -165,6 +171,7 @@ class ModelRegistry:
         place, found = version.source.rstrip("/"), dict[str, bytes]()
         try:
             listed = list_artifacts(artifact_uri=place, tracking_uri=self._tracking_uri)
+            # MLflow lists a folder that does not exist as an empty one.
             if not listed:
                 raise FileNotFoundError("the folder is empty or gone")
             present = {Path(file.path).name for file in listed if not file.is_dir}
@@ -205,6 +212,7 @@ class ModelRegistry:
             return existing
         marked = {**tags, FINGERPRINT_TAG: fingerprint}
         if files:
+            # Before the version: one whose tag has no stored digests counts as damaged.
             registered = RegisteredFiles(source=source, files=dict(files))
             marked |= self._files.record(name, registered)
         created = despite_rivals(
@@ -266,6 +274,7 @@ class ModelRegistry:
             self.finish_change(name)
             records = self.champion_records(name)
             champion = records.alias if forced else records.champion()
+            # By force, even the champion is promoted again: this replaces contradictory records.
             if champion == version and not (forced and records.problem()):
                 return None, None
             if champion != expected_champion:
@@ -323,6 +332,7 @@ class ModelRegistry:
 
     def _search(self, query: str) -> list[ModelVersion]:
         found = _every(partial(self._client.search_model_versions, query))
+        # MLflow also returns versions whose registration is pending or has failed.
         ready = (_version(each) for each in found if each.status == "READY")
         return sorted(ready, key=lambda version: int(version.version))
 

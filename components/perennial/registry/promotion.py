@@ -273,10 +273,10 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             f"{version.version} --force --reason …` makes it champion again",
         )
     else:
-        registry.finish_change(candidate.name)
+        registry.finish_change(candidate.name)  # of a killed writer: the alias is outdated
         found = registry.version_by_alias(candidate.name, CHAMPION)
         champion = found.version if found else ""
-        if champion != candidate.champion:
+        if champion != candidate.champion:  # before the upload; registry.promote() asks again
             raise ChampionMovedError.between(candidate.name, candidate.champion, champion)
         # Two models of one run must not share a folder, nor two packages of one model.
         files = digests_of(candidate.package)
@@ -294,7 +294,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             description=candidate.summary,
             files=files,
         )
-    registry.set_alias(candidate.name, CHALLENGER, version.version)
+    registry.set_alias(candidate.name, CHALLENGER, version.version)  # also if the next is refused
     decision = VersionDecision.now(GATE, candidate.summary).after(version.tags)
     registry.promote(
         candidate.name,

@@ -79,6 +79,7 @@ class VersionFiles:
         content = self._store.read(key)
         place = f"{self._store.uri}/{key}"
         if content is None:
+            # A source that was recorded at a registration is accepted wherever it lies.
             self._refuse_foreign(version)
             if not tag:
                 return None
@@ -154,6 +155,7 @@ class VersionFiles:
     def _is_inside(self, source: str) -> bool:
         """Whether a source is a place below the store's root, however it is written."""
         parts = urlparse(source)
+        # A prefix alone would accept `s3://bucket/root/../other`, also with encoded dots.
         if {"..", "."} & set(unquote(source).split("/")) or parts.query or parts.fragment:
             return False
         if isinstance(self._store, LocalObjectStore) and parts.scheme in ("", "file"):
@@ -232,4 +234,5 @@ def _damaged(version: ModelVersion, what: str, evidence: str) -> DamagedModelErr
 
 
 def _key(name: str, source: str) -> str:
+    # By source: the digests are stored before MLflow has given the version its number.
     return f"registry/{name}/{hashlib.sha256(source.encode()).hexdigest()}.json"

@@ -166,6 +166,7 @@ def select_challenger(
             metric=choice.metric,
             limits=rule.limits,
         )
+    # After the ensemble, which may have replaced the weights and the task that are served.
     make_servable(challenger, rescoring.dataset, width)
     write_report(page, rescoring.result, choice, diagnosis, found)
     figures, summary = choice.selection.figures(choice.metric), choice.selection.reason
@@ -184,6 +185,8 @@ def _choose(rule: SelectionSection, rescoring: Rescoring) -> Choice:
         direction_of(task, name, "selection.limits")
     # A metric may be undefined on the sample but defined on all rows.
     evaluations = [point for point in result.evaluations if metric in point.metrics]
+    # On all rows: the figures of the training are of a sample, and the best
+    # of noisy ones is biased.
     kept = score_checkpoints(rescoring)
     means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
     blocks = rescoring.blocks()

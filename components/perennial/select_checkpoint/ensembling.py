@@ -177,6 +177,7 @@ def _average(
                 unit=member.unit,
             )
         )
+        # A column that only one member reads is an input of the ensemble, too.
         features |= former.columns.features
     columns = TaskColumns(label=record.columns.label, features=features)
     ensemble = Ensemble(EnsembleOptions(members=tuple(described)), columns)
@@ -193,6 +194,7 @@ def _measure(task: Task, model: nn.Module, dataset: Dataset) -> Cost:
     """Return the size of the weights, and the time that predicting some rows took."""
     rows = next(dataset.batches(Split.VALIDATION, TIMED_ROWS))
     predict_rows(task, model, rows)
+    # The first prediction is a warm-up: it also initialises libraries.
     start = time.perf_counter()
     predict_rows(task, model, rows)
     size = sum(value.nbytes for value in model.state_dict().values())
@@ -202,6 +204,7 @@ def _measure(task: Task, model: nn.Module, dataset: Dataset) -> Cost:
 def _replace(folder: Path, task: Task, model: nn.Module, found: Comparison) -> None:
     """Export the ensemble in the place of the checkpoint."""
     record = Challenger.read(folder)
+    # Weights may be shards, of which some would be left beside the new file.
     for file in weight_files(folder):
         file.unlink()
     options = task.options.model_dump(mode="json")

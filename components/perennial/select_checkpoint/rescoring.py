@@ -85,6 +85,7 @@ def mean_model(
     and other integers are those of the newest.
     """
     task, model = load_checkpoint_model(records[0].uri, result, world=world)
+    # Its tensors are those of the model, so the model itself becomes the mean.
     mean = model.state_dict()
     for number, record in enumerate(records[1:], start=2):
         new = load_checkpoint_model(record.uri, result, world=world)[1].state_dict()
@@ -319,6 +320,7 @@ class Rescoring:
         (record,) = self._records(steps)
         for averaged, task, model in load_checkpoint_models(record.uri, self.result, self._world):
             self._move(model)
+            # The stored running statistics are those of the trained weights, not of the average.
             if averaged:
                 self._renew(task, model)
             yield averaged, task, model

@@ -110,6 +110,7 @@ def select(
     """
     finite = sorted(
         (each for each in candidates if is_finite(each, task, metric)),
+        # Plain weights before averaged ones of the same step: the first of equal candidates wins.
         key=lambda each: (each.record.step, each.averaged, each.members),
     )
     _require_one(finite, candidates)
@@ -124,6 +125,7 @@ def select(
     sign = sign_of(direction_of(task, metric, "selection.metric"))
     figures = [sign * candidate.metrics[metric] for candidate in ordered]
     top = max(allowed, key=figures.__getitem__)  # the earliest of equals
+    # The error of the paired difference: on shared rows it is smaller than that of each figure.
     shortfalls = tuple(
         (figures[top] - figure, _bounded(standard_error(values[top] - row, blocks)))
         for figure, row in zip(figures, values, strict=True)

@@ -115,6 +115,8 @@ def take_indexed_snapshot(
     pinned = pin_all(data, split, [each for each in found if each.key in opened], cache)
     entries = pl.concat([known, pinned]).sort("key")
     if index_store:
+        # Not kept: objects that a later write may leave with this version, and those whose columns
+        # did not fit the contract, so that they have no summary.
         kept = {each.key for each in found if store.keeps_version(each)}
         lasting = pl.col("key").is_in(kept) & pl.col("rows_read").is_not_null()
         update_index(index_store, key, entries.filter(lasting), listed, index)

@@ -34,6 +34,7 @@ def snapshot_data_step(*, contract: str, snapshot: str, report: str) -> StepResu
     taken, summaries, opened = take_indexed_snapshot(
         config.data, config.split, listing=listing, index_store=store
     )
+    # First the snapshot: the record of the last one names it by its digest.
     store_snapshot(taken, store)
     lost = compare_with_last(store, config.model.name, taken)
     summary = summary_of(taken, listing, lost)

@@ -132,6 +132,7 @@ def delete_checkpoints(
             groups[trial.number in kept] |= set(fingerprints(plan, trial, snapshot))
     root = store.root if isinstance(store, LocalObjectStore) else store.uri
     deleted = 0
+    # Trials with equal settings share a training, and a kept trial may be one of them.
     for fingerprint in groups[False] - groups[True]:
         checkpoints = open_checkpoint_store(f"{root}/training/{fingerprint[:16]}/checkpoints")
         steps = checkpoints.steps()

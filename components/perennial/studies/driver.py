@@ -144,6 +144,7 @@ class Driver:
                     break
                 if number and not self._is_affordable(stage):
                     store.cut(stage, number - 1)
+                    # Another driver may have cut it elsewhere: read the numbers again.
                     return self._choose()
                 if self._claim(stage, number):
                     return self._search_work(number, earlier), False
@@ -154,6 +155,7 @@ class Driver:
     def _claim(self, stage: Stage, number: int) -> bool:
         if not self._store.claim(number):
             return False
+        # The stage may have been cut between the choice of this trial and its claim.
         last = self._store.end_of(stage)
         if last is not None and number > last:
             self._store.release(number)
@@ -252,6 +254,7 @@ class Driver:
         each = baseline / study.seeds_per_trial
         reserved = candidates * study.confirmations * each
         budget = study.device_hours * SECONDS_PER_HOUR - reserved
+        # The least to compare is the baseline and one more trial, which is taken to cost as much.
         if budget < 2 * baseline:
             hours = (reserved + 2 * baseline) / SECONDS_PER_HOUR
             raise PerennialError(

@@ -319,9 +319,11 @@ def _claim(plan: StudyPlan, store: ObjectStore, blocks: Blocks, days: Sequence[o
     asked = canonical_json([own, plan.study.fixed, plan.study.steps, plan.metric])
     test = PastTest.model_validate(
         {
+            # A baseline has no registered weights: what it is trained from stands for them.
             "champion": "baseline",
             "champion_sha256": hashlib.sha256(asked.encode()).hexdigest(),
             "challenger_sha256": plan.study_digest,
+            # The study's digest identifies the test, whichever run repeats it.
             "run_id": NO_RUN,
             "blocks": blocks.count,
             "days": tuple(days),

@@ -191,6 +191,7 @@ def experiment(
             # A trial that diverges is a result.
             "maxFailedTrialCount": trials,
             "metricsCollectorSpec": {"collector": {"kind": "StdOut"}},
+            # The suggestion service ends with the Experiment, which nothing resumes.
             "resumePolicy": "Never",
             "trialTemplate": {
                 "primaryContainerName": STEP_CONTAINER,
@@ -206,6 +207,7 @@ def experiment(
 def _job(pod: Object, labels: Mapping[str, str]) -> Object:
     """Return a Job that runs a pod once."""
     metadata = {"labels": dict(labels), "annotations": dict(ANNOTATIONS)}
+    # No retry by the Job: `TrialRunner` tries again what did not fail because of the values.
     spec = {"backoffLimit": 0, "template": {"metadata": metadata, "spec": pod}}
     return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
 
@@ -222,6 +224,7 @@ def _settings(sampler: Sampler, seed: int) -> list[dict[str, str]]:
 
 
 def _condition(name: str) -> str:
+    # In GJSON, the query language of Katib's conditions.
     return f'status.conditions.#(type=="{name}")#|#(status=="True")#'
 
 

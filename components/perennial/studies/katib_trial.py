@@ -56,6 +56,7 @@ def main(prefix: str, *assigned: str) -> int:
         try:
             with stopping_on_signals(runner.stop), own.renewing():
                 trial = runner.run(Work(number, values, seeds))
+        # Another pod may run it again: under its own name, it would wait until the claim is stale.
         except BaseException:
             own.release(number)
             raise

@@ -47,6 +47,7 @@ def propose_next(
         reasons.append(boundary.text)
     alone = {n: left[0] for n, one in spaces.items() if len(left := one.choices or ()) == 1}
     settled = {**alone, **_negligible(plan, findings, best), **_answered(plan, judgement, best)}
+    # An option is fixed only if its conditions certainly hold; leaving one open can open others.
     while vague := [n for n in settled if not is_met(spaces[n].when, settled)]:
         settled = {name: value for name, value in settled.items() if name not in vague}
     spaces |= {name: study.dimensions[name] for name in alone if name not in settled}
@@ -60,6 +61,7 @@ def propose_next(
         "scientific": {name: spaces[name] for name in study.scientific if name in spaces},
         "nuisance": {name: spaces[name] for name in study.nuisance if name in spaces},
         "fixed": {**study.fixed, **settled},
+        # With the same seed, the samplers would give the same points of the unit cube again.
         "seed": study.seed + 1,
     }
     changes |= _budget(study, findings, judgement, reasons)

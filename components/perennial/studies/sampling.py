@@ -83,6 +83,7 @@ def _seed(plan: StudyPlan, number: int) -> int:
 
 def _sobol_point(dimensions: int, index: int, seed: int) -> list[float]:
     """Return a point of a scrambled Sobol sequence (Owen 1998), which fills the cube evenly."""
+    # From the start each time: trials share no state, and another machine may run the next one.
     sequence = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
     with warnings.catch_warnings():
         # A number of points that is not a power of two is less balanced: the design warns of it.
@@ -197,6 +198,7 @@ def _ask_optuna(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     axes = [axis for axis in space.axes if axis.option not in stratum]
+    # Only trials of this space and stratum: others have no place on Optuna's axes.
     similar = [
         trial
         for trial in earlier

@@ -59,6 +59,7 @@ class StudyStore:
 
     def begin(self, snapshot: Snapshot) -> None:
         """Write the plan and its snapshot, if no other worker has."""
+        # The plan last: whoever finds it can rely on its snapshot.
         for record in (snapshot, self.plan):
             key = f"{self.plan.prefix}/{record.file_name}"
             try:
@@ -129,6 +130,7 @@ class StudyStore:
         with self._lock:
             claim = self._claims.pop(number, None)
             key = self._key("claims", number)
+            # Another worker's claim stays: ours was taken over if it was not renewed in time.
             if claim is not None and self._store.read(key) == claim.to_json().encode():
                 self._store.delete(key)
 

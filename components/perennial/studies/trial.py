@@ -95,6 +95,7 @@ class TrialRunner:
     def stop(self) -> None:
         """Stop all trainings at a checkpoint; for a signal handler, too."""
         self._is_stopping = True
+        # A copy: other threads add and remove trainings meanwhile.
         for training in list(self._trainings):
             training.stop()
 
@@ -157,6 +158,7 @@ class TrialRunner:
                 if pruned is not None:
                     return pruned, self._record(job, seed, pruned)
             result = TrainingResult.read(job.root)
+        # Also of a training that ended before the watcher looked: timing must not decide.
         pruned = self._prune(work, settings, result.evaluations)
         return pruned, self._record(job, seed, pruned, result)
 
@@ -253,6 +255,7 @@ class TrialRunner:
     def _prune(
         self, work: Work, settings: TrainModelConfig, points: Sequence[EvaluationPoint]
     ) -> Pruned | None:
+        # Rungs compare the first training of each trial.
         if settings.training.seed != work.seeds[0]:
             return None
         steps, every = settings.training.steps, evaluation_interval(self._plan)
@@ -375,6 +378,7 @@ def read_curves(file: Path) -> tuple[tuple[EvaluationPoint, ...], tuple[StepPoin
     history: dict[int, StepPoint] = {}
     lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
     for line in lines:
+        # The training may still be writing its last line.
         if not line.endswith(b"\n"):
             break
         point = json.loads(line)

@@ -104,6 +104,7 @@ def _bad_values(
         elif dtype.is_numeric() and not words:
             yield "unlisted", ~finite(name, dtype).cast(pl.Float64).is_in(numbers)
     if expectation.matches and is_text(dtype):
+        # Grouped, so that the anchors hold for each alternative of `a|b`.
         pattern = f"^(?:{expectation.matches})$"
         yield "unmatched", ~column.cast(pl.String).str.contains(pattern)
 

@@ -77,6 +77,7 @@ def gather_facts(
     if snapshot.data.time:
         state = load_states(snapshot, measurement, store)
     else:
+        # Of more files, a new one takes the place of another: a stored merge would not hold.
         keep = len(snapshot.files) <= MAX_FILES
         state = load_states(snapshot, measurement, store, name_block, keep_merged=keep)
     return summarise(state, snapshot, section, now)

@@ -25,6 +25,7 @@ MAX_VALUES = 10_000
 _NUMBERS = re.compile(r"(List|Array)\((Float|Int|UInt|Decimal)")
 _VALUE = ("value", "split", "day")
 _FEW = 3
+# In two halves, 2^36 mantissas add up within 64 bits.
 _MANTISSA_BITS, _LOW_BITS = 53, 26
 
 

@@ -70,6 +70,7 @@ def _codes(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> Codes:
         if dtype.is_temporal():
             values = values.to_physical()
         elif not is_text(dtype):  # lists, structures: only equality can be tested
+            # The hash of a missing value is a number as well.
             values = values.hash().zip_with(
                 values.is_not_null(), pl.Series([None], dtype=pl.UInt64)
             )
@@ -78,6 +79,7 @@ def _codes(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> Codes:
         return values.rank("dense").cast(pl.Int64).fill_null(_MISSING).to_numpy()
     series = rows.select(finite(name, dtype).cast(pl.Float64)).to_series()
     numbers = series.fill_null(float("nan")).to_numpy()
+    # Bins from the rows that fit: those that score must not have shaped the encoding.
     fitted = numbers[::2][~np.isnan(numbers[::2])]
     if not len(fitted):
         return np.full(len(numbers), _MISSING)

@@ -67,6 +67,7 @@ def partition_facts(snapshot: Snapshot, section: ExpectationsSection) -> FactsSt
     """
     dataset = Dataset(snapshot)
     measuring = Measuring(snapshot, dataset.scan().collect_schema(), section)
+    # An empty batch first: a partition without rows needs tables to merge, too.
     batches = chain([measuring.no_rows()], dataset.labelled_batches(BATCH_ROWS))
     return merge_in_steps(map(measuring.state_of, batches), merge)
 

@@ -100,6 +100,7 @@ def _categories(
     # Levels have served their purpose: a tenth of the rows remains.
     by_value = texts.group_by("block", "column", "value")
     rows = by_value.agg(pl.col("rows").sum(), pl.col("cut").first())
+    # Of a block whose counts were cut to level n, one row in 2^n was counted.
     weight = pl.col("rows") * pl.lit(2).pow(pl.col("cut"))
     ranked = (
         rows.group_by("column", "value")

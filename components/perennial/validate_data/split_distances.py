@@ -94,7 +94,8 @@ def _chance_distance(first: pl.Series, second: pl.Series) -> float:
     beyond = _SAMPLE_NOISE * math.sqrt(spread)
     if first.dtype != pl.String:
         return beyond
-    # Each category's difference is nearly normal; many of them add up, as in identifiers.
+    # Each category's difference is nearly normal, so half of its mean size is
+    # sqrt(share x spread / 2 pi); those of many categories add up, as in identifiers.
     shares = pl.concat([first, second]).value_counts(normalize=True)["proportion"]
     return beyond + float(shares.sqrt().sum()) * math.sqrt(spread / (2 * math.pi))
 

@@ -55,6 +55,12 @@ def test_an_improvement_below_the_least_one_is_not_adopted():
     assert found.decision == "inconclusive"
 
 
+def test_an_estimate_near_the_least_improvement_asks_for_no_further_confirmations():
+    (found,) = compared([0.0, 2.0], least=2.0, between_seeds=0.1)
+    assert found.confirmations_needed == 3
+    assert "more confirmations" not in found.text
+
+
 def test_of_a_minimized_metric_less_is_better():
     baseline, rival = made_candidates([0.0, -5.0], ROWS, np.random.default_rng(0))
     (found,) = compare_candidates([(rival, baseline)], ROWS, sign=-1.0, confidence=0.95)

@@ -118,6 +118,7 @@ class Difference:
     def with_confirmations(self, count: int, seeds: int) -> "Difference":
         """Return what is to be expected of another number of confirmations per candidate."""
         share = seeds / count
+        # Only the part of the data's error that comes from the seeds shrinks with more of them.
         lasting = max(self.data.error**2 - self.sampled, 0.0)
         error = math.sqrt(lasting + self.sampled * share)
         seed = tuple((variance * share, count - 1.0) for variance, _ in self.seed)
@@ -261,7 +262,8 @@ def _describe(
         found = Interval(estimate=-interval.estimate, low=-interval.high, high=-interval.low)
     text = f"trial {ours.trial} {verb} {name} by {found.estimate:.3g}"
     text += f" [{found.low:.3g}, {found.high:.3g}]"
-    if needed is not None:
+    # An estimate near `least` stays undecided, although the interval is narrow enough already.
+    if needed is not None and needed > ours.seeds:
         text += f"; {needed - ours.seeds} more confirmations would settle {target:.2g}"
     return text
 

@@ -73,7 +73,9 @@ def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) 
             return None
         best = best[: max(FEWEST_BEST, round(BEST_SHARE * len(best)))]
         places, away = places[: len(best)], away[: len(best)]
+        # Of few levels, the end is one of them, which a trial has by chance in 1 / levels.
         width = EDGE if axis.levels is None else max(EDGE, 1.0 / axis.levels)
+        # Just below: of six levels, the second lies at exactly 0.2 and is not the end.
         margin = EDGE if axis.levels is None else EDGE * 0.999
         at_edge = int((away <= margin).sum())
         probability = float(bdtrc(at_edge - 1, len(best), width)) if at_edge else 1.0
@@ -106,6 +108,7 @@ def _improves_at(search: Search, option: str, side: Side) -> bool:
     are left.
     """
     ended = [trial for trial in search.trials if trial.is_usable or trial.state == "infeasible"]
+    # Only ranks enter the fit, so any value below all others will do.
     worst = float(search.values.min()) - 1.0
     values = np.array(
         [worst if trial.value is None or not trial.is_usable else search.sign * trial.value
@@ -142,6 +145,7 @@ def _extended(
     # As far beyond the best of them, where that is the baseline outside of the range.
     reach += max(0.0, float(places.max()) - 1.0, -float(places.min()))
     if side == "high":
+        # At most half of the range is given up.
         kept = axis.at(min(max(float(places.min()) - EDGE / 2.0, 0.0), 0.5))
         end = _furthest(axis, 1.0, 1.0 + reach, accepts)
         return None if end is None else (kept, end)

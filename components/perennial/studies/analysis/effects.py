@@ -60,6 +60,7 @@ def best_of(values: Floats, count: int) -> float:
     """Return the expected largest of this many values, drawn without replacement."""
     ordered = np.sort(values)[::-1]
     number = len(ordered)
+    # If the value at a place is the largest that is drawn, the others come from behind it.
     chances = [math.comb(number - 1 - place, count - 1) for place in range(number)]
     return float(ordered @ np.array(chances, dtype=np.float64) / math.comb(number, count))
 
@@ -116,10 +117,12 @@ def _terms(search: Search, option: str) -> Floats:
         places = 2.0 * search.positions(option, search.usable) - 1.0
         known = np.isfinite(places)
         linear = np.where(known, places, 0.0)
+        # Less its mean over [-1, 1]: evenly spread trials do not correlate it with the constant.
         square = np.where(known, places**2 - 1.0 / 3.0, 0.0)
         columns = np.column_stack([linear, square])
     else:
         names = [shown_value(trial.values.get(option)) for trial in search.usable]
+        # The first choice is the constant's: a column for each would add up to it.
         levels = sorted(set(names))[1:]
         columns = np.array([[float(name == level) for level in levels] for name in names])
         columns = columns.reshape(len(names), len(levels))

@@ -64,6 +64,7 @@ def _deviation(search: Search, trials: Sequence[Trial]) -> tuple[float | None, i
     groups: dict[int, list[float]] = {}
     for trial in search.ranked[: max(1, (len(search.ranked) + 1) // 2)]:
         values = [each.value for each in trial.trainings if each.value is not None]
+        # Negative keys: a trial's seeds in the search and its confirmations stay two groups.
         groups[-1 - trial.number] = values
     for trial in trials:
         if trial.stage == "confirm" and trial.candidate is not None and trial.value is not None:
@@ -83,6 +84,7 @@ def _leading_by(count: int, degrees: int) -> float:
     generator = np.random.default_rng(SEED)
     others = generator.standard_normal((DRAWS, count - 1)).max(axis=1)
     away = (others - generator.standard_normal(DRAWS)) / math.sqrt(2.0)
+    # The deviation between seeds is an estimate, too: the lead is studentized.
     scale = np.sqrt(generator.chisquare(degrees, DRAWS) / degrees)
     return float(np.quantile(away / scale, 1.0 - LEVEL))
 

@@ -106,6 +106,7 @@ class Moments:
                 infinite[row["exponent"]] += row["count"]
                 continue
             unit = Fraction(2) ** (row["exponent"] - _MANTISSA_BITS)
+            # (high x 2^27 + low)^2, where the one bit more is the factor 2 of the mixed product.
             square = row["high_high"] << 2 * _HALF_BITS
             square += (row["high_low"] << _HALF_BITS + 1) + row["low_low"]
             total += row["whole"] * unit

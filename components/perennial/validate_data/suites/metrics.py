@@ -230,6 +230,7 @@ def _matches_pattern(request: Request, schema: pl.Schema, pattern: object) -> pl
             found = pd.Series(texts.to_list(), dtype="str").str.contains(pattern)
         return pl.Series(found.to_numpy(dtype=bool))
 
+    # A pattern costs much more than a look-up, and columns of texts repeat their values.
     def matches_once(texts: pl.Series) -> pl.Series:
         different = texts.unique().drop_nulls()
         return texts.is_in(different.filter(matches(different)).implode())
@@ -319,6 +320,7 @@ def _judged_rows_without(condition: Condition, judged: Condition) -> Metric:
     """Count the judged rows that do not meet a condition."""
 
     def is_unmet(request: Request, schema: pl.Schema) -> pl.Expr:
+        # A comparison with a missing value counts as unmet, as on pandas.
         return judged(request, schema) & ~condition(request, schema).fill_null(value=False)
 
     return _rows_where(is_unmet)

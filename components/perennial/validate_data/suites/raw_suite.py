@@ -75,6 +75,7 @@ def _state(
             least = 1 if kind == "values" else 2
             arguments: Arguments = {"column": column or claim.subject, "min_value": least}
             found = "column_unique_value_count_to_be_between", arguments
+        # No expectation is about infinite values, but they lie beyond the largest finite number.
         case "infinite":
             arguments = {"column": column, "min_value": -_LARGEST, "max_value": _LARGEST}
             found = "column_values_to_be_between", arguments
