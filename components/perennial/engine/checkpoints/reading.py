@@ -191,6 +191,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         found = KNOWN.get((module_name, global_name))
         if found is None and module_name == "torch":
+            # Number types are pickled by their names in `torch`, which has functions, too.
             found = getattr(torch, global_name, None)
             found = found if isinstance(found, torch.dtype) else None
         if found is None:
