@@ -53,6 +53,8 @@ class Clipper:
         """
         limit = self._norm_limit(norm)
         if limit is not None:
+            # One pass over the gradients for both. The 1e-6 is that of clip_grad_norm_ in PyTorch,
+            # which one process must equal bit for bit.
             scale_gradients(parameters, _at_most_one(limit / (norm + 1e-6)) / scale)
             return (norm > limit) * 1.0
         scale_gradients(parameters, 1.0 / scale)

@@ -274,8 +274,10 @@ class StopSignal:
         if self._updates < self._interval:
             return
         now = time.monotonic()
+        # The mean duration over the ranks, so that all of them come to the same interval.
         own = [float(self._requested_here), (now - self._asked_at) / self._updates / world.size]
         values = torch.tensor(own, dtype=torch.float64)
+        # The tensor is on the host, so gloo reduces it: reading the answer does not wait for a GPU.
         work = dist.all_reduce(values, async_op=True) if world.size > 1 else None
         self._answers = values, work
         self._asked_at, self._updates = now, 0
