@@ -3,8 +3,8 @@
 Every process of a machine maps them. The format is safetensors, with the digest of the tensors: a
 file that is truncated or altered is never taken for what was written. Shards are blocks that were
 encoded ahead into the store, so that trainings only read tensors. They are content-addressed: by
-partitions, row groups, fitted state, task and code. A training whose data has grown, under the same
-fitted state, finds those of the partitions that it had before.
+partitions, row groups, columns, split rule, fitted state, task and code. A training whose data has
+grown, under the same fitted state, finds those of the partitions that it had before.
 """
 
 import hashlib

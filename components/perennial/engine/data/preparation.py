@@ -157,7 +157,7 @@ def stream_data(
         fitted = indexes, fit_streamed(job, task, reader, indexes)
     indexes, state = world.from_first(fitted, group)
     task.load_state(state)
-    identity = encoding_identity(job, state)
+    identity = encoding_identity(job, snapshot, state)
     if world.is_first:
         record_caches(job, snapshot, identity)
     train = _open_train(job, task, reader, indexes, identity)
@@ -212,9 +212,15 @@ def _code_of(job: TrainingJob) -> JsonValue:
     return [job.contract["code"], job.model.model_dump(mode="json", exclude={"name"})]
 
 
-def encoding_identity(job: TrainingJob, state: dict[str, JsonValue]) -> str:
-    """Return the digest of all that determines an encoded row beside the row itself."""
-    return hashlib.sha256(canonical_json([_code_of(job), state]).encode()).hexdigest()
+def encoding_identity(job: TrainingJob, snapshot: Snapshot, state: dict[str, JsonValue]) -> str:
+    """Return the digest of all that determines encoded rows beside the partitions' bytes."""
+    # A task without fitted state would not show that the contract names other columns or splits
+    # otherwise. Windows select whole days, which the numbers of rows in a block's key follow.
+    rule = snapshot.split.model_copy(update={"train_days": None, "test_days": None})
+    data, columns = snapshot.data, snapshot.task_columns
+    split: JsonValue = [rule.model_dump(mode="json"), data.time, data.group, list(data.ids)]
+    parts = [_code_of(job), state, columns.model_dump(mode="json"), split]
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
 
 
 def _open_train(
@@ -340,7 +346,7 @@ def encode_ahead(job: TrainingJob) -> int:
         state=state,
         split=Split.TRAIN,
         cache=(job.scratch / "ahead", 0),
-        identity=encoding_identity(job, state),
+        identity=encoding_identity(job, snapshot, state),
         shards=job.common_uri,
     )
     record_caches(job, snapshot, recipe.identity)

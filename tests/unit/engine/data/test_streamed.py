@@ -30,7 +30,7 @@ from perennial.engine.data.batching import BatchPlan
 from perennial.engine.data.block_workers import BlockWorkers
 from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, join_groups
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.data.preparation import encode_ahead, encode_shard
+from perennial.engine.data.preparation import encode_ahead, encode_shard, encoding_identity
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import WEIGHT
@@ -369,6 +369,35 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "is_shared"),
+    [
+        ("data", {"label": "x0"}, False),
+        ("data", {"features": ("x0",)}, False),
+        ("split", {"test_fraction": 0.3}, False),
+        ("split", {"salt": "other"}, False),
+        ("split", {"train_days": 7}, True),
+        ("data", {"uri": "s3://elsewhere"}, True),
+    ],
+)
+def test_encoded_rows_are_shared_under_equal_columns_and_split_rules(
+    snapshot, section, changes, is_shared
+):
+    """Of a task without fitted state, which reads whatever columns the contract names."""
+    job = TrainingJob(
+        fingerprint="one",
+        snapshot="",
+        model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
+        training=tiny_section(),
+        num_processes=1,
+        folder="",
+        contract={"code": "one"},
+    )
+    changed = getattr(snapshot, section).model_copy(update=changes)
+    other = encoding_identity(job, snapshot.model_copy(update={section: changed}), {})
+    assert (other == encoding_identity(job, snapshot, {})) is is_shared
 
 
 @pytest.mark.full
