@@ -57,6 +57,7 @@ class BlockCache:
         path = self.path(key)
         try:
             tensors: Batch = load_file(path) if is_new else load_block(path)
+            # `_evict` goes by the time of modification, which reading does not change.
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -92,6 +93,7 @@ class BlockCache:
         for _, size, name in sorted(found):
             if total <= self._limit:
                 break
+            # Files that other processes still write count, but only their writers may delete them.
             if name != newest and not name.startswith("."):
                 (self.folder / name).unlink(missing_ok=True)
                 total -= size
@@ -154,6 +156,8 @@ class ShardStore:
 
         def download(partial: Path) -> None:
             self._store.download(self._name(key), partial)
+            # Verified before it is in the cache: the rows of a damaged block are encoded here
+            # instead.
             load_block(partial)
 
         try:
