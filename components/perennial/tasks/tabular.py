@@ -289,6 +289,7 @@ class TabularTask(Task):
             .group_by("value")
             .len()
             .filter(pl.col("len") >= self.tabular.min_category_rows)
+            # Groups come in any order, on which the codes must not depend.
             .sort("value")
             .collect()
         )

@@ -112,6 +112,7 @@ def _plan(job: TrainingJob, snapshot: Snapshot) -> LoadingPlan:
 def _encoded_bytes(job: TrainingJob, snapshot: Snapshot, limit: int) -> tuple[int, str]:
     """Return the size of both encoded splits at most, and how it is known."""
     stored = sum(file.size_bytes for file in snapshot.files)
+    # This fits whatever `encode` makes of the rows, so none has to be read.
     if stored * EXPANSION <= limit:
         return stored * EXPANSION, f"the partitions have {stored / GIB:,.3f} GiB"
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
@@ -159,7 +160,9 @@ def stream_data(
     task.load_state(state)
     identity = encoding_identity(job, snapshot, state)
     if world.is_first:
+        # Before blocks are fetched: another training could delete them as expired.
         record_caches(job, snapshot, identity)
+    # Before the sample is encoded: processes that encode need seconds to start.
     train = _open_train(job, task, reader, indexes, identity)
     if world.local_rank == 0:
         _encode_sample(job, task, reader, indexes, identity)
@@ -177,6 +180,7 @@ def fit_streamed(
     last bit, and with it every encoded row.
     """
     store, key = open_store(job.common_uri), _fit_key(job, reader.snapshot)
+    # A resumed attempt keeps its own state, whatever another training has stored since.
     content = store.read(key) if load_decision(job, FittedTask) is None else None
     if content is not None:
         state = FittedTask.from_json(content).state
@@ -271,6 +275,7 @@ def _spaced(groups: Sequence[SelectedGroup], rows: int | None) -> list[SelectedG
     total = sum(each.selected for each in used)
     if rows is None or total <= rows:
         return list(used)
+    # So many of the mean size; those that are chosen may be smaller, and then more are tried.
     count = min(len(used), -(-rows * len(used) // total))
     while True:
         places = (np.arange(count) + 0.5) * len(used) / count
@@ -370,6 +375,7 @@ _tasks: dict[str, Task] = {}
 def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
     """Encode one block and upload it; each process builds the task once."""
     with tempfile.TemporaryDirectory() as folder:
+        # Without shards, because the block is made here; a limit of 0 keeps the newest block alone.
         own = replace(recipe, cache=(Path(folder), 0), shards="")
         encoder = BlockEncoder(own, _tasks.get(recipe.identity))
         _tasks[recipe.identity] = encoder.task

@@ -104,6 +104,8 @@ def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout | None
     ]
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
+    # Not PyTorch's clip_grad_norm_, which takes 3 to 4 times as long on sharded gradients and
+    # refuses those of different meshes.
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
     return torch.stack(norms).square().sum()
 

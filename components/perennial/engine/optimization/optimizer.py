@@ -137,7 +137,8 @@ def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
 
 
 def _kernels(implementation: Implementation, is_on_gpu: bool) -> dict[str, bool]:
-    # `foreach` is always named: PyTorch's default on a CPU is a loop over the parameters.
+    # Not fused on a CPU: vectors' tails are rounded differently there, so that `fsdp` differed from
+    # `ddp`. `foreach` has to be named, as PyTorch's default on a CPU is a loop over parameters.
     fused = implementation == "fused" or (implementation == "auto" and is_on_gpu)
     return {"fused": fused, "foreach": not fused}
 
