@@ -125,6 +125,8 @@ def run(job: TrainingJob) -> int:
             with sending_curves(job, rank), ending_unattended(job, rank):
                 is_finished = train(training)
                 while is_finished and training.step < training.section.steps:
+                    # Each stage is built from its checkpoint, as after an interruption: which
+                    # parameters are frozen is settled before the model is sharded.
                     end_stage(training)
                     training = assemble_stage()
                     is_finished = train(training)

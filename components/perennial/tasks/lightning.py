@@ -165,6 +165,7 @@ def refuse_hooks(module: nn.Module) -> None:
     Raises:
         BadTaskError: it optimizes by itself or overrides hooks; each is named.
     """
+    # Overrides only: the class of the library has all of these methods.
     own = [
         name
         for name in HOOKS

@@ -139,6 +139,7 @@ def leave_out_absent(state: dict[str, Any], checkpoint: Path) -> None:
     held = {
         ".".join(parts[:length])
         for parts in (name.split(".") for name in _stored_names(checkpoint))
+        # The names of weights have dots as well, so every beginning may be the name of one.
         for length in range(3, len(parts))
         if parts[:2] == ["optimizer", "state"]
     }

@@ -101,11 +101,13 @@ class World:
             )
         device, backend = torch.device("cpu"), "gloo"
         if num_devices:
+            # gloo as well, because some tensors stay on the host, such as requests to stop.
             device, backend = torch.device("cuda", local_rank), "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(device)
         size, file = int(os.environ["WORLD_SIZE"]), os.environ.get(RENDEZVOUS)
         dist.init_process_group(
             backend,
+            # On one machine ranks join by a file, so that no port has to be free.
             store=FileStore(file, size) if file else None,
             rank=rank_of_this_process(),
             world_size=size,
