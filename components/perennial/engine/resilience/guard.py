@@ -190,6 +190,8 @@ class Guard:
         is_loss_finite = all(map(math.isfinite, losses))
         if is_loss_finite and math.isfinite(norm):
             return self._judge_course(step, losses)
+        # An overflow of float16 is not the fault of the batch: the scale is halved before any
+        # policy.
         if is_loss_finite and self.scale.overflowed():
             logger.info("overflow step=%d loss_scale=%g", step, self.scale.value)
             return Judgement.RESCALE
