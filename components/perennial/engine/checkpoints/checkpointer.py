@@ -308,11 +308,12 @@ class Checkpointer:
         """Delete the checkpoints of a step and of all later steps: their weights are corrupt."""
         self.wait()
         if self._world.is_first:
-            # Unlike `_retire`, an error ends it: a corrupt checkpoint that stays would be restored.
-            for corrupt in sorted(self._measured, reverse=True):
+            # Also those that `_retire` could not delete and has forgotten. Here an error ends the
+            # training: a corrupt checkpoint that stays would be restored.
+            for corrupt in reversed(self._store.steps()):
                 if corrupt >= step:
                     self._store.delete(corrupt)
-                    del self._measured[corrupt]
+                    self._measured.pop(corrupt, None)
         self._world.barrier()
 
     def close(self) -> None:
