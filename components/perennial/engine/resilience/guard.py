@@ -47,8 +47,8 @@ class SpikeDetector:
     def observe(self, loss: float) -> bool:
         """Take the next loss; True when it makes a run of suspects a spike."""
         if not self.is_suspect(loss):
-            # Too few in a row for a spike: the suspects were fluctuations, which the window must
-            # know.
+            # Too few in a row for a spike: the suspects were fluctuations, which belong in the
+            # window.
             self._remember(*self._suspects, loss)
             self._suspects.clear()
             self._calm_needed = max(0, self._calm_needed - 1)
