@@ -187,8 +187,11 @@ def fit_streamed(
         save_decision(job, FittedTask(fingerprint=job.fingerprint, state=state))
         return state
     groups = select_groups(reader.snapshot, indexes, Split.TRAIN)
-    state = fitted_state(job, task, lambda: _fitting_rows(job, reader, groups))
-    shutil.rmtree(_folder(job) / "fitting", ignore_errors=True)
+    folder = _folder(job)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Of its own: trials of a study fit in the same folder at the same time.
+    with tempfile.TemporaryDirectory("", "fitting-", folder, ignore_cleanup_errors=True) as copies:
+        state = fitted_state(job, task, lambda: _fitting_rows(job, reader, groups, Path(copies)))
     with suppress(ConflictError):  # another training was first; this one keeps its own
         fitted = FittedTask(fingerprint=key, state=state)
         store.replace(key, fitted.to_json().encode(), previous=None)
@@ -253,9 +256,12 @@ def _open_train(
 
 
 def _fitting_rows(
-    job: TrainingJob, reader: RowGroupReader, groups: Sequence[SelectedGroup]
+    job: TrainingJob, reader: RowGroupReader, groups: Sequence[SelectedGroup], folder: Path
 ) -> pl.LazyFrame:
-    """Return a query of about `fit_rows` rows of the training split, in file order."""
+    """Return a query of about `fit_rows` rows of the training split, in file order.
+
+    Copies of remote row groups are written to the folder.
+    """
     used = [each for each in groups if each.selected]
     chosen = _spaced(used, job.training.loading.fit_rows)
     rows = sum(each.selected for each in chosen)
@@ -264,8 +270,6 @@ def _fitting_rows(
         "fitting on %s of %s rows, in %d of %d row groups", f"{rows:,}", f"{total:,}",
         len(chosen), len(used),
     )  # fmt: skip
-    folder = _folder(job) / "fitting"
-    folder.mkdir(parents=True, exist_ok=True)
     return reader.scan(chosen, Split.TRAIN, folder)
 
 
