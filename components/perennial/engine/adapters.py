@@ -106,6 +106,8 @@ def add_adapter(model: nn.Module, training: TrainingSection) -> None:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "fan_in_fan_out is set to False", UserWarning)
         torch.default_generator.manual_seed(derived_seed(training.seed, 1))
+        # Not `get_peft_model`, which wraps the model: `blocks` and plans of a task need its own
+        # class.
         peft.inject_adapter_in_model(settings, model)
     for parameter in whole:
         parameter.requires_grad_(True)

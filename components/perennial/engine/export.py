@@ -145,6 +145,7 @@ def weights_digest(folder: Path) -> str:
         return _digest(weights) if weights.is_file() else ""
     try:
         shards = json.loads(index.read_bytes())["metadata"]["sha256"]
+        # By file name alone: an altered index must not lead out of the folder.
         intact = all(_digest(folder / Path(name).name) == known for name, known in shards.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""
@@ -171,6 +172,7 @@ def _load_weights(model: nn.Module, folder: Path) -> None:
     names: set[str] = set()
     for file in weight_shards(folder):
         part = read_tensors(file)
+        # No file has all names; the names of all files together are compared below.
         model.load_state_dict(part, strict=False)
         names |= set(part)
     if differing := names ^ set(model.state_dict()):
@@ -206,6 +208,7 @@ def write_tensors(
         places |= dict.fromkeys(part, file)
     metadata = {"total_size": sum(sizes.values()), "sha256": digests}
     index = json.dumps({"metadata": metadata, "weight_map": places}, indent=2, sort_keys=True)
+    # Last: without the index, the shards of an interrupted export do not count as weights.
     write_atomically(folder / INDEX_FILE, index.encode())
     return hashlib.sha256(index.encode()).hexdigest()
 
@@ -232,6 +235,7 @@ def _write_file(
         entry = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [start, stop]}
         header[name] = entry
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    # To a multiple of 8 bytes, as `safetensors` pads it, so that the tensors begin aligned.
     text += b" " * (-len(text) % 8)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.tmp")

@@ -27,6 +27,8 @@ NF4 = (
 LEVELS = {4: NF4, 8: tuple(step / 127 for step in range(-127, 128))}
 
 
+# Not torchao's NF4Tensor: the part of a weight in each process has to be a multiple of 16,384
+# values there, which a matrix of 768 x 768 over 8 processes is not.
 class LowBitLinear(nn.Linear):
     """A frozen linear layer of 4.5 or 8.5 bits per weight, scales included.
 

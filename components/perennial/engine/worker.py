@@ -112,6 +112,7 @@ def run(job: TrainingJob) -> int:
         leave_tracking_run()
     start_logging(job, rank)
     stop = StopSignal()
+    # This early, so that a signal during the preparation counts at the first update.
     stop.listen()
     training: Training | None = None
     try:
@@ -124,12 +125,15 @@ def run(job: TrainingJob) -> int:
             with sending_curves(job, rank), ending_unattended(job, rank):
                 is_finished = train(training)
                 while is_finished and training.step < training.section.steps:
+                    # Each stage is built from its checkpoint, as after an interruption: which
+                    # parameters are frozen is settled before the model is sharded.
                     end_stage(training)
                     training = assemble_stage()
                     is_finished = train(training)
             end(job, training, is_finished=is_finished)
     except BaseException as error:  # any exception must be reported
         logger.exception("rank=%d failed", rank)
+        # Before the write in flight is waited for, which may take as long as an upload.
         record_failure(job, rank, training.step if training else 0, error)
         if training:
             training.checkpointer.settle()
@@ -152,6 +156,7 @@ def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
         training.checkpointer.close()
     training.checkpointer.wait()
     training.instruments.watchdog.close()
+    # Gathered, so that nothing is announced before every rank has come this far.
     ranks = training.world.to_first(training.world.rank)
     if ranks is not None:
         write_result(job, training) if is_finished else job.interrupted.touch()
@@ -218,6 +223,7 @@ def assemble(
     section = job.training
     if section.strategy == "auto":
         section = plan_strategy(job, world, task, data)
+    # The stage of the checkpoint decides which parameters are frozen before they are sharded.
     start = newest_step(job, world) if section.stages else 0
     model = initial_model(task, data, section, world, initial=job.initial, step=start)
     names = model.whole if isinstance(model, Pipeline) else ()
@@ -389,6 +395,7 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
         message=text,
         traceback=format_traceback(error),
         time=time.time(),
+        # gloo raises a plain RuntimeError, whose text has the path of gloo's source file.
         is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
         is_outage=isinstance(error, PerennialError) and is_outage(error),
         halving=error.halving(step, rank) if isinstance(error, PassOutOfMemoryError) else None,

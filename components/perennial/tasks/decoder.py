@@ -290,6 +290,8 @@ class MixtureOfExperts(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         experts = torch.arange(likes.shape[-1], device=chosen.device)
         counts = (chosen.flatten()[:, None] == experts).sum(0)
+        # `chosen` is flattened with the choices of a token side by side: choice i is of token i
+        # divided by their number.
         sent = stream.flatten(0, 1)[order // self.num_chosen]
         returned = self.experts(sent, counts)[order.argsort()].view(*chosen.shape, -1)
         weighted: Tensor = returned * shares[..., None].type_as(returned)

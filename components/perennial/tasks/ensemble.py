@@ -64,6 +64,7 @@ class MeanModel(nn.Module):
             form = form if number else output
             answers.append(self._answer(number, output))
         mean, first = torch.stack(answers).mean(dim=0), self._tasks[0]
+        # Outputs from which the task's softmax or sigmoid gives back the mean.
         if first.kind == "multiclass":
             return mean.clamp_min(LEAST).log()
         if first.kind == "binary":
@@ -178,6 +179,7 @@ def _output_of(task: Task, values: Tensor, form: Tensor) -> Tensor:
     Raises:
         BadTaskError: its prediction is not a multiple of the output plus a constant.
     """
+    # Two points give factor and offset; the third shows whether the prediction is linear at all.
     zero, one, two = (task.predict(torch.full_like(form, each)) for each in (0.0, 1.0, 2.0))
     factor = one - zero
     if not torch.allclose(two - one, factor) or not factor.abs().min():

@@ -51,6 +51,7 @@ class Tags:
         Returns:
             int64 [B, 3]: those that agree in kind, first and last word; true ones; predicted ones.
         """
+        # Words first, in their order: the positions between them must not end an entity.
         order = is_word.logical_not().int().argsort(dim=1, stable=True)
         is_word = is_word.gather(1, order)
         kinds, first, last = self._spans(true.gather(1, order), is_word)

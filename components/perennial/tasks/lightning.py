@@ -75,11 +75,14 @@ class LightningTask(DatasetTask):
                 or `output` is not of the inputs that it gives to `self(...)`.
         """
         if self._step is None:
+            # Building the module draws its weights, which must not move the training's random
+            # numbers.
             with torch.random.fork_rng(devices=[]):
                 self._step = _without_weights(self.module())
         step = self._step.to(output.device)
         names = [name for name in self.names if name in batch]
         given = tuple(batch[name] for name in names)
+        # Set on the instance, where `self(...)` finds it before the `forward` of the class.
         vars(step)["forward"] = partial(_stand_in, output, given)
         with PerExample(len(batch[LABEL])):
             found = cast("Any", step).training_step(given, 0)
@@ -91,6 +94,7 @@ class LightningTask(DatasetTask):
                 evidence=f"per example, its loss is {shape}, not [{len(batch[LABEL])}]",
                 action="compute it by torch.nn.functional or by .mean(), or override `losses`",
             )
+        # Only once, because it computes the loss a second time; tensors without values have none.
         if not (self._is_compared or loss.is_meta):
             self._compare(step, given, loss)
             self._is_compared = True
@@ -161,6 +165,7 @@ def refuse_hooks(module: nn.Module) -> None:
     Raises:
         BadTaskError: it optimizes by itself or overrides hooks; each is named.
     """
+    # Overrides only: the class of the library has all of these methods.
     own = [
         name
         for name in HOOKS

@@ -71,6 +71,7 @@ class TabularMultiLabel(TabularTask):
 
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
         lists = self._split(train.select(self.columns.label).drop_nulls().collect().to_series())
+        # `value_counts` has no order, and a label's place must not depend on one.
         counts = lists.explode().drop_nulls().value_counts().sort(self.columns.label)
         if not 0 < counts.height <= MOST_LABELS:
             raise BadDataError(

@@ -217,6 +217,8 @@ class VisionTransformer(nn.Module):
         """Pictures [B, C, H, W] → logits [B, K]."""
         tokens = self.patches(image).flatten(2).transpose(1, 2)  # [B, T, D]
         if self.has_token:
+            # Under autocast the convolution returns a shorter type, while parameters stay in
+            # float32.
             tokens = torch.cat([self.token.to(tokens.dtype).expand(len(image), 1, -1), tokens], 1)
         hidden = self.dropout(tokens + self.positions.to(tokens.dtype))
         for block in self.blocks:

@@ -75,6 +75,8 @@ class TabularMLP(nn.Module):
         for embedding in self.embeddings:
             nn.init.normal_(cast("Tensor", embedding.weight), std=0.1)
         with torch.no_grad():
+            # Small weights keep the first outputs near the bias, whose loss the sanity checks
+            # expect.
             self.output.weight.mul_(0.1)
             self.output.bias.copy_(initial_output)
 
@@ -287,6 +289,7 @@ class TabularTask(Task):
             .group_by("value")
             .len()
             .filter(pl.col("len") >= self.tabular.min_category_rows)
+            # Groups come in any order, on which the codes must not depend.
             .sort("value")
             .collect()
         )
@@ -461,6 +464,7 @@ class NumberTask(TabularTask):
         share = 0.5 if options.quantile is None else options.quantile
         if options.loss == "squared":
             is_centred = not options.relative_to and values.shape[1] == 1
+            # The mean of standardised labels is 0; computed, it would be a rounding error.
             starts = np.zeros(1) if is_centred else left.mean(axis=0)
         else:
             starts = np.quantile(left, share, axis=0)

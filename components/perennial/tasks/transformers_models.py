@@ -159,6 +159,7 @@ class TransformersCausalLM(PublishedModel, LanguageModel):
 
     def parameter_keys(self) -> Mapping[str, ParameterKeys]:
         """Return the keys of embedding and last layer: the tokens."""
+        # Only names and shared weights are looked at: no values are drawn for a large model.
         with torch.device("meta"):
             model = self.build_model()
         inner: Any = cast("LogitsOf", model).model
@@ -429,6 +430,7 @@ def clear_errors(options: ModelOptions, what: str) -> Iterator[None]:
     """Raise a BadTaskError in the place of what the package raises for family and settings."""
     try:
         yield
+    # A RuntimeError as well, but of the machine, not of the settings.
     except torch.OutOfMemoryError:
         raise
     except REFUSALS as error:

@@ -144,6 +144,7 @@ class RemoteCheckpointStore(CheckpointStore):
         sealed = self._sealed(step)
         manifest = self._parsed(step, sealed[LISTING])
         target, partial = checkpoint_path(self.folder, step), partial_path(self.folder, step)
+        # A marker here does not suffice: an interrupted fetch moves files out of a marked folder.
         if self._is_copied(target, sealed, manifest):
             return manifest
         shutil.rmtree(partial, ignore_errors=True)
@@ -156,6 +157,7 @@ class RemoteCheckpointStore(CheckpointStore):
                 self._download(step, name, partial, manifest)
         for name, content in sealed.items():  # the marker last
             write_atomically(partial / name, content)
+        # A crash from here on costs another download only: the store still has every file.
         shutil.rmtree(target, ignore_errors=True)
         publish(self.folder, step)
         return manifest
@@ -202,9 +204,11 @@ class RemoteCheckpointStore(CheckpointStore):
     def commit(self, manifest: CheckpointManifest) -> None:
         step = manifest.step
         seal(self.folder, manifest)
+        # A damaged checkpoint of this step may have left it; it must not describe the new files.
         self._store.delete(_key(step, ASIDE))
         self.upload(step, [LISTING])
         self.upload(step, [MARKER])
+        # After a crash before this line the checkpoint counts; only the copy is fetched again.
         publish(self.folder, step)
 
     @override
@@ -218,6 +222,8 @@ class RemoteCheckpointStore(CheckpointStore):
 
     @override
     def quarantine(self, step: int) -> str:
+        # First this object: files with neither of the two are deleted by the next attempt, as those
+        # of a save that was never finished.
         self._store.write(_key(step, ASIDE), b"its bytes are not those that were written")
         self._store.delete(_key(step, MARKER))
         shutil.rmtree(checkpoint_path(self.folder, step), ignore_errors=True)
@@ -310,6 +316,7 @@ def measured(store: CheckpointStore) -> dict[int, dict[str, float]]:
     found = {}
     for step in store.steps():
         try:
+            # The listing holds the metrics; the tensors are verified when a checkpoint is loaded.
             found[step] = store.manifest(step).metrics
         except DamagedCheckpointError as error:
             logger.warning("%s; quarantined as %s", error, store.quarantine(step))

@@ -154,6 +154,7 @@ class Checkpointer:
             StagingOptions(
                 use_pinned_memory=is_gpu,
                 use_shared_memory=False,
+                # The copy is complete when `save` returns: the loop then changes the weights.
                 use_async_staging=False,
                 use_non_blocking_copy=is_gpu,
             )
@@ -177,6 +178,7 @@ class Checkpointer:
         if not self._world.is_first and self._world.local_rank == 0:
             # Another machine: what it reads is checked there.
             store.fetch_verified(manifest.step)
+        # The other ranks of a machine read the files that its first rank downloads and verifies.
         self._world.barrier()
         # A stage begins with a new optimizer, whether or not the training was interrupted there.
         is_begun = manifest.step > self._section.stage_at(manifest.step).start
@@ -306,10 +308,12 @@ class Checkpointer:
         """Delete the checkpoints of a step and of all later steps: their weights are corrupt."""
         self.wait()
         if self._world.is_first:
-            for corrupt in sorted(self._measured, reverse=True):
+            # Also those that `_retire` could not delete and has forgotten. Here an error ends the
+            # training: a corrupt checkpoint that stays would be restored.
+            for corrupt in reversed(self._store.steps()):
                 if corrupt >= step:
                     self._store.delete(corrupt)
-                    del self._measured[corrupt]
+                    self._measured.pop(corrupt, None)
         self._world.barrier()
 
     def close(self) -> None:
@@ -368,6 +372,7 @@ class Checkpointer:
                 logger.warning(
                     "checkpoint=%s cannot be deleted: %s", self._store.uri_of(step), error
                 )
+            # Forgotten even if it is still there: the next attempt lists the store and tries again.
             del self._measured[step]
 
 

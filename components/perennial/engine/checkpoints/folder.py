@@ -141,6 +141,8 @@ def seal(folder: Path, manifest: CheckpointManifest) -> CheckpointManifest:
     sealed = manifest.model_copy(update={"files": files})
     listing = sealed.write(partial)
     write_atomically(partial / MARKER, sha256_of_file(listing).encode())
+    # On disk before `publish` renames the folder: after a power failure, a committed checkpoint
+    # must not lack a file.
     flush_folder(partial)
     return sealed
 
@@ -158,6 +160,7 @@ def publish(folder: Path, step: int) -> Path:
 def committed(folder: Path) -> list[Path]:
     """Return the committed checkpoints, oldest first."""
     found = (marker.parent for marker in folder.glob(f"step-*/{MARKER}"))
+    # A quarantined folder keeps its marker, and a partial one is sealed before it is renamed.
     return sorted((path for path in found if not path.suffix), key=step_of)
 
 

@@ -139,6 +139,7 @@ def leave_out_absent(state: dict[str, Any], checkpoint: Path) -> None:
     held = {
         ".".join(parts[:length])
         for parts in (name.split(".") for name in _stored_names(checkpoint))
+        # The names of weights have dots as well, so every beginning may be the name of one.
         for length in range(3, len(parts))
         if parts[:2] == ["optimizer", "state"]
     }
@@ -191,6 +192,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         found = KNOWN.get((module_name, global_name))
         if found is None and module_name == "torch":
+            # Number types are pickled by their names in `torch`, which has functions, too.
             found = getattr(torch, global_name, None)
             found = found if isinstance(found, torch.dtype) else None
         if found is None:

@@ -73,10 +73,12 @@ class CheckpointWriter(FileSystemWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         files: dict[str, str] = {}
         for each in results:
+            # Each rank has digested its own files: those of other machines may not be visible.
             files |= each.digests if isinstance(each, WrittenFiles) else {}
         with _errors_as_text():
             super().finish(metadata, results)
             self._store.upload(self._manifest.step, [METADATA_FILE])
+            # Last, because the marker makes it count: data and metadata are stored by now.
             self._store.commit(self._manifest.model_copy(update={"files": files}))
         self._on_commit()
 
@@ -102,6 +104,8 @@ def not_written(step: int, error: CheckpointException) -> CheckpointNotWrittenEr
         evidence=evidence,
         action="free disk space or fix the store; a new run resumes one checkpoint earlier",
     )
+    # Only if every failure is one: a training is restarted after an outage, and another attempt
+    # would not free a full disk.
     if all(isinstance(each, RankError) and each.is_outage for each in found.values()):
         failure.__cause__ = OutageError(evidence)
     return failure

@@ -60,6 +60,7 @@ def prepare_answers(
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
     store, key = open_store(job.common_uri), _key(job, task, snapshot)
     if world.is_first:
+        # Recorded before it is looked for: another training could delete it as expired in between.
         record_use(store, [key])
         if not _is_intact(store, key):
             require_learnable(task, distillation, teachers, snapshot)

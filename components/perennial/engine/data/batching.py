@@ -95,6 +95,8 @@ class StreamOrder:
         # Slots of lane l: from edges[l] to edges[l + 1]; its rows are those of all its slots.
         edges = np.arange(self.lanes + 1) * global_size // self.lanes
         self._first, self._width = edges[:-1], np.diff(edges)
+        # A slot stays in its lane: with the position modulo lanes, a rank would need every lane
+        # where the batch size is not a multiple of them.
         self._lane_of = np.repeat(np.arange(self.lanes), self._width)
         turns, rest = divmod(self.rows, global_size)
         lengths = turns * self._width + np.clip(rest - self._first, 0, self._width)

@@ -3,8 +3,8 @@
 Every process of a machine maps them. The format is safetensors, with the digest of the tensors: a
 file that is truncated or altered is never taken for what was written. Shards are blocks that were
 encoded ahead into the store, so that trainings only read tensors. They are content-addressed: by
-partitions, row groups, fitted state, task and code. A training whose data has grown, under the same
-fitted state, finds those of the partitions that it had before.
+partitions, row groups, columns, split rule, fitted state, task and code. A training whose data has
+grown, under the same fitted state, finds those of the partitions that it had before.
 """
 
 import hashlib
@@ -57,6 +57,7 @@ class BlockCache:
         path = self.path(key)
         try:
             tensors: Batch = load_file(path) if is_new else load_block(path)
+            # `_evict` goes by the time of modification, which reading does not change.
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -92,6 +93,7 @@ class BlockCache:
         for _, size, name in sorted(found):
             if total <= self._limit:
                 break
+            # Files that other processes still write count, but only their writers may delete them.
             if name != newest and not name.startswith("."):
                 (self.folder / name).unlink(missing_ok=True)
                 total -= size
@@ -154,6 +156,8 @@ class ShardStore:
 
         def download(partial: Path) -> None:
             self._store.download(self._name(key), partial)
+            # Verified before it is in the cache: the rows of a damaged block are encoded here
+            # instead.
             load_block(partial)
 
         try:

@@ -115,6 +115,7 @@ class BlockWorkers:
             self.count, mp_context=context, initializer=_begin, initargs=(self._recipe,)
         )
         begun = [pool.submit(_is_prepared) for _ in range(self.count)]
+        # One process is enough to encode ahead; the others may still import.
         wait(begun, return_when=FIRST_COMPLETED)
         return pool
 

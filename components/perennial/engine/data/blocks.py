@@ -58,7 +58,7 @@ class EncoderRecipe:
 
     Attributes:
         cache: Folder of the encoded blocks, and its limit in bytes.
-        identity: Digest of task, code and fitted state.
+        identity: Digest of task, code, columns, split rule and fitted state.
         shards: Address of the store with blocks that were encoded ahead; empty for none.
     """
 
@@ -91,6 +91,8 @@ class BlockEncoder:
         """Return the name of an encoded block: a digest of all that determines its content."""
         files = self._recipe.snapshot.files
         parts: list[JsonValue] = [
+            # Windows leave out the days before one of them: equally many rows of a group are the
+            # same.
             [files[each.file].sha256, each.group.sha256, each.index, each.selected]
             for each in block.groups
         ]

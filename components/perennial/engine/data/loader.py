@@ -91,6 +91,7 @@ class Loader:
         generator = None
         if self._augments:
             generator = torch.Generator()
+            # The 1 keeps these seeds apart from those of `StepRandomness`, which have a 0.
             generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
         micro_batches = [self._micro_batch(start, rows[part], generator) for part in self._slices]
         return RankBatch(micro_batches, rows, self._weigh(start, rows))

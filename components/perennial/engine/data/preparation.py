@@ -112,6 +112,7 @@ def _plan(job: TrainingJob, snapshot: Snapshot) -> LoadingPlan:
 def _encoded_bytes(job: TrainingJob, snapshot: Snapshot, limit: int) -> tuple[int, str]:
     """Return the size of both encoded splits at most, and how it is known."""
     stored = sum(file.size_bytes for file in snapshot.files)
+    # This fits whatever `encode` makes of the rows, so none has to be read.
     if stored * EXPANSION <= limit:
         return stored * EXPANSION, f"the partitions have {stored / GIB:,.3f} GiB"
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
@@ -157,9 +158,11 @@ def stream_data(
         fitted = indexes, fit_streamed(job, task, reader, indexes)
     indexes, state = world.from_first(fitted, group)
     task.load_state(state)
-    identity = encoding_identity(job, state)
+    identity = encoding_identity(job, snapshot, state)
     if world.is_first:
+        # Before blocks are fetched: another training could delete them as expired.
         record_caches(job, snapshot, identity)
+    # Before the sample is encoded: processes that encode need seconds to start.
     train = _open_train(job, task, reader, indexes, identity)
     if world.local_rank == 0:
         _encode_sample(job, task, reader, indexes, identity)
@@ -177,14 +180,18 @@ def fit_streamed(
     last bit, and with it every encoded row.
     """
     store, key = open_store(job.common_uri), _fit_key(job, reader.snapshot)
+    # A resumed attempt keeps its own state, whatever another training has stored since.
     content = store.read(key) if load_decision(job, FittedTask) is None else None
     if content is not None:
         state = FittedTask.from_json(content).state
         save_decision(job, FittedTask(fingerprint=job.fingerprint, state=state))
         return state
     groups = select_groups(reader.snapshot, indexes, Split.TRAIN)
-    state = fitted_state(job, task, lambda: _fitting_rows(job, reader, groups))
-    shutil.rmtree(_folder(job) / "fitting", ignore_errors=True)
+    folder = _folder(job)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Of its own: trials of a study fit in the same folder at the same time.
+    with tempfile.TemporaryDirectory("", "fitting-", folder, ignore_cleanup_errors=True) as copies:
+        state = fitted_state(job, task, lambda: _fitting_rows(job, reader, groups, Path(copies)))
     with suppress(ConflictError):  # another training was first; this one keeps its own
         fitted = FittedTask(fingerprint=key, state=state)
         store.replace(key, fitted.to_json().encode(), previous=None)
@@ -212,9 +219,15 @@ def _code_of(job: TrainingJob) -> JsonValue:
     return [job.contract["code"], job.model.model_dump(mode="json", exclude={"name"})]
 
 
-def encoding_identity(job: TrainingJob, state: dict[str, JsonValue]) -> str:
-    """Return the digest of all that determines an encoded row beside the row itself."""
-    return hashlib.sha256(canonical_json([_code_of(job), state]).encode()).hexdigest()
+def encoding_identity(job: TrainingJob, snapshot: Snapshot, state: dict[str, JsonValue]) -> str:
+    """Return the digest of all that determines encoded rows beside the partitions' bytes."""
+    # A task without fitted state would not show that the contract names other columns or splits
+    # otherwise. Windows select whole days, which the numbers of rows in a block's key follow.
+    rule = snapshot.split.model_copy(update={"train_days": None, "test_days": None})
+    data, columns = snapshot.data, snapshot.task_columns
+    split: JsonValue = [rule.model_dump(mode="json"), data.time, data.group, list(data.ids)]
+    parts = [_code_of(job), state, columns.model_dump(mode="json"), split]
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
 
 
 def _open_train(
@@ -243,9 +256,12 @@ def _open_train(
 
 
 def _fitting_rows(
-    job: TrainingJob, reader: RowGroupReader, groups: Sequence[SelectedGroup]
+    job: TrainingJob, reader: RowGroupReader, groups: Sequence[SelectedGroup], folder: Path
 ) -> pl.LazyFrame:
-    """Return a query of about `fit_rows` rows of the training split, in file order."""
+    """Return a query of about `fit_rows` rows of the training split, in file order.
+
+    Copies of remote row groups are written to the folder.
+    """
     used = [each for each in groups if each.selected]
     chosen = _spaced(used, job.training.loading.fit_rows)
     rows = sum(each.selected for each in chosen)
@@ -254,8 +270,6 @@ def _fitting_rows(
         "fitting on %s of %s rows, in %d of %d row groups", f"{rows:,}", f"{total:,}",
         len(chosen), len(used),
     )  # fmt: skip
-    folder = _folder(job) / "fitting"
-    folder.mkdir(parents=True, exist_ok=True)
     return reader.scan(chosen, Split.TRAIN, folder)
 
 
@@ -265,6 +279,7 @@ def _spaced(groups: Sequence[SelectedGroup], rows: int | None) -> list[SelectedG
     total = sum(each.selected for each in used)
     if rows is None or total <= rows:
         return list(used)
+    # So many of the mean size; those that are chosen may be smaller, and then more are tried.
     count = min(len(used), -(-rows * len(used) // total))
     while True:
         places = (np.arange(count) + 0.5) * len(used) / count
@@ -340,7 +355,7 @@ def encode_ahead(job: TrainingJob) -> int:
         state=state,
         split=Split.TRAIN,
         cache=(job.scratch / "ahead", 0),
-        identity=encoding_identity(job, state),
+        identity=encoding_identity(job, snapshot, state),
         shards=job.common_uri,
     )
     record_caches(job, snapshot, recipe.identity)
@@ -364,6 +379,7 @@ _tasks: dict[str, Task] = {}
 def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
     """Encode one block and upload it; each process builds the task once."""
     with tempfile.TemporaryDirectory() as folder:
+        # Without shards, because the block is made here; a limit of 0 keeps the newest block alone.
         own = replace(recipe, cache=(Path(folder), 0), shards="")
         encoder = BlockEncoder(own, _tasks.get(recipe.identity))
         _tasks[recipe.identity] = encoder.task

@@ -54,6 +54,7 @@ def record_use(store: ObjectStore, prefixes: Collection[str]) -> None:
                 store.delete(each.key)
         if expired:
             logger.info("deleted %d caches unused for %d days", len(expired), KEPT_DAYS)
+            # Only now: after a crash before this line, the next training deletes what is left.
             uses.update(forget)
     except OutageError:
         raise

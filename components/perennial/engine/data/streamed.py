@@ -116,6 +116,8 @@ class StreamedSplit(EncodedRows):
                 # Processes encode from the beginning, and this one from the end.
                 self._begin(missing)
                 left = [number for number in missing if number not in self._coming]
+                # A block that a process has is waited for, not cancelled: in a pool that breaks
+                # while a future is cancelled, others wait permanently.
                 number = (left or missing[:1])[-1]
                 missing.remove(number)
                 if missing and not self._has_helpers:

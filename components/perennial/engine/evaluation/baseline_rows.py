@@ -48,6 +48,7 @@ class BaselineRows:
         content = io.BytesIO()
         # A constant's predictions compress to nothing.
         np.savez_compressed(content, allow_pickle=False, **kept)
+        # As text, because a step hands on one file, a JSON document.
         return base64.b64encode(content.getvalue()).decode()
 
     @classmethod

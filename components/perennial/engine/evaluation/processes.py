@@ -209,6 +209,7 @@ def _run(
         for rank in range(processes)
     ]
     with running_processes(run_module, arguments) as running:
+        # No process has anything to save: when one fails, the others are killed at once.
         codes = wait_for_processes(running, grace_seconds=0.0)
     if request.sharded:
         _raise_first(codes, scratch)
@@ -252,6 +253,7 @@ def _environment(
     devices = visible.split(",") if visible else [str(n) for n in range(torch.cuda.device_count())]
     threads = torch.get_num_threads()
     if shards > 1:
+        # More threads than cores make every operation many times slower.
         threads = max(1, min(threads, Machine.here().cores // shards))
         kept |= {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "GLOO_SOCKET_IFNAME": LOOPBACK}
         kept |= {"WORLD_SIZE": f"{shards}", "LOCAL_WORLD_SIZE": f"{shards}"}

@@ -226,6 +226,7 @@ def independent_error(values: Floats, blocks: Blocks, fitted: int = 0) -> float:
     left = blocks.count - 1 - fitted
     if left <= 0:
         return math.inf
+    # Where `draws` alternates between two kinds, those of single blocks have even places.
     return float(values[:: blocks.run].std(ddof=1)) * math.sqrt(blocks.count / left)
 
 

@@ -60,6 +60,8 @@ class SampledEvaluation:
         Raises:
             TrainingFailedError: a metric is not finite, or checkpoints cannot be compared.
         """
+        # Scores are gathered, not metrics: the mean of the ranks' ROC areas is not that of all
+        # rows.
         parts = self.world.to_first(self._score_share(model))
         found = None
         if parts is not None:

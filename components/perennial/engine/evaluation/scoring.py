@@ -244,11 +244,13 @@ def read_together(parts: Sequence[ScoreFiles]) -> Scored:
             action="look at the snapshot's split_rows and the split section of the contract",
         )
     first = Path(parts[0].folder)
+    # Mapped before the files are deleted below; the mappings keep their content.
     frames = [_read_rows(Path(part.folder) / ROWS_FILE) for part in parts]
     for part in parts[1:]:
         for name in ARRAYS:
             with (first / name).open("ab") as whole, (Path(part.folder) / name).open("rb") as rest:
                 shutil.copyfileobj(rest, whole)
+        # One by one, so that the disk never holds all scores twice.
         shutil.rmtree(part.folder)
     shapes = next(part.shapes for part in parts if part.rows)
     # Plain views: reading through the memmap subclass costs several times as much.

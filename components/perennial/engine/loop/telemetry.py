@@ -82,6 +82,7 @@ class Telemetry:
 
     def log(self, step: int, update_ratio: float) -> None:
         """Record a point for the interval that ends here, if an update was applied in it."""
+        # First, because reading waits for a GPU: the clock below then covers all of its work.
         self._read()
         sums = self._since_log
         if not sums.steps:

@@ -117,6 +117,8 @@ def train(training: Training) -> bool:
             rewind(training)
             continue
         if training.is_due(section.log_every_steps):
+            # Before the checkpoint, which must hold the point of its own step: a resumed training
+            # begins at the next step and would never log it.
             training.telemetry.log(training.step, training.ratio.measure())
         is_evaluated = training.is_due(section.evaluate_every_steps)
         if is_evaluated or stop:
@@ -132,6 +134,7 @@ def update(training: Training) -> tuple[Judgement, bool]:
     training.step += 1
     steps_done = training.step - 1
     training.instruments.before(training.step)
+    # The answer is read after the update, so that the reduction runs beside it.
     training.stop.ask(training.world)
     batch = next_batch(training)
     # Set again at every step, so that a resumed training draws the same dropout masks.
@@ -143,8 +146,10 @@ def update(training: Training) -> tuple[Judgement, bool]:
 
     with naming_out_of_memory(training.task, training.model, section, training.world):
         loss = add_gradients(training, batch)
+    # Before the norm is measured, which counts these gradients too.
     average_gradients(training.unsharded, training.world.layout)
     norm = measure_norm(training)
+    # Before clipping, which changes gradients in place: a record of bad ones needs them unchanged.
     judgement, stop = decide(training, loss, norm, stop=training.stop.is_requested())
 
     if judgement in (Judgement.SKIP, Judgement.STOP):
@@ -292,6 +297,7 @@ def rewind(training: Training) -> None:
     training.data_offset += left_out
     training.step = progress.step
     training.guard = Guard.resume(training.section, progress)
+    # The checkpoint was written before this rewind and does not count it.
     training.guard.rewinds, training.guard.trusted_step = guard.rewinds, progress.step
     training.telemetry.rewind(progress)
     training.clipper = Clipper(

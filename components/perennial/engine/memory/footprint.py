@@ -290,6 +290,8 @@ def estimate(
         weights = gradients = optimizer = averaged = 0
     exchanged = around.batches.accumulation_steps * sum(each.exchanged for each in measured)
     loading = loading_peak(candidate, model, weights, around)
+    # A pass and the optimizer's update are never at the same time, and loading comes before both:
+    # the peak is the largest of the three.
     kept = model.buffers + weights + gradients + optimizer + averaged + buckets + staging
     kept += exchanged
     return MemoryEstimate(

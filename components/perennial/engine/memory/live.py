@@ -174,6 +174,7 @@ def measure_pass(part: Part, task: Task, batch: Batch, section: TrainingSection)
     exchanged = 0
     if part.received is not None:
         received = part.received[torch.arange(rows, device=device) % len(part.received)]
+        # Its gradient is computed in the training too, and sent back to the stage before.
         batch = {**batch, first_input(model): received.requires_grad_()}
         exchanged += received.numel() * sent
     existing = [*model.parameters(), *model.buffers(), *batch.values()]
@@ -197,6 +198,7 @@ def measure_pass(part: Part, task: Task, batch: Batch, section: TrainingSection)
         torch.autograd.backward(end, gradient)
     for hook in hooks:
         hook.remove()
+    # The rows were there before and were not counted: they are added.
     return PassMemory(
         rows=rows,
         activations=memory.peak + size,

@@ -95,6 +95,7 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedR
     Raises:
         PerennialError: none fits; the error lists what would.
     """
+    # The first rank's figure for all: with their own, ranks could choose different layouts.
     available = world.from_first(available_memory(world.device))
     around = circumstances(section, world)
     activations = Activations(around, world, task, data, available)

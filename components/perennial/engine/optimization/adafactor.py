@@ -106,6 +106,7 @@ class _Factors:
     @classmethod
     def of(cls, parameter: Tensor, state: dict[str, Any]) -> "_Factors":
         if not state:
+            # On the host, because `remember` reads it in every update.
             state["step"] = torch.zeros(())
             if parameter.ndim > 1:
                 state["row"] = _zeros_reduced(parameter, -1)

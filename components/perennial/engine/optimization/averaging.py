@@ -23,6 +23,7 @@ class AveragedWeights:
     def __init__(self, model: nn.Module, settings: Averaging) -> None:
         self._settings = settings
         named = named_weights(model)
+        # By identity: a tied weight has several names and is averaged once.
         weights = {id(value): value for value in named.values() if value.requires_grad}
         averages = {key: value.detach().clone() for key, value in weights.items()}
         self._by_name = {

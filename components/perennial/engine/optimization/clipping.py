@@ -53,6 +53,8 @@ class Clipper:
         """
         limit = self._norm_limit(norm)
         if limit is not None:
+            # One pass over the gradients for both. The 1e-6 is that of clip_grad_norm_ in PyTorch,
+            # which one process must equal bit for bit.
             scale_gradients(parameters, _at_most_one(limit / (norm + 1e-6)) / scale)
             return (norm > limit) * 1.0
         scale_gradients(parameters, 1.0 / scale)
@@ -102,6 +104,8 @@ def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout | None
     ]
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
+    # Not PyTorch's clip_grad_norm_, which takes 3 to 4 times as long on sharded gradients and
+    # refuses those of different meshes.
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
     return torch.stack(norms).square().sum()
 

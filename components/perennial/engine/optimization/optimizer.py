@@ -77,6 +77,7 @@ def build_optimizer(
             action="train a parameter of each stage, or set parallelism.pipeline = 1",
         )
     optimizer = kind(groups, lr=rate, **arguments)
+    # `lr` is the same for all groups so far: this applies the factor of each.
     set_learning_rate(optimizer, rate)
     return optimizer
 
@@ -136,6 +137,8 @@ def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
 
 
 def _kernels(implementation: Implementation, is_on_gpu: bool) -> dict[str, bool]:
+    # Not fused on a CPU: vectors' tails are rounded differently there, so that `fsdp` differed from
+    # `ddp`. `foreach` has to be named, as PyTorch's default on a CPU is a loop over parameters.
     fused = implementation == "fused" or (implementation == "auto" and is_on_gpu)
     return {"fused": fused, "foreach": not fused}
 

@@ -86,6 +86,7 @@ def freeze(model: nn.Module, training: TrainingSection, step: int = 0) -> None:
 
 def _keep_statistics(module: nn.Module) -> None:
     """Keep a batch normalisation in evaluation mode, whatever mode the model has."""
+    # `model.train()` calls this method of every module, so switching the mode once would not last.
     kind = type(module)
 
     def train(self: nn.Module, mode: bool = True) -> nn.Module:

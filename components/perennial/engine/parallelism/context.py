@@ -66,6 +66,7 @@ class WholeSequences(nn.Module):
     def __init__(self, model: nn.Module, task: Task, layout: Layout) -> None:
         super().__init__()
         self.model = model
+        # Scoring restores the mode that it finds here.
         self.training = model.training
         self._plan, self._layout = sequence_plan(task), layout
 

@@ -74,6 +74,7 @@ class _Exchange:
         here = torch.empty_like(counts)
         dist.all_to_all_single(here, counts, group=self._group)
         here = here.view(self._size, -1)  # [process, own expert]
+        # Split sizes have to be on the host, so a GPU is waited for here.
         self._sent = counts.view(self._size, -1).sum(1).tolist()
         self._received = here.sum(1).tolist()
         arrived = all_to_all(tokens, self._sent, self._received, self._group)

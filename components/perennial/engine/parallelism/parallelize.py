@@ -61,6 +61,8 @@ def parallelize(
     if not is_sharded:
         model = model.to(world.device)
     experts = share_model(model, task, training, world.layout)
+    # Before compiling, so that the compiler sees the recomputation; sharding comes last, because
+    # FSDP shards what tensor parallelism has divided.
     save_memory(model, task, training, world.device)
     if training.compile:
         compile_blocks(model, task)
@@ -119,6 +121,7 @@ def shard(
     """
     is_replicated, layout = training.strategy == "hsdp", world.layout
     dimensions = ("replicate", "shard") if is_replicated else ("shard",)
+    # FSDP refuses parameters without dimensions; `average_gradients` reduces their gradients.
     scalars = scalar_parameters(model)
     offload = parameter_offload(training, world.device)
     # The default of stage 3 keeps the weights of the root: the backward pass begins with them.
@@ -279,6 +282,7 @@ def _trial_output(
     model: nn.Module, inputs: Batch, training: TrainingSection, device: torch.device
 ) -> Iterator[Tensor]:
     """Yield the output of a forward pass that leaves no trace in running statistics."""
+    # Random numbers that are drawn here need no restoring: each update sets its own seed.
     buffers = [buffer.clone() for buffer in model.buffers()]
     with computation(training, device):
         output = model(**to_device(inputs, device))
@@ -359,6 +363,7 @@ def share_optimizer_state(optimizer: Optimizer, training: TrainingSection, world
 
     def leave_others(_: Optimizer, args: object, kwargs: object) -> None:
         for weight in parameters:
+            # An optimizer skips weights without gradient and makes no state for them.
             if id(weight) not in mine:
                 weight.grad = None
 

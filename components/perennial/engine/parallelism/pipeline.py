@@ -134,6 +134,8 @@ class Pipeline(nn.Module):
             for name in inputs_of(self._batches[0])
         }
         first = inputs.pop(self._first_input)
+        # The schedule cuts inputs and target into equal chunks, which are the micro-batches again.
+        # A target is a number, by which `_loss` finds its batch.
         self._schedule.step(
             *((first,) if 0 in self._stages else ()),
             target=torch.arange(len(micro_batches)),
@@ -165,6 +167,8 @@ class Pipeline(nn.Module):
             )
             for stage, module in self._stages.items()
         ]
+        # No `scale_grads`: the losses are divided by the weight of the global batch already, and
+        # the library would divide them again, by the number of passes.
         schedule = training.parallelism.pipeline_schedule
         if schedule == "interleaved_1f1b":
             return pipelining.ScheduleInterleaved1F1B(
@@ -175,6 +179,7 @@ class Pipeline(nn.Module):
 
     def _send(self, activation: Tensor) -> None:
         peer = (self._place + 1) % self._num_places
+        # The shape goes ahead, because the batches of an evaluation differ in size.
         header = [(activation.shape, activation.dtype)]
         dist.send_object_list(header, group=self._group, group_dst=peer, device=self._device)
         dist.send(activation.contiguous(), group=self._group, group_dst=peer)

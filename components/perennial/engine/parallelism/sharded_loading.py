@@ -44,6 +44,8 @@ def build_sharded(task: Task, world: World) -> nn.Module:
             model = task.build_model()
         mesh = init_device_mesh(world.device.type, (world.size,))
         scalars = scalar_parameters(model)
+        # Also the root is resharded: by default its weights stay gathered for a backward pass,
+        # which never comes.
         for module in (*task.blocks(model), model):
             fully_shard(module, mesh=mesh, reshard_after_forward=True, ignored_params=scalars)
         for module in model.modules():
@@ -107,6 +109,7 @@ def write_gathered(model: nn.Module, folder: Path, world: World) -> str:
 
     if world.is_first:
         return write_tensors(layout, gather, folder)
+    # In the order of the first rank, because each `gather` is a collective.
     for name in in_file_order(layout):
         gather(name)
     return ""

@@ -83,6 +83,7 @@ def find_bottleneck(trace: Trace) -> Bottleneck:
     else:
         calls = sum(operation.calls for operation in trace.operations)
         overhead, limit = calls * trace.dispatch / trace.seconds, DISPATCH_SHARE
+    # Each share is compared by its own threshold: the one that exceeds it by more is the limit.
     if waits >= INPUT_SHARE and waits >= overhead * INPUT_SHARE / limit:
         verdict: Limit = "input-bound"
     elif overhead >= limit:

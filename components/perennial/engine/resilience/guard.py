@@ -47,6 +47,8 @@ class SpikeDetector:
     def observe(self, loss: float) -> bool:
         """Take the next loss; True when it makes a run of suspects a spike."""
         if not self.is_suspect(loss):
+            # Too few in a row for a spike: the suspects were fluctuations, which belong in the
+            # window.
             self._remember(*self._suspects, loss)
             self._suspects.clear()
             self._calm_needed = max(0, self._calm_needed - 1)
@@ -188,6 +190,8 @@ class Guard:
         is_loss_finite = all(map(math.isfinite, losses))
         if is_loss_finite and math.isfinite(norm):
             return self._judge_course(step, losses)
+        # An overflow of float16 is not the fault of the batch: the scale is halved before any
+        # policy.
         if is_loss_finite and self.scale.overflowed():
             logger.info("overflow step=%d loss_scale=%g", step, self.scale.value)
             return Judgement.RESCALE

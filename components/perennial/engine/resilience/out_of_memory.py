@@ -81,6 +81,7 @@ def find_obstacle(task: Task, model: nn.Module, plan: BatchPlan, section: Traini
     norms = [
         name
         for name, each in unwrapped(model).named_modules()
+        # One that is frozen is in evaluation mode: its statistics depend on no pass.
         if isinstance(each, _BatchNorm) and each.training
     ]
     if norms:

@@ -40,6 +40,8 @@ def _watch(job: TrainingJob, ended: threading.Event) -> None:
     latest, since, is_asked = b"", time.monotonic(), False
     while not ended.wait(min(POLL_SECONDS, limit / 4)):
         try:
+            # Without retries: the time that an outage is waited for would count as silence of the
+            # launcher.
             with single_attempts():
                 sign = read_heartbeat(job)
         except PerennialError as error:

@@ -111,6 +111,7 @@ class Watchdog:
             if seconds > limit and reported is not current:
                 reported = current
                 self._report(current, limit)
+            # Later than the report: `_fail` reads what all ranks have written at the limit.
             elif seconds > 2 * limit and self._settings.on_hang == "fail":
                 self._fail(current, seconds)
 
@@ -132,6 +133,7 @@ class Watchdog:
         with single_attempts():
             deliver(self._job, *folder.glob(f"hang-rank-{own.rank}.*"))
         self._closed.wait(min(GRACE_SECONDS, limit / 2))
+        # A step that was only slow has ended by now: there is no hang to report.
         if self._current is current:
             with single_attempts():
                 fetch_errors(self._job)
@@ -152,6 +154,8 @@ class Watchdog:
             message=f"no progress for {seconds:.0f} s; {describe(seen, self._world.size)}",
             traceback=(self._job.errors / f"hang-rank-{self._world.rank}.txt").read_text(),
             time=time.time(),
+            # All ranks end like this one; the launcher reports one of them, if possible one that is
+            # behind.
             is_consequence=self._world.rank != speakers[0],
             is_hang=True,
         )
@@ -161,6 +165,8 @@ class Watchdog:
         with single_attempts():
             deliver(self._job, self._job.errors / f"rank-{self._world.rank}.json")
         logger.error("ended: %s", failure.message)
+        # `sys.exit` would end this thread only; `os._exit` flushes nothing, so the log is closed
+        # first.
         logging.shutdown()
         os._exit(1)
 

@@ -101,11 +101,13 @@ class World:
             )
         device, backend = torch.device("cpu"), "gloo"
         if num_devices:
+            # gloo as well, because some tensors stay on the host, such as requests to stop.
             device, backend = torch.device("cuda", local_rank), "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(device)
         size, file = int(os.environ["WORLD_SIZE"]), os.environ.get(RENDEZVOUS)
         dist.init_process_group(
             backend,
+            # On one machine ranks join by a file, so that no port has to be free.
             store=FileStore(file, size) if file else None,
             rank=rank_of_this_process(),
             world_size=size,
@@ -274,8 +276,10 @@ class StopSignal:
         if self._updates < self._interval:
             return
         now = time.monotonic()
+        # The mean duration over the ranks, so that all of them come to the same interval.
         own = [float(self._requested_here), (now - self._asked_at) / self._updates / world.size]
         values = torch.tensor(own, dtype=torch.float64)
+        # The tensor is on the host, so gloo reduces it: reading the answer does not wait for a GPU.
         work = dist.all_reduce(values, async_op=True) if world.size > 1 else None
         self._answers = values, work
         self._asked_at, self._updates = now, 0

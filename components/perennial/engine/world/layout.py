@@ -122,6 +122,7 @@ class Layout:
         for name, placement in zip(names, placements, strict=True):
             if not placement.is_replicate():
                 divided.add(name)
+        # `shard` of `dense` runs along context and expert as well; that of `sparse`, along context.
         if "shard" in divided:
             divided |= {"context"} if "expert" in names else {"context", "expert"}
         return all(index == 0 for name, index in self.place.items() if name not in divided)

@@ -49,6 +49,7 @@ class DocumentTokenizer:
         added = {str(each["content"]): int(each["id"]) for each in self._file["added_tokens"]}
         self.end = _choose_end(added, end)
         self.last = added[self.end]
+        # One letter with and without special tokens shows what the tokenizer puts before a text.
         plain, marked = self._ids("a"), self._tokenizer.encode_batch(["a"])[0].ids
         before = np.asarray(marked).tolist()
         before = before[: before.index(plain[0])]

@@ -283,6 +283,25 @@ def test_corrupt_checkpoints_are_forgotten(open_checkpointer, trained):
     assert checkpointer.restore(model, optimizer).step == 1
 
 
+def test_a_corrupt_checkpoint_that_could_not_be_deleted_is_no_way_back(
+    open_checkpointer, trained, monkeypatch
+):
+    model, optimizer = trained
+
+    def refuse(self, step):
+        raise PermissionError("not yours")
+
+    checkpointer = open_checkpointer(keep_best=1)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(CheckpointStore, "delete", refuse)
+        for step, loss in ((10, 1.0), (20, 2.0), (30, 3.0), (40, 9.0)):
+            checkpointer.save(model, optimizer, Progress(step=step), {"loss": loss})
+        checkpointer.wait()
+    assert checkpointer._store.steps() == [10, 20, 30, 40]
+    checkpointer.discard_from(15)
+    assert checkpointer.restore(model, optimizer).step == 10
+
+
 def test_a_checkpoint_names_its_settings_and_world(open_checkpointer, trained, tmp_path):
     model, optimizer = trained
     checkpointer = open_checkpointer()

@@ -23,14 +23,19 @@ from perennial.contracts.environment import DASK_SCHEDULER
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
-from perennial.data.row_groups import index_partitions, select_groups
+from perennial.data.row_groups import RowGroupReader, index_partitions, select_groups
 from perennial.engine.config.training import Loading
 from perennial.engine.data import block_workers, blocks, streamed
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.data.block_workers import BlockWorkers
 from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, join_groups
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.data.preparation import encode_ahead, encode_shard
+from perennial.engine.data.preparation import (
+    encode_ahead,
+    encode_shard,
+    encoding_identity,
+    fit_streamed,
+)
 from perennial.engine.data.streamed import StreamedLoader, StreamedSplit
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import WEIGHT
@@ -260,12 +265,9 @@ def test_a_damaged_row_group_is_named(snapshot, tmp_path, workers):
     streaming.split.close()
 
 
-def test_of_a_remote_partition_only_the_row_groups_in_use_are_read(
-    snapshot, tmp_path, bucket, monkeypatch
-):
-    """Over the S3 protocol; the batch equals the one from local files."""
-    local = Streaming(snapshot, tmp_path / "local").loader(1, 4).batch(3)
-    store, root = open_store(bucket), Path(snapshot.data.uri)
+def uploaded(snapshot: Snapshot, bucket: str) -> Snapshot:
+    """The same snapshot of partitions in a store."""
+    store = open_store(bucket)
     for file in snapshot.files:
         store.upload(Path(file.uri).name, Path(file.uri))
     files = tuple(
@@ -273,7 +275,16 @@ def test_of_a_remote_partition_only_the_row_groups_in_use_are_read(
         for file in snapshot.files
     )
     data = snapshot.data.model_copy(update={"uri": bucket})
-    remote = snapshot.model_copy(update={"files": files, "data": data})
+    return snapshot.model_copy(update={"files": files, "data": data})
+
+
+def test_of_a_remote_partition_only_the_row_groups_in_use_are_read(
+    snapshot, tmp_path, bucket, monkeypatch
+):
+    """Over the S3 protocol; the batch equals the one from local files."""
+    local = Streaming(snapshot, tmp_path / "local").loader(1, 4).batch(3)
+    remote = uploaded(snapshot, bucket)
+    store, root, files = open_store(bucket), Path(snapshot.data.uri), remote.files
     monkeypatch.setenv("PERENNIAL_CACHE", str(tmp_path / "copies"))
     streaming = Streaming(remote, tmp_path / "remote")
     monkeypatch.setattr(Dataset, "fetch", lambda *_: pytest.fail("read a whole partition"))
@@ -284,6 +295,37 @@ def test_of_a_remote_partition_only_the_row_groups_in_use_are_read(
     store.upload("part-2.parquet", root / "part-2.parquet")
     with pytest.raises(BadDataError, match=r"part-2.parquet changed"):
         joined([streaming.loader().batch(position) for position in range(20)])
+
+
+def test_trainings_that_fit_together_on_one_machine_keep_their_copies_of_rows(
+    snapshot, tmp_path, bucket, monkeypatch
+):
+    """As trials of a study: the second fits and ends while the first has its rows yet to read."""
+    monkeypatch.setenv("PERENNIAL_CACHE", str(tmp_path / "copies"))
+    remote = uploaded(snapshot, bucket)
+    reader = RowGroupReader(remote)
+    indexes = index_partitions(remote, LocalObjectStore(tmp_path / "store"))
+    first, second = (
+        TrainingJob(
+            fingerprint=name,
+            snapshot="",
+            model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
+            training=tiny_section(),
+            num_processes=1,
+            folder=str(tmp_path / name),
+            shared=str(tmp_path / "shared"),
+        )
+        for name in ("first", "second")
+    )
+
+    class Slow(TinyTask):
+        def fit(self, train):
+            other = TinyTask(TinyTask.Options(), remote.task_columns)
+            fit_streamed(second, other, reader, indexes)
+            super().fit(train)
+
+    task = Slow(TinyTask.Options(), remote.task_columns)
+    assert fit_streamed(first, task, reader, indexes) == {"mean": pytest.approx(task.mean)}
 
 
 def test_a_partition_rewritten_before_it_is_indexed_is_named(snapshot, tmp_path):
@@ -369,6 +411,35 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "is_shared"),
+    [
+        ("data", {"label": "x0"}, False),
+        ("data", {"features": ("x0",)}, False),
+        ("split", {"test_fraction": 0.3}, False),
+        ("split", {"salt": "other"}, False),
+        ("split", {"train_days": 7}, True),
+        ("data", {"uri": "s3://elsewhere"}, True),
+    ],
+)
+def test_encoded_rows_are_shared_under_equal_columns_and_split_rules(
+    snapshot, section, changes, is_shared
+):
+    """Of a task without fitted state, which reads whatever columns the contract names."""
+    job = TrainingJob(
+        fingerprint="one",
+        snapshot="",
+        model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
+        training=tiny_section(),
+        num_processes=1,
+        folder="",
+        contract={"code": "one"},
+    )
+    changed = getattr(snapshot, section).model_copy(update=changes)
+    other = encoding_identity(job, snapshot.model_copy(update={section: changed}), {})
+    assert (other == encoding_identity(job, snapshot, {})) is is_shared
 
 
 @pytest.mark.full
