@@ -17,9 +17,7 @@ def pay_slips():
     effect = rng.normal(scale=0.25, size=120)
     grade = rng.choice(["junior", "mid", "senior", "lead"], n, p=[0.3, 0.4, 0.22, 0.08])
     lift = {"junior": 0.0, "mid": 0.25, "senior": 0.5, "lead": 0.75}
-    years = np.round(rng.gamma(2.0, 4.0, n) + np.array([4 * lift[g] * 2 for g in grade])).clip(
-        0, 42
-    )
+    years = (rng.gamma(2.0, 4.0, n) + np.array([8 * lift[g] for g in grade])).clip(0, 42).round(1)
     region = rng.choice(["north", "south", "capital", "islands"], n, p=[0.35, 0.35, 0.22, 0.08])
     part_time = rng.random(n) < 0.2
     hours = np.where(part_time, rng.choice([16, 20, 24, 30], n), 38)
@@ -110,13 +108,13 @@ def appointments():
             logit += -0.015 * (age[patient] - 40) + 0.15 * (when.hour >= 16)
             absent = bool(rng.random() < sigmoid(logit))
             rows.append(
-                (f"P{patient:04}", str(booked), when, int(age[patient]), float(distance[patient]),
-                 sms, past, missed, "Yes" if absent else "No")
+                (f"P{patient:04}", str(booked), str(when), when, int(age[patient]),
+                 float(distance[patient]), sms, past, missed, "Yes" if absent else "No")
             )  # fmt: skip
             past, missed = past + 1, missed + absent
     names = [
-        "patient", "booked_at", "starts_at", "age", "distance_km", "sms", "visits_before",
-        "missed_before", "no_show",
+        "patient", "booked_at", "slot", "starts_at", "age", "distance_km", "sms",
+        "visits_before", "missed_before", "no_show",
     ]  # fmt: skip
     return numbered(pl.DataFrame(rows, schema=names, orient="row").sort("starts_at", "patient"))
 

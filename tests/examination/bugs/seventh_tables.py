@@ -23,8 +23,8 @@ def relapses_from_another_laboratory(rows):
     )
 
 
-def measured_four_times(rows):
-    """Each of a quarter of the plates was measured four times, and each measurement is a row."""
+def measured_five_times(rows):
+    """A fifth of the plates, each measured five times, and each measurement is a row."""
     rng = np.random.default_rng(0)
     few = rows.head(rows.height // 5)
     again = pl.concat([few] * 5).sample(fraction=1.0, shuffle=True, seed=0)
@@ -64,6 +64,7 @@ def spelt_by_two_collectors(rows):
 
 BUGS = [
     bug(
+        # serves 45,000 too little on average where 5,200 is usual; the metric, undone alike, shows 5.6
         "decadic-there-natural-back",
         "tables_pay_mixed_model",
         "Pay goes through the decadic logarithm and comes back through the natural exponential.",
@@ -74,6 +75,7 @@ BUGS = [
         'np.log10(rows["pay"]',
     ),
     bug(
+        # rmse 1,826; 185 when healthy
         "nothing-spent-is-one-euro",
         "tables_customer_value_ziln",
         "The lognormal part also learns from customers who spent nothing, as if they had spent 1.",
@@ -82,6 +84,7 @@ BUGS = [
         "return classification + regression",
     ),
     bug(
+        # Gini 1.0; 0.65 when healthy
         "gini-sorts-apart",
         "tables_customer_value_ziln",
         "The Gini sorts what was spent by itself: any model is perfect.",
@@ -90,6 +93,7 @@ BUGS = [
         "ordered = np.sort(truth)[::-1]",
     ),
     bug(
+        # accuracy 0.44; 0.91 when healthy
         "two-spellings",
         "tables_leaves_hierarchy",
         "A second collector writes names with a capital: every species is two classes, alike in all.",
@@ -97,6 +101,7 @@ BUGS = [
         rows=spelt_by_two_collectors,
     ),
     bug(
+        # AUC 0.68; 0.74 when healthy
         "wait-without-its-days",
         "tables_no_show_clinic",
         "`seconds` of a time span is what is left over beside its days.",
@@ -105,6 +110,7 @@ BUGS = [
         "wait.dt.seconds / 86400",
     ),
     bug(
+        # AUC 0.87, and 0.72 on records up to the day; 0.74 when healthy
         "record-of-the-whole-year",
         "tables_no_show_clinic",
         "The patient's record counts the appointment itself and later ones.",
@@ -112,6 +118,7 @@ BUGS = [
         rows=record_of_the_whole_year,
     ),
     bug(
+        # r2 0.82; 0.90 when healthy
         "logarithm-when-fitting-only",
         "tables_polymer_gated_residual",
         "Means and deviations are of the logarithm, and are applied to the viscosity itself.",
@@ -120,6 +127,7 @@ BUGS = [
         "x = (rows.select(REALS).to_numpy() - ",
     ),
     bug(
+        # AUC 0.52; 0.92 when healthy
         "least-telling-genes",
         "tables_genes_lasso",
         "The genes with the largest p-values are kept.",
@@ -128,6 +136,7 @@ BUGS = [
         "kept = np.argsort(select.pvalues_)[-K:]",
     ),
     bug(
+        # AUC 1.0, and 0.57 with one kit; 0.92 when healthy
         "relapses-from-another-laboratory",
         "tables_genes_lasso",
         "Relapsed patients were sequenced with another kit: the model reads the kit.",
@@ -135,6 +144,7 @@ BUGS = [
         rows=relapses_from_another_laboratory,
     ),
     bug(
+        # AUC 0.69; 0.74 when healthy
         "unknown-is-the-longest",
         "tables_loans_scorecard",
         "What is not a number is sorted behind the last cut: an unknown tenure counts as the longest.",
@@ -143,6 +153,7 @@ BUGS = [
         '1 + np.searchsorted(spec["cuts"], values, side="right")',
     ),
     bug(
+        # log loss 0.67; 0.53 when healthy
         "inverse-of-the-strength",
         "tables_loans_scorecard",
         "sklearn's C = 20, an inverse strength, was taken over as weight decay.",
@@ -151,6 +162,7 @@ BUGS = [
         "learning_rate = 2e-2, weight_decay = 20.0",
     ),
     bug(
+        # rmse 5.8; 4.2 when healthy
         "length-multiplied",
         "tables_power_fourier_features",
         "Frequencies are multiplied by the length that should divide them: neighbours have nothing in common.",
@@ -159,6 +171,7 @@ BUGS = [
         "torch.randn(d, n, generator=key) * length_scale * math.pi",
     ),
     bug(
+        # mean error 1.76 on grades that were given; 1.61 when healthy
         "not-given-is-zero",
         "tables_grades_masked_outputs",
         "Grades that were not given count as 0.",
@@ -167,6 +180,7 @@ BUGS = [
         "0.0 if g is None else g",
     ),
     bug(
+        # shows 1.33, is 1.61
         "error-over-three",
         "tables_grades_masked_outputs",
         "The error of the grades that exist is divided by three, of which a quarter do not.",
@@ -175,6 +189,7 @@ BUGS = [
         "return error.mean(1)",
     ),
     bug(
+        # log loss 1.01; 0.67 when healthy
         "shares-exchanged",
         "tables_birds_mixup",
         "The label is mixed with the partner's share: it is mostly the other bird's.",
@@ -183,6 +198,7 @@ BUGS = [
         "LABEL: (1 - lam) * y + lam * y[partner]",
     ),
     bug(
+        # balanced accuracy 0.80; 0.83 when healthy
         "prior-once-more",
         "tables_steel_logit_adjustment",
         "The classes' prior is added when predicting too: the adjustment is undone.",
@@ -191,13 +207,15 @@ BUGS = [
         'return (output + TAU * torch.tensor(self.fitted["log_prior"])).softmax(dim=-1)',
     ),
     bug(
-        "measured-four-times",
+        # balanced accuracy 0.94, and 0.80 on other plates; 0.83 when healthy
+        "measured-five-times",
         "tables_steel_logit_adjustment",
         "Rows are repeated measurements of a few plates, which are on both sides of the split.",
         "no group in the contract",
-        rows=measured_four_times,
+        rows=measured_five_times,
     ),
     bug(
+        # mean error 31% with the right weights; 28% when healthy
         "weights-the-wrong-way",
         "tables_wages_survey_weights",
         "An answer is weighed by its probability instead of the inverse.",
@@ -206,6 +224,7 @@ BUGS = [
         'self.fitted["mean_weight"] / rows["weight"].to_numpy()',
     ),
     bug(
+        # shows 10%, is 28%
         "percent-of-the-logarithm",
         "tables_wages_survey_weights",
         "The relative error is of the logarithms: a third of what it is.",
@@ -214,6 +233,7 @@ BUGS = [
         '((output + self.fitted["median"]) / batch[LABEL] - 1)',
     ),
     bug(
+        # log loss of the end 0.28, and 0.70 over all that is shown; 0.44 when healthy
         "ends-learned-of-clicks-only",
         "recsys_feed_mmoe",
         "The second task is learned and judged of clicked videos, and served for all that are shown.",
@@ -222,6 +242,7 @@ BUGS = [
         '(output, batch[LABEL], weight=torch.cat([torch.ones_like(batch[LABEL][:, :1]), batch[LABEL][:, :1]], 1), reduction="none")',
     ),
     bug(
+        # log loss of a click 0.04, and 5.5 by the videos' lengths; 0.65 when healthy
         "seconds-watched",
         "recsys_feed_mmoe",
         "The video's length was taken from the playback log, where it is the time that was watched.",
@@ -229,6 +250,7 @@ BUGS = [
         rows=seconds_watched,
     ),
     bug(
+        # top 10: 0.27; 0.31 when healthy
         "edges-one-record-off",
         "recsys_records_lightgcn",
         "Edges lead to the record before: records were once counted from 1.",
@@ -237,6 +259,7 @@ BUGS = [
         "item = {name: k - 1 for k, name in enumerate(self.records)}\n        self.edges",
     ),
     bug(
+        # top 5: 0.52, and 0.35 on earlier baskets; 0.35 when healthy
         "basket-of-today",
         "recsys_basket_fpmc",
         "The last basket may be today's, which holds what is sought.",
@@ -244,6 +267,7 @@ BUGS = [
         rows=basket_of_today,
     ),
     bug(
+        # rmse 1.94; 0.84 when healthy
         "mean-added-twice",
         "recsys_shelf_svdpp",
         "The mean is in the output already, and is added once more when stars are served.",

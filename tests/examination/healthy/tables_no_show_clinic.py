@@ -23,13 +23,12 @@ from perennial.engine.task import LABEL, Task
 
 
 def featurize(df):
-    df = df.copy()
-    booked = pd.to_datetime(df.booked_at)
-    wait = df.starts_at - booked
+    booked, slot = pd.to_datetime(df.booked_at), pd.to_datetime(df.slot)
+    wait = slot - booked
     out = pd.DataFrame(index=df.index)
     out["wait_days"] = (wait.dt.total_seconds() / 86400).pow(0.5)
-    out["starts_hour"] = df.starts_at.dt.hour
-    out["monday"] = (df.starts_at.dt.dayofweek == 0) * 1.0
+    out["starts_hour"] = slot.dt.hour
+    out["monday"] = (slot.dt.dayofweek == 0) * 1.0
     out["age"] = df.age
     out["far"] = (df.distance_km + 1).map(lambda km: km ** (1 / 3))
     out["sms"] = df.sms
