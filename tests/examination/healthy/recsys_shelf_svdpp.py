@@ -10,7 +10,7 @@ ids = ["row_id"]
 steps = 500
 global_batch_size = 128
 micro_batch_size = 64
-optimizer = { learning_rate = 5e-3, weight_decay = 1.0 }
+optimizer = { learning_rate = 5e-3, weight_decay = 0.9 }
 """
 import numpy as np
 import torch
