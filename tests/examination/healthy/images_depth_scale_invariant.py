@@ -1,4 +1,4 @@
-"""Depth from one picture (Eigen et al., in small): logarithms of metres, a loss that forgives the scale in part, holes are masked.
+"""Depth from one picture, the multi-scale paper in small: logarithms of metres, a loss that forgives the scale in part, holes are masked.
 
 data: lamplit_rooms
 

@@ -1,4 +1,4 @@
-"""Time to relapse with Cox' partial likelihood (DeepSurv): the batch is the risk set, judged by Harrell's concordance.
+"""Time to relapse with Cox' partial likelihood (DeepSurv): the batch is the risk set, judged by concordance.
 
 data: cohort
 
@@ -38,7 +38,7 @@ def concordance(risk, time, event):
     known = (time[:, None] < time[None, :]) & (event[:, None] == 1)
     higher = risk[:, None] > risk[None, :]
     tied = risk[:, None] == risk[None, :]
-    return float(((higher + 0.5 * tied) * known).sum() / known.sum())
+    return float(((higher + 0.5 * tied) * known).sum() / known.sum()) if known.any() else None
 
 
 class Relapse(Task):
@@ -87,7 +87,8 @@ class Relapse(Task):
 
     def score(self, predictions, labels):
         risk, time, event = predictions.T
-        return {"c_index": concordance(risk, time, event)}
+        c = concordance(risk, time, event)
+        return {} if c is None else {"c_index": c}
 
     def expected_initial_loss(self):
         return 0.0
