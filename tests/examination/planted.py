@@ -51,7 +51,9 @@ def all_bugs() -> list[Bug]:
         retrieval,
         second_a,
         second_b,
+        seventh_images,
         seventh_tables,
+        seventh_texts,
         sixth,
         tables,
         texts,
@@ -59,9 +61,11 @@ def all_bugs() -> list[Bug]:
     )
 
     first = [tables, images, texts, retrieval, forecasts]
+    later = [second_a, second_b, third, fourth, fifth, sixth]
+    seventh = [seventh_tables, seventh_images, seventh_texts]
     return [
         each
-        for module in [*first, second_a, second_b, third, fourth, fifth, sixth, seventh_tables]
+        for module in [*first, *later, *seventh]
         for each in module.BUGS
     ]
 

@@ -12,7 +12,9 @@ from examination import (
     data,
     fifth_data,
     fourth_data,
+    seventh_images_data,
     seventh_tables_data,
+    seventh_texts_data,
     sixth_data,
     third_data,
 )
@@ -91,6 +93,8 @@ def load_case(path: Path) -> Case:
                 fifth_data,
                 sixth_data,
                 seventh_tables_data,
+                seventh_images_data,
+                seventh_texts_data,
             )
             if hasattr(module, dataset.strip())
         ),
