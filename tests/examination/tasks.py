@@ -8,7 +8,14 @@ from pathlib import Path
 
 import polars as pl
 
-from examination import data, fifth_data, fourth_data, sixth_data, third_data
+from examination import (
+    data,
+    fifth_data,
+    fourth_data,
+    seventh_texts_data,
+    sixth_data,
+    third_data,
+)
 
 FOLDER = Path(__file__).parent / "healthy"
 MODULE = "user_task"
@@ -77,7 +84,14 @@ def load_case(path: Path) -> Case:
         contract=contract.strip() + "\n",
         rows=next(
             getattr(module, dataset.strip())
-            for module in (data, third_data, fourth_data, fifth_data, sixth_data)
+            for module in (
+                data,
+                third_data,
+                fourth_data,
+                fifth_data,
+                sixth_data,
+                seventh_texts_data,
+            )
             if hasattr(module, dataset.strip())
         ),
     )
