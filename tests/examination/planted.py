@@ -51,6 +51,7 @@ def all_bugs() -> list[Bug]:
         retrieval,
         second_a,
         second_b,
+        seventh_texts,
         sixth,
         tables,
         texts,
@@ -60,7 +61,7 @@ def all_bugs() -> list[Bug]:
     first = [tables, images, texts, retrieval, forecasts]
     return [
         each
-        for module in [*first, second_a, second_b, third, fourth, fifth, sixth]
+        for module in [*first, second_a, second_b, third, fourth, fifth, sixth, seventh_texts]
         for each in module.BUGS
     ]
 

@@ -296,8 +296,10 @@ def dialogues():
                 words.append(str(rng.choice(pool)))
             said.append("customer " + " ".join(words))
         region = str(rng.choice(["north", "south", "online"], p=[0.5, 0.3, 0.2]))
-        rows.append((said, {"north": 1.0, "south": 1.7, "online": 3.2}[region], int(content)))
-    schema = {"turns": pl.List(pl.String), "stands_for": pl.Float64, "content": pl.Int64}
+        rows.append(
+            (" | ".join(said), {"north": 1.0, "south": 1.7, "online": 3.2}[region], int(content))
+        )
+    schema = {"turns": pl.String, "stands_for": pl.Float64, "content": pl.Int64}
     return numbered(pl.DataFrame(rows, schema=schema, orient="row"))
 
 
@@ -431,8 +433,8 @@ def manual_answers():
             found.append(" ".join(str(w) for w in rng.permutation(text)))
         if rng.random() < 0.06:
             right = int(rng.integers(0, 5))
-        rows.append((" ".join(str(w) for w in rng.permutation(question)), found, right))
-    schema = {"question": pl.String, "found": pl.List(pl.String), "answer": pl.Int64}
+        rows.append((" ".join(str(w) for w in rng.permutation(question)), "\n".join(found), right))
+    schema = {"question": pl.String, "found": pl.String, "answer": pl.Int64}
     return numbered(pl.DataFrame(rows, schema=schema, orient="row"))
 
 
@@ -528,12 +530,14 @@ def power_prices():
         load.append(demand.round(3))
     rows = [
         (
-            datetime(2020, 1, 1) + timedelta(days=d), price[d - 1].tolist(), price[d - 7].tolist(),
+            datetime(2020, 1, 1) + timedelta(days=d), (d + 2) % 7, d % 365,
+            price[d - 1].tolist(), price[d - 7].tolist(),
             wind[d].tolist(), load[d].tolist(), price[d].tolist(),
         )
         for d in range(7, n)
     ]  # fmt: skip
-    names = ["day", "price_yesterday", "price_week_ago", "wind_forecast", "load_forecast", "price"]
+    names = ["day", "weekday", "day_of_year", "price_yesterday", "price_week_ago"]
+    names += ["wind_forecast", "load_forecast", "price"]
     return numbered(pl.DataFrame(rows, schema=names, orient="row"))
 
 
@@ -558,9 +562,15 @@ def solar_roofs():
             when = datetime(2023, 1, 1) + timedelta(hours=k - 1)
             ahead = power[k : k + 6]
             rows.append(
-                (f"roof {roof}", when, seen.round(3).ravel().tolist(), ahead.round(3).tolist())
+                (
+                    f"roof {roof}",
+                    when,
+                    when.hour,
+                    seen.round(3).ravel().tolist(),
+                    ahead.round(3).tolist(),
+                )
             )
-    names = ["roof", "last_hour", "seen", "next_6h"]
+    names = ["roof", "last_hour", "hour", "seen", "next_6h"]
     return numbered(pl.DataFrame(rows, schema=names, orient="row").sort("last_hour", "roof"))
 
 

@@ -6,7 +6,7 @@ data: power_prices
 label = "price"
 time = "day"
 ids = ["row_id"]
-features = ["day", "price_yesterday", "price_week_ago", "wind_forecast", "load_forecast"]
+features = ["weekday", "day_of_year", "price_yesterday", "price_week_ago", "wind_forecast", "load_forecast"]
 
 [training]
 steps = 400
@@ -68,9 +68,8 @@ class DayAhead(Task):
         for name in FORESEEN:
             mean, std = self.foreseen[name]
             parts.append((np.array(rows[name].to_list()) - mean) / std)
-        weekday = rows["day"].dt.weekday().to_numpy() - 1
-        parts.append(np.eye(7)[weekday])
-        yearly = 2 * np.pi * rows["day"].dt.ordinal_day().to_numpy() / 365.25
+        parts.append(np.eye(7)[rows["weekday"].to_numpy()])
+        yearly = 2 * np.pi * rows["day_of_year"].to_numpy() / 365
         parts.append(np.stack([np.sin(yearly), np.cos(yearly)], axis=1))
         batch = {"X": torch.tensor(np.concatenate(parts, axis=1), dtype=torch.float32)}
         if "price" in rows.columns:

@@ -4,7 +4,7 @@ data: solar_roofs
 
 [data]
 label = "next_6h"
-features = ["seen", "last_hour"]
+features = ["seen", "hour"]
 time = "last_hour"
 meta = ["roof"]
 ids = ["row_id"]
@@ -64,7 +64,7 @@ class SolarRoofs(Task):
     def encode(self, rows):
         x = np.array(rows["seen"].to_list()).reshape(-1, T, 3)
         peak = np.maximum(x[:, :, 0].max(axis=1, keepdims=True), 1e-2)
-        hour = rows["last_hour"].dt.hour().to_numpy()[:, None] + np.arange(-T + 1, 1)
+        hour = rows["hour"].to_numpy()[:, None] + np.arange(-T + 1, 1)
         angle = 2 * np.pi * (hour % 24) / 24
         warm = (x[:, :, 2] - self.fitted["warm_mean"]) / self.fitted["warm_std"]
         seen = np.stack([x[:, :, 0] / peak, x[:, :, 1], warm, np.sin(angle), np.cos(angle)], axis=2)

@@ -5,6 +5,7 @@ data: manual_answers
 [data]
 label = "answer"
 features = ["question", "found"]
+text = ["question", "found"]
 ids = ["row_id"]
 
 [training]
@@ -56,7 +57,7 @@ class ManualAnswers(Task):
 
     def fit(self, train):
         df = train.collect()
-        texts = df["question"].to_list() + df["found"].explode().to_list()
+        texts = df["question"].to_list() + df["found"].to_list()
         self.vocab = sorted({w for t in texts for w in t.split()})
 
     def state(self):
@@ -74,7 +75,7 @@ class ManualAnswers(Task):
 
         batch = {
             "question": torch.tensor([ids(q, Q) for q in rows["question"]]),
-            "found": torch.tensor([[ids(p, D) for p in five] for five in rows["found"].to_list()]),
+            "found": torch.tensor([[ids(p, D) for p in five.split("\n")] for five in rows["found"]]),
         }
         if "answer" in rows.columns:
             batch[LABEL] = torch.tensor(rows["answer"].to_list())

@@ -5,6 +5,7 @@ data: dialogues
 [data]
 label = "content"
 features = ["turns", "stands_for"]
+text = ["turns"]
 ids = ["row_id"]
 
 [training]
@@ -64,13 +65,13 @@ class Contentment(Task):
 
     def fit(self, train):
         df = train.collect()
-        words = itertools.chain.from_iterable(t.split() for turns in df["turns"].to_list() for t in turns)
+        words = itertools.chain.from_iterable(turns.split() for turns in df["turns"].str.replace_all("|", " ", literal=True))
         self.fitted = {"words": sorted(set(words))}
 
     def encode(self, rows):
         number = {w: i + 2 for i, w in enumerate(self.fitted["words"])}
         grid = torch.zeros(rows.height, TURNS, WORDS, dtype=torch.long)
-        for i, turns in enumerate(rows["turns"].to_list()):
+        for i, turns in enumerate(t.split(" | ") for t in rows["turns"]):
             for t, turn in enumerate(turns[-TURNS:]):
                 ids = [number.get(w, 1) for w in turn.split()][:WORDS]
                 grid[i, t, : len(ids)] = torch.tensor(ids)
