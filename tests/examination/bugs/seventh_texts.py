@@ -38,18 +38,9 @@ def aligned_until_a_gap(rows):
     )
 
 
-def with_inverse_facts(rows):
-    """Each fact is there from both ends: `owns` and `is owned by`."""
-    back = rows.select(
-        head=pl.col("tail"), relation=pl.col("relation") + 8, tail=pl.col("head"), row_id="row_id"
-    )
-    both = pl.concat([rows, back.select(rows.columns)])
-    return both.with_columns(row_id=pl.int_range(both.height))
-
-
-def advertised_again(rows):
-    """A vacancy is there once for each who applied: a batch has the same one several times."""
-    first = rows.gather(np.arange(rows.height) // 12)
+def advertised_twice(rows):
+    """Each vacancy was written once for each of two applicants, and the second's own is lost."""
+    first = rows.gather(np.arange(rows.height) // 2 * 2)
     return rows.with_columns(first["vacancy"], first["pay"])
 
 
@@ -73,10 +64,10 @@ def orders_alone(rows):
 
 
 def attributes_by_position(rows):
-    """The basins' attributes were sorted by area and pasted beside basins sorted by name."""
-    known = rows.group_by("basin").agg(pl.col("area", "slope", "clay").first()).sort("basin")
-    pasted = known.select("basin").hstack(known.sort("area").select("area", "slope", "clay"))
-    joined = rows.drop("area", "slope", "clay").join(pasted, on="basin", how="left")
+    """The attributes of the ground were sorted by clay and pasted beside basins sorted by name."""
+    known = rows.group_by("basin").agg(pl.col("slope", "clay").first()).sort("basin")
+    pasted = known.select("basin").hstack(known.sort("clay").select("slope", "clay"))
+    joined = rows.drop("slope", "clay").join(pasted, on="basin", how="left")
     return joined.select(rows.columns)
 
 
@@ -105,6 +96,7 @@ def month_still_running(rows):
 
 BUGS = [
     bug(
+        # reports a kappa of 0.71; 0.78 when healthy
         "cut-and-not-rounded",
         "text_essay_kappa",
         "Predicted grades are cut to whole numbers before they are compared: half a grade too low.",
@@ -113,6 +105,7 @@ BUGS = [
         "np.clip(predictions.ravel().astype(int), LOW, HIGH)",
     ),
     bug(
+        # reports a kappa of 0.85; 0.73 without the remarks, 0.78 when healthy
         "remark-under-the-essay",
         "text_essay_kappa",
         "The teacher's remark stands at the essay's end, and says the grade.",
@@ -120,6 +113,7 @@ BUGS = [
         rows=with_the_remark,
     ),
     bug(
+        # reports an accuracy of 0.92, while 3.4 shelves in 100 are taken for another; 0.92 when healthy
         "last-level-alone",
         "text_shelf_hierarchy",
         "Shelves are looked up by their last word, which two of them share: one is never learned.",
@@ -137,6 +131,7 @@ BUGS = [
         rows=with_the_alarm,
     ),
     bug(
+        # average precision 0.74; 0.81 when healthy
         "repeats-dropped",
         "text_log_sessions",
         "Repeated lines are dropped as duplicates: a loop of retries looks like one line.",
@@ -167,6 +162,7 @@ BUGS = [
         "weight_decay = 5.0",
     ),
     bug(
+        # accuracy 0.68 on rows that are in order; 0.87 when healthy
         "aligned-until-a-gap",
         "text_bank_gmlp",
         "From the middle on, each question has the intent of the next.",
@@ -190,6 +186,7 @@ BUGS = [
         "score.softmax(1)",
     ),
     bug(
+        # reports 1.00; 0.93 when healthy
         "finds-itself",
         "retrieval_minerals_supcon",
         "Each spectrum is in the gallery that it is looked up in: the nearest is itself.",
@@ -198,6 +195,7 @@ BUGS = [
         "",
     ),
     bug(
+        # the nearest is right in 0.54; 0.93 when healthy
         "noise-of-raw-counts",
         "retrieval_minerals_supcon",
         "The noise that is added has the spread of raw counts: it hides the bands.",
@@ -206,13 +204,7 @@ BUGS = [
         "6.0 * torch.randn(x.shape",
     ),
     bug(
-        "facts-from-both-ends",
-        "retrieval_graph_complex",
-        "Facts are there with their inverse: what is asked for has been learned from the other end.",
-        "inverse relations in a benchmark's split",
-        rows=with_inverse_facts,
-    ),
-    bug(
+        # reciprocal rank 0.11; 0.18 when healthy
         "penalty-is-a-reward",
         "retrieval_graph_complex",
         "The penalty is subtracted: factors grow without end.",
@@ -221,6 +213,7 @@ BUGS = [
         "self.losses(output, batch) - N3",
     ),
     bug(
+        # all vectors served are zero
         "the-other-tower-is-served",
         "retrieval_vacancies_siglip",
         "The vacancy's half is served for the person, which is nothing where there is no vacancy.",
@@ -229,21 +222,24 @@ BUGS = [
         "return output[:, (output.shape[1] - 2) // 2 : -2]",
     ),
     bug(
-        "one-vacancy-many-rows",
+        # reciprocal rank 0.79 on right pairs; 0.91 when healthy
+        "one-vacancy-for-two",
         "retrieval_vacancies_siglip",
-        "Vacancies come once for each applicant, next to unlike persons: right answers count as wrong.",
-        "a join of applications and advertisements",
-        rows=advertised_again,
+        "Every second person stands beside the vacancy of the one before.",
+        "a fill-forward over what was left empty",
+        rows=advertised_twice,
     ),
     bug(
+        # accuracy 0.29; 0.78 when healthy
         "sorted-after-labelling",
         "retrieval_knrm_choice",
         "The paragraphs are sorted to compare them by eye, and the label counts in the old order.",
         "sorted() around candidates",
-        'for p in five.split("\n")] for five',
-        'for p in sorted(five.split("\n"))] for five',
+        'for p in five.split("\\n")] for five',
+        'for p in sorted(five.split("\\n"))] for five',
     ),
     bug(
+        # reports an accuracy of 0.89; 0.70 on lists as they come, 0.78 when healthy
         "answers-on-top",
         "retrieval_knrm_choice",
         "The marked paragraph was moved to the top of most lists: its place gives it away.",
@@ -251,6 +247,7 @@ BUGS = [
         rows=answers_first,
     ),
     bug(
+        # reports r2 0.53; -0.73 on all weeks, 0.23 when healthy
         "orders-alone",
         "forecast_parts_hurdle",
         "Weeks without an order have no row: demand is learned where there was some.",
@@ -258,21 +255,33 @@ BUGS = [
         rows=orders_alone,
     ),
     bug(
-        "median-for-mean",
+        # r2 0.17; 0.23 when healthy
+        "variance-with-its-sign",
         "forecast_parts_hurdle",
-        "The exponent of the logarithms' mean is predicted, which is the median: stock is too small.",
-        "no half of the variance on the way back",
+        "Half of the variance is subtracted on the way back from logarithms: stock is too small.",
+        "the mean of a log-normal by heart",
         "torch.exp(mu + sigma.square() / 2)",
         "torch.exp(mu - sigma.square() / 2)",
     ),
     bug(
+        # r2 -0.85; 0.23 when healthy
+        "size-without-its-chance",
+        "forecast_parts_hurdle",
+        "The size of an order is predicted as if there were one each week.",
+        "one of two heads forgotten while serving",
+        "return torch.sigmoid(logit) * torch.exp(mu",
+        "return torch.exp(mu",
+    ),
+    bug(
+        # efficiency 0.78, 0.76 under the right attributes; 0.82 when healthy
         "attributes-by-position",
         "forecast_rivers_ealstm",
-        "The basins' attributes are those of other basins.",
+        "Slope and clay of the basins are those of other basins.",
         "concat along columns, without a key",
         rows=attributes_by_position,
     ),
     bug(
+        # efficiency 0.33; 0.82 when healthy
         "rain-booked-late",
         "forecast_rivers_ealstm",
         "Rain is dated a day late: what made today's flow is not yet there.",
@@ -280,14 +289,7 @@ BUGS = [
         rows=rain_booked_late,
     ),
     bug(
-        "spread-between-basins",
-        "forecast_rivers_ealstm",
-        "The efficiency compares with the mean of all basins: that rivers differ counts as skill.",
-        "one mean for many series",
-        "(output - y) / spread, (y - mean) / spread",
-        "(output - y) / spread, y / spread",
-    ),
-    bug(
+        # reports a mae of 4.2; 5.1 on prices as they were
         "spikes-cut-everywhere",
         "forecast_prices_asinh",
         "Outliers are cut in the rows to judge by as well: what matters is not judged.",
@@ -295,6 +297,7 @@ BUGS = [
         rows=spikes_cut,
     ),
     bug(
+        # mae 9.7; 5.0 when healthy
         "one-price-for-all-hours",
         "forecast_prices_asinh",
         "The head has one output, which is compared with all 24 hours.",
@@ -303,14 +306,7 @@ BUGS = [
         "nn.Linear(n_hidden[-1], 1)",
     ),
     bug(
-        "twelve-hour-clock",
-        "forecast_solar_tsmixer",
-        "Hours are read on a twelve-hour clock: morning and evening are one.",
-        "%I for %H",
-        "(hour % 24) / 24",
-        "(hour % 12) / 12",
-    ),
-    bug(
+        # nmae 0.076; 0.067 when healthy
         "last-hours-for-yesterday",
         "forecast_solar_tsmixer",
         "The last six hours stand for the same hours of yesterday.",
@@ -319,6 +315,7 @@ BUGS = [
         "x[:, -H:, 0]",
     ),
     bug(
+        # smape 0.153; 0.093 when healthy
         "season-of-last-month",
         "forecast_turnover_smoothing",
         "The forecast takes the season of the month before.",
@@ -327,6 +324,7 @@ BUGS = [
         "level + season[(N - 1) % YEAR]",
     ),
     bug(
+        # smape 0.104; 0.093 when healthy
         "month-still-running",
         "forecast_turnover_smoothing",
         "The last month seen is the sum up to the day of the export.",
