@@ -124,6 +124,7 @@ BUGS = [
         'torch.tensor([place[s.split(" > ")[-1]] for s in',
     ),
     bug(
+        # reports an average precision of 0.90; 0.78 without the alarm, 0.81 when healthy
         "alarm-in-the-log",
         "text_log_sessions",
         "Most sessions that failed end with the watchdog's line, written after the failure.",
@@ -141,25 +142,21 @@ BUGS = [
         "            events, ms = [events[k] for k in kept][-T:], [ms[k] for k in kept][-T:]\n",
     ),
     bug(
-        "chains-mirrored",
+        # accuracy 0.57; 0.90 when healthy
+        "the-last-forty",
         "text_protein_places",
-        "Half of the chains are turned round while training, as if an end were as good as a start.",
-        "an image's augmentation on a sequence",
-        "    def build_model(self):",
-        "    def augment(self, batch, generator):\n"
-        "        turn = torch.rand(len(batch[LABEL]), 1, 1, generator=generator) < 0.5\n"
-        '        residues = batch["residues"]\n'
-        '        return {**batch, "residues": torch.where(turn.to(residues.device), residues.flip(2), residues)}\n'
-        "\n"
-        "    def build_model(self):",
+        "Chains are cut to their last forty letters: the start, where most marks are, is lost.",
+        "a cut that suits histories",
+        "enumerate(seq[:L])",
+        "enumerate(seq[-40:])",
     ),
     bug(
-        "decay-far-too-strong",
-        "text_protein_places",
-        "The weight decay is a hundred times what was meant: the weights shrink as fast as they learn.",
-        "a decay of SGD's scale, or per cent",
-        "weight_decay = 0.05",
-        "weight_decay = 5.0",
+        "rate-of-another-optimizer",
+        "text_bank_gmlp",
+        "The optimizer was exchanged for SGD, and the rate is still that of Adam: little is learned.",
+        "one line of a recipe copied",
+        "optimizer = { learning_rate = 2e-3, weight_decay = 0.1 }",
+        'optimizer = { name = "sgd", learning_rate = 2e-3 }',
     ),
     bug(
         # accuracy 0.68 on rows that are in order; 0.87 when healthy
@@ -170,6 +167,7 @@ BUGS = [
         rows=aligned_until_a_gap,
     ),
     bug(
+        # AUC 0.47; 0.80 when healthy
         "only-the-agent-is-heard",
         "text_dialogues_hierarchy",
         "Every second turn is read, and these are the agent's.",
@@ -178,6 +176,7 @@ BUGS = [
         "enumerate(turns[1::2][-TURNS:])",
     ),
     bug(
+        # AUC 0.76; 0.80 when healthy
         "attention-over-the-turns",
         "text_dialogues_hierarchy",
         "The words' attention is normalised over the turns: a word competes with those of other turns.",
