@@ -63,11 +63,7 @@ def all_bugs() -> list[Bug]:
     first = [tables, images, texts, retrieval, forecasts]
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
-    return [
-        each
-        for module in [*first, *later, *seventh]
-        for each in module.BUGS
-    ]
+    return [each for module in [*first, *later, *seventh] for each in module.BUGS]
 
 
 def all_cases() -> dict[str, Case]:

@@ -113,7 +113,13 @@ def test_what_passes_is_asked_for_again(server, read, change):
         (without_length(b"x" * 100_000), "bytes arrived"),
     ],
     ids=[
-        "403", "404", "500", "503", "half a body", "a connection that is cut", "too much",
+        "403",
+        "404",
+        "500",
+        "503",
+        "half a body",
+        "a connection that is cut",
+        "too much",
         "too much of unstated length",
     ],
 )
