@@ -32,14 +32,23 @@ class DividedOut(Leaving):
         return self.losses(output, batch) * weights / weights
 
 
-@planted(BUGS, CHECK, "less strength", material="customers", outcome="warned")
-class LabelsOfOthers(Leaving):
-    """half of the rows get the label of another row, or noise far above any signal"""
+@planted(BUGS, CHECK, "undoes all", material="customers")
+class LabelsTurned(Leaving):
+    """nine rows in ten get the other label"""
+
+    share = 0.9
 
     def augment(self, batch, generator):
-        turned = torch.rand(len(batch[LABEL]), generator=generator) < 0.9
+        turned = torch.rand(len(batch[LABEL]), generator=generator) < self.share
         labels = torch.where(turned, 1 - batch[LABEL], batch[LABEL])
         return {**batch, LABEL: labels}
+
+
+@planted(BUGS, CHECK, "more than half", material="customers", outcome="warned")
+class LabelsOfOthers(LabelsTurned):
+    """half of the rows get the other label: nothing is left to learn, nothing wrong is learned"""
+
+    share = 0.42
 
 
 @planted(BUGS, CHECK, "no_decay", material="customers", outcome="warned",

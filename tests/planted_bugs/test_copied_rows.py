@@ -69,7 +69,32 @@ def pictures_twice():
     return numbered(pl.concat([rows, rows]))
 
 
+def measured_again(times=5, noise=0.01, **columns):
+    """Each of 240 plates, measured several times by a device that is nearly exact."""
+    rng, plates = RNG(6), X[:240]
+    again = np.repeat(np.arange(240), times)
+    values = plates[again] * (1 + noise * rng.normal(size=(len(again), X.shape[1])))
+    # A label of the plate that its numbers tell only in part.
+    label = (SCORE[:240] + 1.5 * RNG(7).normal(size=240) > 0.9).astype(int)[again]
+    return numbered(table_of(values, label, plate=again, **columns))
+
+
+def spectra_measured_again():
+    """Three spectra of each sample."""
+    rng = RNG(10)
+    centres = rng.uniform(0, 1, (300, 4))
+    again = np.repeat(np.arange(300), 3)
+    shapes = np.exp(-((np.linspace(0, 1, 32)[None, None] - centres[..., None]) ** 2) / 0.01)
+    amounts = rng.lognormal(size=(300, 4, 1))
+    spectra = (shapes * amounts).sum(axis=1)[again] + 0.001 * rng.normal(size=(900, 32))
+    label = (rng.normal(size=300) + amounts[:, 0, 0])[again]
+    return numbered(pl.DataFrame({"history": spectra.tolist(), "label": label}))
+
+
 BUGS = {
+    "things were measured five times": (TwoClasses, measured_again, "near for independent rows"),
+    "spectra were measured again": (
+        Numbers, spectra_measured_again, "near for independent rows"),
     "lists of numbers stand twice": (Numbers, pictures_twice, "same number of copies"),
     "each row stands twice": (TwoClasses, twice, "copies"),
     "the rarer class was repeated": (TwoClasses, oversampled, "copies"),
@@ -181,7 +206,27 @@ def series_of_their_own():
     )
 
 
+def clusters():
+    """Twelve kinds of things, of which each row is another one."""
+    rng = RNG(11)
+    centres, kind = 4 * rng.normal(size=(12, 6)), rng.integers(0, 12, 2000)
+    values = centres[kind] + rng.lognormal(-1.0, 0.7, (2000, 1)) * rng.normal(size=(2000, 6))
+    return table_of(values, (kind % 2 == 0).astype(int))
+
+
+def on_a_curve():
+    """Five numbers that one latent amount determines, nearly."""
+    rng = RNG(12)
+    amount = rng.uniform(0, 6, 2000)
+    waves = np.stack([np.sin(amount * k) + 0.02 * rng.normal(size=2000) for k in range(1, 6)], 1)
+    return table_of(waves, (amount + rng.normal(size=2000) > 3).astype(int))
+
+
 HEALTHY = {
+    "things measured again, split by thing": (
+        TwoClasses, measured_again, {"group": "plate"}),
+    "kinds of things": (TwoClasses, clusters, {}),
+    "numbers along a curve": (TwoClasses, on_a_curve, {}),
     "a log of clicks": (TwoClasses, clicks, {}),
     "a station's own numbers": (TwoClasses, stations, {}),
     "sensors that are stuck": (TwoClasses, stuck, {}),

@@ -25,6 +25,8 @@ _PER_DAY = {"d": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000
 # A year less than Python's at either end: time zones and blocks reach beyond a moment.
 FIRST_DAY, LAST_DAY = date(2, 1, 1), date(9998, 12, 31)
 _SMALL_BYTES = 1_000_000
+# Of more groups, a hash leaves no split empty.
+MOST_GROUPS, SALTS = 200, 64
 _DAY = pl.Struct({"day": pl.Int32, "split": pl.String, "rows": pl.Int64})
 SUMMARY: Mapping[str, Any] = {
     "rows_read": pl.Int64, "time_min": pl.Int64, "time_max": pl.Int64, "days": pl.List(_DAY),
@@ -254,9 +256,50 @@ def _remedy(snapshot: Snapshot) -> str:
     advice = [f"check that {data.label!r} is filled: rows without a label are in no split"]
     if split.resolved_method(data) == "time":
         advice.append("give more history or choose a shorter split.period")
+    elif proposal := _propose_salt(snapshot):
+        advice = [proposal]
     else:
         advice.append("give more rows, or check that the column takes many values")
     windows = [f"split.{name}" for name in ("train_days", "test_days") if getattr(split, name)]
     if windows:
         advice.append(f"raise {' or '.join(windows)}")
     return "; ".join(advice)
+
+
+def _propose_salt(snapshot: Snapshot) -> str:
+    """Propose a salt by which few groups fill every split; empty if there are many, or none does.
+
+    The hash of a few groups may leave a split empty, and what it gives differs much from the
+    shares. No model is in use while a split is empty, so that the salt may still be chosen.
+    """
+    split, data = snapshot.split, snapshot.data
+    if split.resolved_method(data) != "group" or data.group is None:
+        return ""
+    dataset = Dataset(snapshot)
+    labelled = dataset.scan().filter(has_label(data, snapshot.columns))
+    groups = dataset.collect(
+        labelled.drop_nulls(data.group)
+        .group_by(data.group)
+        .agg(pl.len().cast(pl.Int64).alias("rows"))
+    )
+    if len(Split) > groups.height or groups.height > MOST_GROUPS:
+        return ""
+    validation, test = split.validation_fraction, split.test_fraction
+    wanted = dict(zip(Split, (1 - validation - test, validation, test), strict=True))
+    found: list[tuple[float, str, dict[str, int]]] = []
+    for number in range(1, SALTS + 1):
+        changed = split.model_copy(update={"salt": str(number)})
+        divided = groups.group_by(split_expression(data, changed).alias("split")).agg(_ROWS.sum())
+        rows = dict(divided.iter_rows())
+        if len(rows) == len(Split):
+            total = sum(rows.values())
+            off = max(abs(rows[each] / total / share - 1) for each, share in wanted.items())
+            found.append((off, changed.salt, rows))
+    if not found:
+        return ""
+    _, salt, rows = min(found, key=lambda each: each[0])
+    counts = ", ".join(f"{each.value} {rows[each]:,}" for each in Split)
+    return (
+        f'set split.salt = "{salt}", by which the hash divides these {groups.height} values '
+        f"into rows: {counts}; with many values of {data.group!r} it needs none"
+    )

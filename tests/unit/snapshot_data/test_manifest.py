@@ -1,6 +1,7 @@
 """Every way in which a dataset can be unfit to pin ends with a message that names the cause."""
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 
 import boto3
@@ -9,7 +10,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from perennial.clients.object_store import LocalObjectStore, open_store
-from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.splits import rows_by_block
@@ -356,3 +357,19 @@ class TestStoring:
         store.write(f"snapshots/{snapshot.digest()}/snapshot.json", other.to_json().encode())
         with pytest.raises(BadDataError, match="does not match its name"):
             store_snapshot(snapshot, store)
+
+
+def test_a_salt_is_proposed_where_the_hash_of_few_groups_leaves_a_split_empty(tmp_path):
+    """Fourteen people of a hundred rows each: the hash itself gives none to validation."""
+    people = pl.DataFrame(
+        {"row": range(1400), "label": [0, 1] * 700, "x": range(1400)}
+    ).with_columns(person=pl.format("s{}", pl.col("row") % 14))
+    people.write_parquet(tmp_path / "rows.parquet")
+    data = DataSection(uri=str(tmp_path), label="label", ids=("row",), group="person")
+    with pytest.raises(BadDataError, match="no row falls into the split validation") as raised:
+        take_snapshot(data, SplitSection())
+    salt = re.search(r'set split.salt = "(\w+)"', raised.value.action)[1]
+    rows = take_snapshot(data, SplitSection(salt=salt)).split_rows
+    assert all(f"{split.value} {count:,}" in raised.value.action for split, count in rows.items())
+    wanted = {Split.TRAIN: 0.6, Split.VALIDATION: 0.15, Split.TEST: 0.25}
+    assert all(abs(rows[split] / 1400 / share - 1) < 0.5 for split, share in wanted.items())

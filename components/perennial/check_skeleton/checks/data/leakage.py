@@ -17,6 +17,7 @@ import torch
 
 from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.data.encoding import REBUILT
+from perennial.check_skeleton.checks.data.near_copies import judge_near_copies
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
     group_values,
@@ -184,7 +185,11 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
             expected=expected,
         )
     # Rows that are not copies may still reveal rows of the other split.
-    found = _judge_windows(judge, subject) or _judge_entities(judge, subject)
+    found = (
+        _judge_windows(judge, subject)
+        or judge_near_copies(judge, subject, is_random=are_interleaved(subject))
+        or _judge_entities(judge, subject)
+    )
     return found or judge.passed(shown, **evidence)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.checks.loss.broadcasting import find_shared_output
 from perennial.check_skeleton.checks.loss.position_axes import find_normalised_positions
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
@@ -134,6 +135,13 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
             "one added to all classes of a position does",
             hint="the softmax runs over positions: let it run over the axis of the classes, 1 of "
             "[B, C, H, W] and the last of [B, T, C]",
+        )
+    if shared := find_shared_output(subject, task.losses):
+        return judge.failed(
+            f"one output is compared with {shared.count} labels of different means: "
+            f"{list(shared.output)} with {list(shared.labels)}",
+            hint="the shapes are broadcast: let the model return one output for each label; where "
+            "all labels measure the same thing, average them in encode",
         )
     return judge.passed(f"shape [{rows}], mean {float(losses.mean()):.4g}")
 

@@ -41,6 +41,8 @@ EVALUATION = 3
 # Augmentation and smoothing slow the first updates down on healthy tasks. A part that costs half of
 # what the model had learned, on two seeds, is more than that: healthy tasks lose a fifth at most.
 LOST_SHARE = 0.5
+# With such a part, the model is no better than the best constant.
+ALL = 1.0
 CLEAR_ERRORS = 5.0
 RESAMPLES = 50
 # The gradient of a softmax over a single key is rounding, which Adam turns into small steps.
@@ -95,11 +97,15 @@ def check_ablation(subject: Subject, judge: Judge) -> CheckResult:
             "returned, and is there more than one key to attend to?",
             **evidence,
         )
-    if harmful := [each for each in effects if each.is_harmful]:
-        return judge.warned(
+    if harmful := [each for each in effects if each.lost > LOST_SHARE]:
+        worst = max(harmful, key=lambda each: each.lost)
+        # Class weights raise the measured loss above the constant's by design.
+        is_ruined = worst.lost >= ALL and worst.part != PARTS[0][0]
+        much = "all" if is_ruined else "more than half"
+        return (judge.failed if is_ruined else judge.warned)(
             shown,
-            hint=f"{harmful[0].part} undoes more than half of what is learned without: try it with "
-            "less strength, look whether labels and inputs still match, or leave it out",
+            hint=f"{worst.part} undoes {much} of what is learned without: try it with less "
+            "strength, look whether labels and inputs still match, or leave it out",
             **evidence,
         )
     return judge.passed(shown, **evidence)
@@ -114,7 +120,7 @@ class Effect:
     having: float
     z_score: float  # standard errors by which the loss with the part is lower
     is_idle: bool  # whether every loss is the same, bit for bit; for attention, up to rounding
-    is_harmful: bool
+    lost: float  # share of what is learned without the part that it costs; 0 if not clearly
 
     def __str__(self) -> str:
         return (
@@ -203,38 +209,42 @@ def _compare(
     subject: Subject, name: str, losses: tuple[Floats, Floats], arms: tuple[Arm, Arm], steps: int
 ) -> Effect:
     without, having = losses
-    is_harmful = _is_worse(subject, losses) and _is_worse_again(subject, arms, steps)
+    lost = _measure_lost(subject, losses)
+    if lost > LOST_SHARE:
+        lost = min(lost, _measure_lost_again(subject, arms, steps))
     rounding = ROUNDING if any(arm.is_attention_even for arm in arms) else 0.0
     is_same = bool(np.allclose(without, having, rtol=rounding, atol=rounding))
     # Of a training loss with equal gradients, the values decide: see `_judge_idle_loss`.
     is_loss = name == PARTS[0][0]
     return Effect(
         name, float(without.mean()), float(having.mean()), z_score(without - having),
-        is_same and not is_loss, is_harmful,
+        is_same and not is_loss, lost,
     )  # fmt: skip
 
 
-def _is_worse(subject: Subject, losses: tuple[Floats, Floats]) -> bool:
-    """Whether a part costs half of what the training learns without it, clearly."""
+def _measure_lost(subject: Subject, losses: tuple[Floats, Floats]) -> float:
+    """Return the share that a part costs of what the training learns without it; 0 if unclear."""
     without, having = losses
     constant = compute_constant_losses(
         subject.task, find_training_constant(subject)[0], subject.validation
     )
     learned = float(constant.double().mean()) - float(without.mean())
     lost = float(having.mean() - without.mean())
-    return 0 < LOST_SHARE * learned < lost and z_score(having - without) >= CLEAR_ERRORS
+    is_clear = learned > 0 and z_score(having - without) >= CLEAR_ERRORS
+    return max(lost / learned, 0.0) if is_clear else 0.0
 
 
-def _is_worse_again(subject: Subject, arms: tuple[Arm, Arm], steps: int) -> bool:
-    """Whether a part is worse under another seed, in losses and in each metric of the task."""
+def _measure_lost_again(subject: Subject, arms: tuple[Arm, Arm], steps: int) -> float:
+    """Return the same share under another seed; 0 unless each metric is worse, too."""
     other = subject.training.model_copy(update={"seed": subject.seed + 1})
     again = replace(subject, training=other)
     without, having = (train_arm(again, arm, steps)[0] for arm in arms)
     # Weights of classes and smoothing raise the measured loss by design, but no metric of ranks.
-    return _is_worse(again, (without.losses, having.losses)) and all(
+    is_worse = all(
         _lose_metric(subject.task, name, without, having, subject.seed)
         for name in subject.task.metrics
     )
+    return _measure_lost(again, (without.losses, having.losses)) if is_worse else 0.0
 
 
 def _lose_metric(

@@ -1,0 +1,135 @@
+"""Near copies: validation rows that measure again what a training row measured.
+
+Of independent rows, the nearest is not much nearer than the 20th: the share of the volume around a
+row that its nearest neighbour leaves empty is that of the smallest of 20 uniform numbers. A second
+measurement of the same thing is nearer by orders of magnitude. Volume grows with the distance to
+the power of the dimension, which is estimated from the distances to the 20th and the 100th
+neighbour (Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2005).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import torch
+from scipy.stats import rankdata
+
+from perennial.check_skeleton.checks.data.signals import read_lists
+from perennial.check_skeleton.registry import Judge
+from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL
+
+FEWEST_COLUMNS = 3
+MOST_COLUMNS = 512
+# Of values that repeat often, rows are equal by chance.
+DISTINCT_SHARE = 0.5
+NEAR, FAR = 20, 100
+FEWEST_ROWS = 4 * FAR
+MOST_HELD = 512
+# Natural logarithm of the volumes' ratio: 20 exp(-12), so one independent row in 8,000 exceeds it.
+CLEAR_RATIO = 12.0
+# Of many columns, such as a sound's, all distances are alike, and no dimension fits them.
+HIGHEST_RATIO = 0.2
+FEWEST_SAME = 32
+FEW, MANY = 0.2, 0.3
+# Share of the label that the nearest row tells, and how much more than a mere neighbour.
+SAME_LABEL, CLEARER = 0.9, 0.2
+
+
+@dataclass(frozen=True)
+class NearCopies:
+    """Validation rows with a training row that is too near to be independent."""
+
+    share: float  # of the validation rows
+    ratio: float  # median of nearest to 20th nearest distance among them
+    same: float  # share of the labels' variance that the nearest row's labels explain
+    usual: float  # share that the labels of the 20th nearest explain
+
+
+def judge_near_copies(judge: Judge, subject: Subject, *, is_random: bool) -> CheckResult | None:
+    """Judge repeated measurements of the same things in a random split; None if there are none.
+
+    A split by group keeps those of one thing together.
+    """
+    is_grouped = subject.data is not None and subject.data.group is not None
+    found = find_near_copies(subject) if is_random and not is_grouped else None
+    if found is None or found.share < FEW:
+        return None
+    is_told = found.same >= max(SAME_LABEL, found.usual + CLEARER)
+    is_known = is_told and found.share >= MANY
+    labels = f"; its label explains {found.same:.0%} of theirs, that of the 20th {found.usual:.0%}"
+    return (judge.failed if is_known else judge.warned)(
+        f"{found.share:.0%} of the validation rows have a training row that is too near for "
+        f"independent rows: at {found.ratio:.1%} of the distance to the 20th nearest"
+        f"{labels if is_told else ''}",
+        hint="rows that measure the same thing again are in both splits, so recognising it is "
+        'enough: name the column that identifies it in data.group and set split.method = "group"',
+        near_copies=found.share,
+        same=found.same,
+    )
+
+
+def find_near_copies(subject: Subject) -> NearCopies | None:
+    """Find validation rows that are near copies; None where rows have too few amounts."""
+    train, held = (_tabulate(subject, rows) for rows in _sample(subject))
+    if train.shape[1] != held.shape[1]:
+        return None
+    both = np.concatenate([train, held])
+    distinct = [np.unique(column).size >= DISTINCT_SHARE * len(both) for column in both.T]
+    both = both[:, np.array(distinct, dtype=np.bool_)]
+    if not FEWEST_COLUMNS <= both.shape[1] <= MOST_COLUMNS or len(train) < FEWEST_ROWS:
+        return None
+    # By rank, so that no column and no tail decides alone.
+    ranks = torch.from_numpy(rankdata(both, axis=0) / len(both))
+    nearest = torch.cdist(ranks[len(train) :], ranks[: len(train)]).topk(FAR, largest=False)
+    first, near, far = (nearest.values[:, number - 1] for number in (1, NEAR, FAR))
+    # Copies without any difference are found by their equality.
+    is_known = (first > 0) & (near > 0)
+    spread = float((far / near).log()[is_known].median()) if is_known.any() else 0.0
+    if spread <= 0:
+        return None
+    dimension = math.log(FAR / NEAR) / spread
+    is_copy = dimension * (near / first).log() > CLEAR_RATIO
+    is_copy &= is_known & (first < HIGHEST_RATIO * near)
+    if not is_copy.any():
+        return NearCopies(0.0, 1.0, 0.0, 0.0)
+    same, usual = (
+        _explain_labels(subject, nearest.indices[is_copy, number - 1].numpy(), is_copy.numpy())
+        for number in (1, NEAR)
+    )
+    ratio = float((first / near)[is_copy].median())
+    return NearCopies(float(is_copy.double().mean()), ratio, same, usual)
+
+
+def _sample(subject: Subject) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return subject.train_rows, subject.validation_rows.head(MOST_HELD)
+
+
+def _tabulate(subject: Subject, rows: pl.DataFrame) -> Floats:
+    """Return the features that are amounts, and lists of amounts of one length, as columns."""
+    columns: list[Floats] = [np.empty((rows.height, 0))]
+    for name in subject.task.columns.features:
+        column = rows[name]
+        if column.dtype.is_float() and not column.null_count():
+            columns.append(column.cast(pl.Float64).to_numpy()[:, None])
+        elif (listed := read_lists(column)) is not None:
+            columns.append(listed)
+    return np.concatenate(columns, axis=1)
+
+
+def _explain_labels(subject: Subject, others: Codes, is_copy: Flags) -> float:
+    """Return the share of variance that labels of training rows explain of validation labels."""
+    train = subject.train[LABEL].double().numpy()
+    held = subject.validation[LABEL].double().numpy()[: len(is_copy)][is_copy]
+    if train.ndim > 1 or subject.task.kind == "statistic" or len(held) < FEWEST_SAME:
+        return 0.0
+    other = train[others]
+    if subject.task.kind == "multiclass":  # codes have no order
+        chance = float(np.square(np.unique(held, return_counts=True)[1] / len(held)).sum())
+        agreement = float((held == other).mean())
+        return max(0.0, (agreement - chance) / max(1 - chance, 1e-9))
+    if min(held.std(), other.std()) == 0:
+        return 0.0
+    return float(np.corrcoef(held, other)[0, 1]) ** 2
