@@ -125,7 +125,8 @@ def _describe_other_names(subject: Subject) -> str:
     """Describe a class that is served under another's name; empty if there is none."""
     task, raw = subject.task, subject.train_rows[subject.task.columns.label]
     names = [name.lower() for name in task.prediction_names]
-    if task.kind != "multiclass" or raw.dtype.is_nested() or len(names) < 2:
+    is_coded = task.kind == "multiclass" and subject.train[LABEL].ndim == 1
+    if not is_coded or raw.dtype.is_nested() or len(names) < 2:
         return ""
     prefix = names[0][: names[0].find("_") + 1]
     if all(name.startswith(prefix) for name in names):  # as in probability_cat, probability_dog
