@@ -10,7 +10,7 @@ from contextlib import suppress
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
-from perennial.contract_file.synonyms import WORDS, find_synonym, normal, plain
+from perennial.contract_file.synonyms import WORDS, Document, find_synonym, normal, plain
 
 TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
 PERCENT = 100.0
@@ -35,8 +35,10 @@ FindWords: typing.TypeAlias = Callable[[str, Sequence[str]], Iterator[str]]
 KIND_KEYS = ("type", "kind", "class", "algorithm", "name", "method", "shape", "mode")
 
 
-def likely_values(value: JsonValue, field: FieldInfo | None, name: str = "") -> Iterator[JsonValue]:
-    """Yield the values that a person may have meant by one, likeliest first.
+def likely_values(
+    value: JsonValue, field: FieldInfo | None, document: Document, name: str = ""
+) -> Iterator[JsonValue]:
+    """Yield the values that a person may have meant by one in a document, likeliest first.
 
     The option's name states its unit, such as `max_age_days`.
     """
@@ -70,7 +72,7 @@ def likely_values(value: JsonValue, field: FieldInfo | None, name: str = "") -> 
         for section in sections:
             yield from _sections_like(value, section, find_words)
             if isinstance(value, dict):
-                yield from _tags_like(value, section, find_words)
+                yield from _tags_like(_rename_keys(value, section, document), section, find_words)
 
 
 def _is_share(field: FieldInfo | None) -> bool:
@@ -165,10 +167,9 @@ def _sections_like(
 
 
 def _tags_like(
-    value: dict[str, JsonValue], section: type[BaseModel], find_words: FindWords
+    named: dict[str, JsonValue], section: type[BaseModel], find_words: FindWords
 ) -> Iterator[JsonValue]:
-    """Yield a table with other words for the key that chooses its kind, and for other keys."""
-    named = _rename_keys(value, section)
+    """Yield a table, and then with other words for the key that chooses its kind, and others."""
     yield named
     for name, field in section.model_fields.items():
         words = list(_words_in(field.annotation))
@@ -177,14 +178,19 @@ def _tags_like(
                 yield named | {name: word}
 
 
-def _rename_keys(value: dict[str, JsonValue], section: type[BaseModel]) -> dict[str, JsonValue]:
-    """Return a table with the names of a section for those of other frameworks."""
+def _rename_keys(
+    value: dict[str, JsonValue], section: type[BaseModel], document: Document
+) -> dict[str, JsonValue]:
+    """Return a table with the names of a section for those of other frameworks, and its units."""
     named = dict[str, JsonValue]()
     for key, item in value.items():
         synonym = find_synonym(key)
         meant = [normal(key), synonym.path.rpartition(".")[2] if synonym else ""]
         meant += [tag_of_kind(section)] if normal(key) in KIND_KEYS else []
         name = next((each for each in meant if each in section.model_fields), key)
+        if synonym is not None and name != normal(key) and synonym.path.endswith(f".{name}"):
+            with suppress(ValueError, TypeError, ZeroDivisionError):
+                item = synonym.convert(item, document)  # noqa: PLW2901
         texts = _like_text(item, [], name) if isinstance(item, str) else iter(())
         is_number = name in section.model_fields and not [
             *_words_in(section.model_fields[name].annotation)
