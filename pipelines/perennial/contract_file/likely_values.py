@@ -90,7 +90,7 @@ def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue
     number = re.fullmatch(r"[<>=≥≤]*\s*([-+]?[\d_,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%|[A-Za-z]*)", text)
     factor = _factor_of(number[2], name) if number is not None else None
     if number is not None and factor is not None:
-        found = float(number[1].replace(",", "").replace("_", "")) * factor
+        found = float(_with_a_point(number[1])) * factor
         yield from [int(found)] if found == int(found) else []
         yield round(found, 9)
     if re.fullmatch(r"[\w./-]+\.py|[\w.]+\.[a-z]\w*", text):  # the class is not named
@@ -107,6 +107,13 @@ def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue
         yield typing.cast("JsonValue", parts)
     # A name as Kubernetes takes it, such as a model's.
     yield re.sub(r"^[^a-z]+|[^a-z0-9]+$", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:63]
+
+
+def _with_a_point(number: str) -> str:
+    """Return a number as `float` reads it; a comma separates thousands or decimals."""
+    decimal = r"[-+]?(?:0,\d+|\d+,(?!\d{3}$)\d+)(?:[eE][-+]?\d+)?"
+    point = "." if re.fullmatch(decimal, number) else ""
+    return number.replace(",", point).replace("_", "")
 
 
 def _factor_of(unit: str, name: str) -> float | None:

@@ -83,6 +83,10 @@ MISTAKES = {
         training('optimizer = { type = "adam", beta1 = 0.8 }'),
         'optimizer = { name = "adam", betas = [0.8, 0.999] }',
     ),
+    "a decimal comma in quotes": (section("gate", 'min_improvement = "0,001"'), "min_improvement = 0.001"),
+    "a decimal comma with a unit": (
+        section("resources.cluster", 'memory = "1,5Gi"'), "memory_gib_per_process = 1.5",
+    ),
     "thousands in quotes": (training('steps = "1,000"'), "steps = 1000"),
     "accumulated gradients": (training("gradient_accumulation_steps = 4"), "micro_batch_size = 128"),
     "Lightning's precision": (training('precision = "bf16-mixed"'), 'precision = "bf16"'),
