@@ -117,3 +117,10 @@ def test_a_range_on_a_logarithmic_scale_is_not_extended_to_zero(low, proposed):
     assert (found.proposed and found.proposed[0]) == proposed
     section, _ = next_of(plan, trials, boundaries=(found,))
     assert section.nuisance[WIDTH].log_integer[0] == 1
+
+
+def test_trials_of_one_value_are_analysed_like_others():
+    plan = made_up_plan(trials=32)
+    trials = made_up_search(plan, lambda values: 1.0)
+    assert "all trials have the same value" in analyze_search(plan, trials).effects.text
+    assert next_of(plan, trials)[0].nuisance == plan.study.nuisance
