@@ -107,7 +107,13 @@ def choose_blocks(
     known = _complete(reference.blocks, champion_until)
     old = full_blocks(known, known)
     # A block that begins before the champion's newest row is no window: it was trained on in part.
-    later = [block for block in current if _span(block)[0] >= champion_until]
+    # So was one that begins with that row, as each day of dates without a time does.
+    trained_on = {block.start for block in reference.blocks}
+    later = [
+        block
+        for block in current
+        if _span(block)[0] >= champion_until and block.start not in trained_on
+    ]
     _require_one_length(old, later)
     complete = _complete(later, time_max)
     windows = full_blocks(complete, old)

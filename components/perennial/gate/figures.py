@@ -74,7 +74,10 @@ def performance_of(
 def performance_by_block(
     scored: Sequence[Scored], data: DataSection
 ) -> tuple[BlockPerformance, ...]:
-    """Return the mean loss in each block of time, by the examples' weights."""
+    """Return the mean loss in each block of time, by the examples' weights.
+
+    Rows without a time lie in no block.
+    """
     start = block_start(data)
     tables = []
     for each in scored:
@@ -83,7 +86,8 @@ def performance_by_block(
             sums = pl.DataFrame({"loss": weights * each.losses[part], "weight": weights})
             table = pl.concat([each.rows[part].select(start=start), sums], how="horizontal")
             tables.append(table.group_by("start").agg(pl.len().alias("rows"), pl.all().sum()))
-    whole = pl.concat(tables).group_by("start").agg(pl.all().sum()).sort("start")
+    dated = pl.concat(tables).drop_nulls("start")
+    whole = dated.group_by("start").agg(pl.all().sum()).sort("start")
     return tuple(
         BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss / weight)
         for start, rows, loss, weight in whole.iter_rows()

@@ -32,7 +32,7 @@ from perennial.studies.next_study import FILE_NAME, propose_next, write_study
 from perennial.studies.records import StudyPlan, Trial
 from perennial.studies.report import write_page
 from perennial.studies.space import read_with
-from perennial.studies.store import read_record
+from perennial.studies.store import StudyStore, read_record
 from perennial.training_jobs.config import TrainModelConfig
 
 PAGE_NAME = "report.html"
@@ -161,14 +161,20 @@ def fingerprints(plan: StudyPlan, trial: Trial, snapshot: Snapshot) -> Iterator[
 
 
 def read_trials(store: ObjectStore, plan: StudyPlan) -> list[Trial]:
-    """Return the trials that have ended, in the order of their numbers.
+    """Return the trials that have ended and count, in the order of their numbers.
 
     Raises:
         PerennialError: a record is damaged.
     """
     keys = [found.key for found in store.list(f"{plan.prefix}/trials/")]
-    trials = [read_record(Trial, store, key) for key in keys]
-    return sorted((each for each in trials if each is not None), key=lambda each: each.number)
+    trials = [found for key in keys if (found := read_record(Trial, store, key)) is not None]
+    # Workers of earlier versions recorded trials behind the end of a stage that the budget cut.
+    records = StudyStore(store, plan, owner="")
+    ends = {stage: records.end_of(stage) for stage in {trial.stage for trial in trials}}
+    counted = [
+        trial for trial in trials if (end := ends[trial.stage]) is None or trial.number <= end
+    ]
+    return sorted(counted, key=lambda each: each.number)
 
 
 def accepts_values(plan: StudyPlan) -> Accepts:

@@ -5,6 +5,7 @@ driver runs it, when, or after how many interruptions.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +52,6 @@ class Driver:
         self._runner = runner
         self._on_end = on_end
         self._changed = threading.Condition()
-        self._running: set[int] = set()
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
         is_grid = self._plan.study.sampler == "grid"
@@ -90,7 +90,6 @@ class Driver:
                 self._store.release(work.number)
             finally:
                 with self._changed:
-                    self._running.discard(work.number)
                     self._changed.notify_all()
 
     def _finish(self, trial: Trial) -> None:
@@ -123,7 +122,6 @@ class Driver:
                     self._end(error)
                     return None
                 if work is not None:
-                    self._running.add(work.number)
                     return work
                 if is_over:
                     return None
@@ -142,12 +140,18 @@ class Driver:
                 earlier = self._ended(plan.needed(number))
                 if earlier is None:  # nor do later trials have theirs
                     break
-                if number and not self._is_affordable(stage):
+                if not self._claim(stage, number):  # it runs
+                    continue
+                try:
+                    if self._is_in_budget(stage, number):
+                        return self._search_work(number, earlier), False
                     store.cut(stage, number - 1)
-                    # Another driver may have cut it elsewhere: read the numbers again.
-                    return self._choose()
-                if self._claim(stage, number):
-                    return self._search_work(number, earlier), False
+                except PerennialError:
+                    store.release(number)
+                    raise
+                store.release(number)  # only now: nobody claims it before the cut
+                # Another driver may have cut it elsewhere: read the numbers again.
+                return self._choose()
             if not is_complete:
                 return None, False
         return self._confirmation()
@@ -237,39 +241,54 @@ class Driver:
             found += trials
         return found
 
-    def _is_affordable(self, stage: Stage) -> bool:
-        """Whether the budget suffices for another trial of a stage, and the confirmations after it.
+    def _is_in_budget(self, stage: Stage, number: int) -> bool:
+        """Whether a trial may start: the budget suffices, or a stage that has ended includes it.
 
-        The first stage leaves the second one its share.
+        A stage includes all trials that began before its end, so that none runs in vain.
+        """
+        if not number or self._plan.study.device_hours is None:
+            return True
+        later = range(number + 1, self._numbers(stage).stop)
+        return (
+            self._is_affordable(stage, number)
+            or self._store.end_of(stage) is not None
+            or bool(self._store.trials(later))
+        )
+
+    def _is_affordable(self, stage: Stage, number: int) -> bool:
+        """Whether the budget suffices for a trial of a stage, and the confirmations after it.
+
+        Trials of its stage before it have ended or run. The first stage leaves the second one its
+        share.
 
         Raises:
             PerennialError: it does not suffice for a single trial.
         """
         study = self._plan.study
-        if study.device_hours is None:
-            return True
+        hours = study.device_hours or math.inf
         ended = self.search_trials()
         baseline = ended[0].device_seconds
         candidates = self._most_candidates
         each = baseline / study.seeds_per_trial
         reserved = candidates * study.confirmations * each
-        budget = study.device_hours * SECONDS_PER_HOUR - reserved
+        budget = hours * SECONDS_PER_HOUR - reserved
         # The least to compare is the baseline and one more trial, which is taken to cost as much.
         if budget < 2 * baseline:
-            hours = (reserved + 2 * baseline) / SECONDS_PER_HOUR
+            enough = (reserved + 2 * baseline) / SECONDS_PER_HOUR
             raise PerennialError(
-                f"study.device_hours = {study.device_hours:g} does not suffice for a single trial",
+                f"study.device_hours = {hours:g} does not suffice for a single trial",
                 evidence=f"the baseline took {baseline / SECONDS_PER_HOUR:.3g} device hours, and "
                 f"{candidates * study.confirmations} confirmations at the end need "
                 f"{reserved / SECONDS_PER_HOUR:.3g}",
-                action=f"set device_hours >= {hours:.2g}, or shorten the trials with study.steps",
+                action=f"set device_hours >= {enough:.2g}, or shorten the trials with study.steps",
             )
         if stage == "explore" and study.exploit is not None:
             budget *= study.trials / (study.trials + study.exploit.trials)
         # Each trial that runs, and this one, will cost as much as those that have ended on average.
         seconds = [trial.device_seconds for trial in ended]
-        running = 1 + sum(number <= self._plan.last_search for number in self._running)
-        return sum(seconds) + running * fmean(seconds) <= max(budget, 2 * baseline)
+        known = sum(trial.stage == stage and trial.number < number for trial in ended)
+        running = number - self._plan.first_of(stage) - known
+        return sum(seconds) + (running + 1) * fmean(seconds) <= max(budget, 2 * baseline)
 
     def _count_trials(self) -> tuple[int, int]:
         """Return how many trials have ended, and of how many; an upper bound during the search."""

@@ -89,6 +89,8 @@ class Axis:
         found = low * (high / low) ** position if self.is_log else low + position * (high - low)
         if self.levels is not None:
             found = low + round((found - low) / self._step) * self._step
+        if self.dimension.log_integer is not None:
+            return max(round(found), 1)  # zero has no place on a logarithmic scale
         return round(found) if self.dimension.is_whole else float(f"{found:.3g}")
 
     @property

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
-from perennial.contract_file.synonyms import WORDS, find_synonym, normal, plain
+from perennial.contract_file.synonyms import WORDS, Document, find_synonym, normal, plain
 
 TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
 PERCENT = 100.0
@@ -35,8 +35,10 @@ FindWords: typing.TypeAlias = Callable[[str, Sequence[str]], Iterator[str]]
 KIND_KEYS = ("type", "kind", "class", "algorithm", "name", "method", "shape", "mode")
 
 
-def likely_values(value: JsonValue, field: FieldInfo | None, name: str = "") -> Iterator[JsonValue]:
-    """Yield the values that a person may have meant by one, likeliest first.
+def likely_values(
+    value: JsonValue, field: FieldInfo | None, document: Document, name: str = ""
+) -> Iterator[JsonValue]:
+    """Yield the values that a person may have meant by one in a document, likeliest first.
 
     The option's name states its unit, such as `max_age_days`.
     """
@@ -70,7 +72,7 @@ def likely_values(value: JsonValue, field: FieldInfo | None, name: str = "") -> 
         for section in sections:
             yield from _sections_like(value, section, find_words)
             if isinstance(value, dict):
-                yield from _tags_like(value, section, find_words)
+                yield from _tags_like(_rename_keys(value, section, document), section, find_words)
 
 
 def _is_share(field: FieldInfo | None) -> bool:
@@ -88,7 +90,7 @@ def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue
     number = re.fullmatch(r"[<>=≥≤]*\s*([-+]?[\d_,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(%|[A-Za-z]*)", text)
     factor = _factor_of(number[2], name) if number is not None else None
     if number is not None and factor is not None:
-        found = float(number[1].replace(",", "").replace("_", "")) * factor
+        found = float(_with_a_point(number[1])) * factor
         yield from [int(found)] if found == int(found) else []
         yield round(found, 9)
     if re.fullmatch(r"[\w./-]+\.py|[\w.]+\.[a-z]\w*", text):  # the class is not named
@@ -105,6 +107,13 @@ def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue
         yield typing.cast("JsonValue", parts)
     # A name as Kubernetes takes it, such as a model's.
     yield re.sub(r"^[^a-z]+|[^a-z0-9]+$", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:63]
+
+
+def _with_a_point(number: str) -> str:
+    """Return a number as `float` reads it; a comma separates thousands or decimals."""
+    decimal = r"[-+]?(?:0,\d+|\d+,(?!\d{3}$)\d+)(?:[eE][-+]?\d+)?"
+    point = "." if re.fullmatch(decimal, number) else ""
+    return number.replace(",", point).replace("_", "")
 
 
 def _factor_of(unit: str, name: str) -> float | None:
@@ -165,10 +174,9 @@ def _sections_like(
 
 
 def _tags_like(
-    value: dict[str, JsonValue], section: type[BaseModel], find_words: FindWords
+    named: dict[str, JsonValue], section: type[BaseModel], find_words: FindWords
 ) -> Iterator[JsonValue]:
-    """Yield a table with other words for the key that chooses its kind, and for other keys."""
-    named = _rename_keys(value, section)
+    """Yield a table, and then with other words for the key that chooses its kind, and others."""
     yield named
     for name, field in section.model_fields.items():
         words = list(_words_in(field.annotation))
@@ -177,14 +185,19 @@ def _tags_like(
                 yield named | {name: word}
 
 
-def _rename_keys(value: dict[str, JsonValue], section: type[BaseModel]) -> dict[str, JsonValue]:
-    """Return a table with the names of a section for those of other frameworks."""
+def _rename_keys(
+    value: dict[str, JsonValue], section: type[BaseModel], document: Document
+) -> dict[str, JsonValue]:
+    """Return a table with the names of a section for those of other frameworks, and its units."""
     named = dict[str, JsonValue]()
     for key, item in value.items():
         synonym = find_synonym(key)
         meant = [normal(key), synonym.path.rpartition(".")[2] if synonym else ""]
         meant += [tag_of_kind(section)] if normal(key) in KIND_KEYS else []
         name = next((each for each in meant if each in section.model_fields), key)
+        if synonym is not None and name != normal(key) and synonym.path.endswith(f".{name}"):
+            with suppress(ValueError, TypeError, ZeroDivisionError):
+                item = synonym.convert(item, document)  # noqa: PLW2901
         texts = _like_text(item, [], name) if isinstance(item, str) else iter(())
         is_number = name in section.model_fields and not [
             *_words_in(section.model_fields[name].annotation)

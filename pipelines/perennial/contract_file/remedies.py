@@ -30,6 +30,7 @@ from perennial.contract_file.synonyms import (
     TASK_OPTIONS,
     find_synonym,
     normal,
+    written,
 )
 from perennial.contract_file.toml_text import (
     Location,
@@ -156,7 +157,9 @@ def _correct_table(draft: Draft, loc: Location) -> str:
         return ""
     # `{ type = "SGD", lr = 0.1 }` has several wrong names in one line: curing them one by one would
     # never give a valid table.
-    values = (each for each in likely_values(table, field) if isinstance(each, dict))
+    values = (
+        each for each in likely_values(table, field, draft.document) if isinstance(each, dict)
+    )
     return _try_values(draft, loc, loc[:-1], values, document=draft.document)
 
 
@@ -192,7 +195,7 @@ def _move_option(draft: Draft, loc: Location) -> str:
         if convert is not None:
             with suppress(ValueError, TypeError, ZeroDivisionError):
                 converted = convert(value, draft.document)
-        values = likely_values(converted, field_at(draft.kind, target), target[-1])
+        values = likely_values(converted, field_at(draft.kind, target), draft.document, target[-1])
         if line := _try_values(draft, loc, target, values, document=without, why=why):
             return line
         field = field_at(draft.kind, target)
@@ -260,7 +263,7 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
     if value_at(draft.document, ("training", "steps")) is not None:
         return f"{REMOVE}: training.steps is set already"
     # Who writes `epochs` writes `batch_size` as well, which is another mistake of the same file.
-    batch = _written(draft.document, "training", "global_batch_size") or 1024
+    batch = written(draft.document, "training.global_batch_size") or 1024
     split = value_at(draft.document, ("split",))
     shares = split if isinstance(split, dict) else {}
     rows = sum(footer.num_rows for footer in _read_footers(draft))
@@ -280,16 +283,6 @@ def _steps_of_epochs(draft: Draft, loc: Location, epochs: JsonValue) -> str:
         return "steps = …  # epochs x training rows / global_batch_size"
     why = f"{passes:g} epochs of about {train:,.0f} training rows / {batch}"
     return _line(draft, {"training": {"steps": steps}}, loc, ("training", "steps"), why)
-
-
-def _written(document: object, section: str, name: str) -> JsonValue:
-    """Return an option's value, also where it stands under another name; None if it is not set."""
-    table = value_at(document, (section,))
-    for key, value in table.items() if isinstance(table, dict) else ():
-        synonym = find_synonym(key)
-        if key == name or (synonym is not None and synonym.path == f"{section}.{name}"):
-            return typing.cast("JsonValue", value)
-    return None
 
 
 def _read_footers(draft: Draft) -> list[typing.Any]:
@@ -320,7 +313,10 @@ def _for_value(draft: Draft, loc: Location, detail: ErrorDetails) -> str:
     bounds = [context[key] for key in ("ge", "le") if key in context]
     is_near = isinstance(value, int | float) and value > 0
     field = field_at(draft.kind, loc)
-    values = [*likely_values(value, field, str(loc[-1])), *(bounds if is_near else [])]
+    values = [
+        *likely_values(value, field, draft.document, str(loc[-1])),
+        *(bounds if is_near else []),
+    ]
     if line := _try_values(draft, loc, loc, values, document=draft.document):
         return line
     is_table = field is not None and typing.get_origin(field.annotation) is dict

@@ -1,7 +1,7 @@
 """Synonyms: what other frameworks and everyday language call the contract's options and values."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 Document = Mapping[str, JsonValue]
 Value = JsonValue
+Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -27,31 +28,60 @@ def normal(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", snake.lower()).strip("_")
 
 
-def _setting(document: Document, section: str, key: str, default: float) -> float:
-    found = document.get(section)
-    value = found.get(key, default) if isinstance(found, dict) else default
-    return float(value) if isinstance(value, int | float) else default
+def written(document: Document, path: str) -> Value:
+    """Return an option's value, also where it stands under another name; None if it is not set."""
+    found, name = None, path.rpartition(".")[2]
+    for keys, value in _leaves(document):
+        if ".".join(keys) == path:
+            return value
+        if keys[:2] == ("model", "options"):
+            continue
+        synonym = find_synonym(".".join(keys)) or find_synonym(keys[-1])
+        if synonym is not None and synonym.path == path:
+            found = synonym.convert(value, document)
+        elif normal(keys[-1]) == name and len(keys) <= len(("section", name)):
+            found = value
+    return found
+
+
+def _leaves(table: Document, above: Keys = ()) -> Iterator[tuple[Keys, Value]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
 
 
 def _number(value: Value) -> float:
     return float(str(value))
 
 
+def _share(part: Value, whole: Value) -> Value:
+    """Return a part's share; None where it is larger than the whole."""
+    found = round(_number(part) / _number(whole), 6)
+    return found if found <= 1.0 else None
+
+
 def _micro_batch(parts: Value, document: Document) -> Value:
-    rows = _setting(document, "training", "global_batch_size", 1024)
-    processes = _setting(document, "resources", "num_processes", 2)
+    rows = _number(written(document, "training.global_batch_size") or 1024)
+    processes = _number(written(document, "resources.num_processes") or 2)
     return max(int(rows // (_number(parts) * processes)), 1)
 
 
 def _warmup_share(steps: Value, document: Document) -> Value:
-    return round(_number(steps) / _setting(document, "training", "steps", 2000), 6)
+    whole = written(document, "training.steps")
+    if whole is None and any(normal(keys[-1]) in EPOCHS for keys, _ in _leaves(document)):
+        return None  # the epochs' number of steps is not known here
+    return _share(steps, whole or 2000)
+
+
+def _warmup(value: Value, document: Document) -> Value:
+    return _warmup_share(value, document) if _number(value) > 1 else value
 
 
 def _final_share(rate: Value, document: Document) -> Value:
-    training = document.get("training")
-    optimizer = training.get("optimizer") if isinstance(training, dict) else None
-    whole = optimizer.get("learning_rate", 3e-4) if isinstance(optimizer, dict) else 3e-4
-    return round(_number(rate) / _number(whole), 6)
+    whole = written(document, f"{_OPTIMIZER}.learning_rate") or 3e-4
+    return _share(rate, whole)
 
 
 def _chosen(key: str, **others: Value) -> Callable[[Value, Document], Value]:
@@ -138,7 +168,8 @@ _NAMES: dict[str, str] = {
     "initial_lr peak_lr",
     f"{_OPTIMIZER}.weight_decay": "wd l2 decay adam_weight_decay",
     f"{_OPTIMIZER}.betas": "adam_betas",
-    f"{_SCHEDULE}.warmup_fraction": "warmup_ratio warmup lr_warmup_ratio warm_up pct_start",
+    f"{_SCHEDULE}.warmup_fraction": "warmup_ratio lr_warmup_ratio pct_start",
+    f"{_SCHEDULE}.milestones": "training_schedule_step_size",
     f"{_CLIPPING}.max_norm": "gradient_clip_val max_grad_norm clip_grad_norm grad_clip clipnorm "
     "gradient_clipping clip_norm clip_grad grad_norm_clip gradient_clip global_clipnorm",
     "training.precision": "mixed_precision dtype torch_dtype amp_dtype",
@@ -214,6 +245,10 @@ _SYNONYMS |= dict.fromkeys(
 _SYNONYMS |= dict.fromkeys(
     ("warmup_steps", "num_warmup_steps", "lr_warmup_steps"),
     Synonym(f"{_SCHEDULE}.warmup_fraction", _warmup_share, "a share of training.steps"),
+)
+_SYNONYMS |= dict.fromkeys(
+    ("warmup", "warm_up"),  # in steps, unless it can be a share
+    Synonym(f"{_SCHEDULE}.warmup_fraction", _warmup, "a share of training.steps"),
 )
 _SYNONYMS |= dict.fromkeys(
     ("min_lr", "eta_min", "lr_min", "end_lr", "final_lr"),

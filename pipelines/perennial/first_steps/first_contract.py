@@ -7,7 +7,8 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from string import Template
@@ -150,8 +151,10 @@ def schema_text() -> str:
     return json.dumps(Contract.model_json_schema(), indent=1, sort_keys=True) + "\n"
 
 
-def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
+def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> pl.LazyFrame:
     """Return the rows of a file, or of a folder of files of one kind.
+
+    Columns named in `texts` stay as they are written, such as the code 007.
 
     Raises:
         PerennialError: there is none.
@@ -176,11 +179,14 @@ def scan_rows(kind: Kind, data: Path) -> pl.LazyFrame:
             with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
                 separator = max(",;\t|", key=next(lines, "").count)
             # By default Polars decides on a column's type by its first 100 rows.
-            table = pl.scan_csv(
-                chosen, separator=separator, try_parse_dates=True, infer_schema_length=None,
-                null_values=["", "NA", "NaN", "nan", "null"],
+            scan = partial(
+                pl.scan_csv, chosen, separator=separator, try_parse_dates=True,
+                infer_schema_length=None, null_values=["", "NA", "NaN", "nan", "null"],
             )  # fmt: skip
+            table = scan()
             names = table.collect_schema().names()
+            if kept := {name: pl.String for name in names if name in texts}:
+                table = scan(schema_overrides=kept)
             # pandas writes its index as a first column without a name.
             table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
             return _with_pictures(table, chosen[0].parent, data) if kind == "image" else table

@@ -17,6 +17,8 @@ from perennial.first_steps.first_contract import scan_rows
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.reports.text import counted
 
+TEXTS = (pl.String, pl.Categorical, pl.Enum)
+
 
 def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> Iterator[str]:
     """Write rows as a new partition, in the types of the dataset's newest one.
@@ -44,11 +46,12 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
             evidence="nothing was written",
             action="name the new one: --name NAME; partitions are never replaced",
         )
-    scanned = scan_rows("table", rows) if isinstance(rows, Path) else pl.from_pandas(rows).lazy()
     with tempfile.TemporaryDirectory() as folder:
         newest = _newest_schema(store, listing, Path(folder))
         # As `init` read them; what is text in the dataset stays as it is written.
-        texts = [name for name, dtype in (newest or {}).items() if dtype == pl.String]
+        texts = [name for name, dtype in (newest or {}).items() if dtype in TEXTS]
+        is_file = isinstance(rows, Path)
+        scanned = scan_rows("table", rows, texts) if is_file else pl.from_pandas(rows).lazy()
         parsed, notes = parse_written_numbers(scanned, leave=texts)
         yield from notes
         given = parsed.collect()

@@ -8,6 +8,7 @@ from collections.abc import Collection
 import polars as pl
 
 BEGIN, END = r"^\s*[€$£¥]?\s*[+-]?", r"\s*(?:[€$£¥%]|EUR|USD|GBP|CHF)?\s*$"
+UNIT, SYMBOLS = "([€$£¥%]|EUR|USD|GBP|CHF)", {"€": "EUR", "$": "USD", "£": "GBP"}
 # What a number looks like, and what separates its thousands.
 FORMS = {
     "a decimal point": (rf"{BEGIN}(?:\d{{1,3}}(?:[, ']\d{{3}})+|\d+)(?:\.\d+)?{END}", r"[, ']"),
@@ -40,6 +41,10 @@ def parse_written_numbers(
                 f"texts: {name!r}, {others:,} of {counted['texts']:,} values are not numbers, such "
                 f"as {counted[f'no {form}']!r}: leave those cells empty, and it is a number"
             )
+        elif counted["kinds"] > 1:
+            notes.append(
+                f"texts: {name!r} has numbers in {counted['units']}: write them in one unit"
+            )
         elif counted["ambiguous"]:
             notes.append(
                 f"texts: {name!r} has numbers that can be read in two ways, such as 1,234: write "
@@ -52,7 +57,7 @@ def parse_written_numbers(
 
 
 def _count_readings(name: str) -> pl.Expr:
-    """Count a column's texts and those that are numbers, by form, with an exception of each."""
+    """Count a column's texts, units and numbers, these by form with an exception of each."""
     column = pl.col(name)
     readings = {form: _reading(name, *parts) for form, parts in FORMS.items()}
     with_point, with_comma = readings.values()
@@ -65,7 +70,9 @@ def _count_readings(name: str) -> pl.Expr:
         for form, reading in readings.items()
     }
     counts = {form: reading.count() for form, reading in readings.items()}
+    units = column.str.extract(UNIT).replace(SYMBOLS).drop_nulls()
     parts = {"texts": column.count(), "ambiguous": is_ambiguous, **counts, **exceptions}
+    parts |= {"units": units.unique().sort().str.join(" and "), "kinds": units.n_unique()}
     return pl.struct(value.alias(key) for key, value in parts.items()).alias(name)
 
 

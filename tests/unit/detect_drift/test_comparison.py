@@ -9,7 +9,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.detect_drift.comparison import conclude
 from perennial.detect_drift.performance import LossLimit
-from perennial.detect_drift.report import summary_of
+from perennial.detect_drift.report import summary_of, write_report
 from perennial.detect_drift.windows import Chosen
 
 TRIGGERS = TriggersSection()
@@ -124,8 +124,10 @@ def test_blocks_of_few_rows_are_skipped(concluded, weeks):
     assert "have 12 rows in the median, minimum 20" in why
 
 
-def test_decay_is_evaluated_where_drift_cannot_be(concluded):
+def test_decay_is_evaluated_where_drift_cannot_be(concluded, tmp_path):
     report = concluded([False, False], [True, True], blocks=4)
+    write_report(tmp_path / "page.html", report, TRIGGERS)
+    assert 'name="perennial-outcome" content="warned"' in (tmp_path / "page.html").read_text()
     assert (report.calibration, report.decayed) == ("none", True)
     summary = summary_of(report, TRIGGERS)
     assert summary.startswith("Drift not judged: the champion's snapshot has 4 complete blocks")

@@ -42,6 +42,15 @@ def test_windows_are_the_complete_blocks_after_the_champions_newest_row(weeks):
     assert any("incomplete" in note for note in chosen.notes)
 
 
+def test_a_block_that_begins_with_the_champions_newest_row_is_no_window(weeks):
+    # Dates without a time: the newest day's rows all lie at the beginning of its block.
+    chosen = choose_blocks(
+        reference(weeks[:12], weeks[11].start), weeks[:14], until(weeks[13].start)
+    )
+    assert chosen.reference == tuple(weeks[:11])
+    assert chosen.windows == (weeks[12],)
+
+
 def test_a_block_that_is_nearly_over_counts(weeks):
     almost = weeks[13].end - timedelta(hours=10)
     chosen = choose_blocks(reference(weeks[:12], weeks[11].end), weeks[:14], until(almost))

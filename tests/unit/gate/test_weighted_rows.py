@@ -1,5 +1,6 @@
 """Rows that weigh differently: what still compares between two models, and how means are taken."""
 
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -120,6 +121,14 @@ def test_the_mean_loss_of_a_block_counts_weights():
         expected = np.average(scored.losses[rows], weights=scored.weights[rows])
         assert block.loss == pytest.approx(expected, rel=1e-12)
         assert block.rows == 20
+
+
+def test_rows_without_a_time_lie_in_no_block():
+    scored = contender(1.0, 1.0, 1).scored
+    last = pl.int_range(pl.len()) < ROWS - 20
+    undated = replace(scored, rows=scored.rows.with_columns(pl.when(last).then("day")))
+    blocks = performance_by_block((scored,), BY_DAY)
+    assert performance_by_block((undated,), BY_DAY) == blocks[:-1]
 
 
 def test_the_mean_loss_of_a_file_counts_weights(tmp_path):

@@ -12,6 +12,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.user_code import RunStopped
 from perennial.studies import driver as module
 from perennial.studies import store as store_module
+from perennial.studies.conclusion import read_trials
 from perennial.studies.driver import Driver
 from perennial.studies.store import StudyStore
 
@@ -161,6 +162,41 @@ def test_the_budget_ends_the_search_and_keeps_enough_for_the_confirmations(tmp_p
     assert [trial.number for trial in trials] == [*range(9), *range(17, 23)]
     again, runner = drive(plan, tmp_path, slots=1)
     assert (again, runner.ran) == (trials, [])
+
+
+@pytest.mark.parametrize("drivers", [1, 3])
+def test_no_trial_that_began_within_the_budget_runs_in_vain(tmp_path, monkeypatch, drivers):
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.01)
+    plan = made_up_plan(device_hours=0.15, parallel=3)
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        every = [driver_of(plan, folder, bowl, str(n), seed=seed + n) for n in range(drivers)]
+        with ThreadPoolExecutor(drivers) as threads:
+            list(threads.map(lambda each: each[0].run(3 // drivers), every))
+        numbers = [trial.number for trial in every[0][0].all_trials()]
+        assert sorted(number for _, runner in every for number in runner.ran) == numbers
+        assert numbers == [*range(9), *range(17, 23)]
+
+
+def test_a_trial_that_was_interrupted_as_the_budget_ended_is_run_again(tmp_path):
+    plan = made_up_plan(device_hours=0.15, parallel=3)
+    whole, _ = drive(plan, tmp_path / "whole", slots=3)
+    for seed in range(100):
+        driver, _ = driver_of(plan, tmp_path / "cut", bowl, dies_at=2 + seed % 3, seed=seed)
+        try:
+            driver.run(3)
+        except RunStopped:
+            continue
+        break
+    assert driver.all_trials() == whole
+
+
+def test_a_record_behind_the_end_of_its_stage_does_not_count(tmp_path):
+    plan = made_up_plan(device_hours=0.15, parallel=1)
+    trials, _ = drive(plan, tmp_path, slots=1)
+    late = made_up_trial(plan, 12, {RATE: 0.01}, 0.0)
+    StudyStore(open_store(str(tmp_path)), plan, "an earlier version").finish(late)
+    assert read_trials(open_store(str(tmp_path)), plan) == trials
 
 
 def test_the_budget_is_shared_between_the_stages(tmp_path):

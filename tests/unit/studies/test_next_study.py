@@ -8,6 +8,8 @@ import pytest
 
 from made_up_studies import MOMENTUM, NAME, RATE, STEPS, WIDTH, made_up_plan, made_up_search
 from perennial.contracts.study import StudyJudgement
+from perennial.studies.analysis.coverage import find_boundaries
+from perennial.studies.analysis.search import Search
 from perennial.studies.conclusion import analyze_search
 from perennial.studies.config import StudySection
 from perennial.studies.design import find_flaws
@@ -102,3 +104,23 @@ def test_whatever_was_found_the_next_study_can_be_run(seed):
         trials.append(infeasible(each) if is_bad and each.number else each)
     if sum(each.value is not None for each in trials) > 4:
         next_of(plan, trials)
+
+
+@pytest.mark.parametrize(("low", "proposed"), [(2, 1), (1, None)])
+def test_a_range_on_a_logarithmic_scale_is_not_extended_to_zero(low, proposed):
+    widths = {RATE: {"log": (1e-4, 1.0)}, WIDTH: {"log_integer": (low, 64)}}
+    plan = made_up_plan(nuisance=widths, trials=32)
+    trials = made_up_search(plan, lambda values: 1 + values[WIDTH] / 10)
+    search = Search.of(plan, trials)
+    (found,) = find_boundaries(search, lambda option, value: True)
+    assert found.option == WIDTH
+    assert (found.proposed and found.proposed[0]) == proposed
+    section, _ = next_of(plan, trials, boundaries=(found,))
+    assert section.nuisance[WIDTH].log_integer[0] == 1
+
+
+def test_trials_of_one_value_are_analysed_like_others():
+    plan = made_up_plan(trials=32)
+    trials = made_up_search(plan, lambda values: 1.0)
+    assert "all trials have the same value" in analyze_search(plan, trials).effects.text
+    assert next_of(plan, trials)[0].nuisance == plan.study.nuisance

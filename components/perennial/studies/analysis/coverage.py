@@ -156,8 +156,9 @@ def _extended(
 
 def _furthest(axis: Axis, inside: float, wanted: float, accepts: Accepts | None) -> float | None:
     """Return the value nearest to the wanted one that the contract takes; None if none is new."""
-    if accepts is None or accepts(axis.option, axis.at(wanted)):
-        return axis.at(wanted)
+    furthest = axis.at(wanted)
+    if accepts is None or accepts(axis.option, furthest):
+        return furthest if furthest != axis.at(inside) else None
     known, refused = inside, wanted
     for _ in range(BISECTIONS):
         middle = (known + refused) / 2.0

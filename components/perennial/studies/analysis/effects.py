@@ -76,6 +76,8 @@ def explain_values(search: Search) -> Effects:
     terms = {option: columns for option, columns in terms.items() if columns.shape[1]}
     if number < SPARE or not terms:
         return Effects(text="too few trials to tell which hyperparameters matter")
+    if not np.ptp(search.values):
+        return Effects(text="all trials have the same value: no hyperparameter has an effect")
     if not _has_room(terms, number):  # a straight line for each instead of a parabola
         terms = {
             option: columns[:, :1] if option in search.ranges else columns

@@ -70,6 +70,24 @@ MISTAKES = {
     ),
     "max_grad_norm": (training("max_grad_norm = 0.5"), "clipping = { max_norm = 0.5 }"),
     "warm-up in steps": (training("warmup_steps = 200"), "schedule = { warmup_fraction = 0.1 }"),
+    "warm-up without a unit": (training("warmup = 50"), "schedule = { warmup_fraction = 0.025 }"),
+    "a warm-up beyond all steps": (
+        training("warmup_steps = 5000"),
+        f"{REMOVE}: training.schedule.warmup_fraction is 0.05 by default",
+    ),
+    "the period of another schedule": (
+        training('schedule = { shape = "step", step_size = 30 }'),
+        f"{REMOVE}: training.schedule.milestones is [0.5, 0.75] by default",
+    ),
+    "beta1 in a table": (
+        training('optimizer = { type = "adam", beta1 = 0.8 }'),
+        'optimizer = { name = "adam", betas = [0.8, 0.999] }',
+    ),
+    "a decimal comma in quotes": (section("gate", 'min_improvement = "0,001"'), "min_improvement = 0.001"),
+    "a decimal comma with a unit": (
+        section("resources.cluster", 'memory = "1,5Gi"'), "memory_gib_per_process = 1.5",
+    ),
+    "thousands in quotes": (training('steps = "1,000"'), "steps = 1000"),
     "accumulated gradients": (training("gradient_accumulation_steps = 4"), "micro_batch_size = 128"),
     "Lightning's precision": (training('precision = "bf16-mixed"'), 'precision = "bf16"'),
     "fp16 = true": (training("fp16 = true"), 'precision = "fp16"'),
@@ -244,6 +262,27 @@ def test_steps_of_epochs_are_a_formula_where_the_rows_are_not_known(tmp_path):
 def test_steps_of_epochs_count_a_batch_under_another_name(folder):
     message = mistakes_of(folder, training("epochs = 5", 'batch_size = "100"'))
     assert "steps = 30  # 5 epochs of about 600 training rows / 100" in message
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (("max_steps = 10000", "warmup_steps = 500"), "schedule = { warmup_fraction = 0.05 }"),
+        (
+            ("num_steps = 1000", 'schedule = { type = "linear", warmup_steps = 100 }'),
+            'schedule = { shape = "linear", warmup_fraction = 0.1 }',
+        ),
+        (("lr = 0.1", "min_lr = 0.001"), "schedule = { final_fraction = 0.01 }"),
+        (
+            ("lr = 0.1", 'schedule = { type = "cosine", eta_min = 0.001 }'),
+            'schedule = { shape = "cosine", final_fraction = 0.01 }',
+        ),
+        (("batch_size = 64", "gradient_accumulation_steps = 4"), "micro_batch_size = 8"),
+        (("num_train_epochs = 3", "warmup_steps = 50"), f"{REMOVE}: training.schedule.warmup"),
+    ],
+)
+def test_values_are_converted_by_options_under_other_names(folder, lines, line):
+    assert f"  write:    {line}" in mistakes_of(folder, training(*lines))
 
 
 def test_two_mistakes_of_one_kind_are_both_listed(folder):

@@ -83,9 +83,10 @@ def test_numbers_as_people_write_them_are_numbers(init, tmp_path, write, read):
     [
         (lambda row: "n/a" if row == 3 else f"{row},5", "1 of 400 values are not numbers, such as 'n/a'"),
         (lambda row: f"1,{row + 100}", "can be read in two ways"),
+        (lambda row: f"{row} {'€$'[row % 2]}", "has numbers in EUR and USD: write them in one unit"),
         (lambda row: f"0{row}-{row}", "values are too many for a category"),
     ],
-    ids=["an exception", "two readings", "numbers of telephones"],
+    ids=["an exception", "two readings", "two units", "numbers of telephones"],
 )  # fmt: skip
 def test_texts_that_are_not_surely_numbers_stay_texts(init, tmp_path, write, said):
     prices = [write(row) for row in range(ROWS)]

@@ -63,6 +63,17 @@ def test_numbers_are_read_as_by_init_and_texts_stay_as_they_are(contract, tmp_pa
     assert stored(contract)["carrier"].to_list() == ["12,50", "12,50"]
 
 
+@pytest.mark.parametrize("written", ["007", "1.50", "TRUE", "05/01/2025", "1e3"])
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical])
+def test_codes_that_look_like_numbers_or_dates_stay_as_they_are(written, dtype, contract, tmp_path):
+    first = FIRST.with_columns(pl.col("carrier").cast(dtype))
+    first.write_parquet(contract.parent / "data" / "2025-01.parquet")
+    path = tmp_path / "2025-02.csv"
+    SECOND.with_columns(carrier=pl.lit(written)).write_csv(path)
+    list(import_rows(contract, path))
+    assert stored(contract)["carrier"].to_list() == [written, written]
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_a_file_takes_the_columns_and_types_of_the_dataset(ending, contract, tmp_path, capsys):
     path = tmp_path / f"2025-02.{ending}"
