@@ -76,6 +76,8 @@ class Progress(Section):
     """The latest gradient norms, oldest first, for adaptive clipping."""
     num_rewinds: int = 0
     """Returns to a checkpoint because of a jump of the loss."""
+    trusted_step: int = 0
+    """The checkpoint that the last of them returned to."""
     spikes: SpikeState = SpikeState()
     """State of the spike detector: the recent losses."""
     parts: tuple[TrainedPart, ...] = ()
