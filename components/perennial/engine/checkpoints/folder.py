@@ -193,7 +193,8 @@ def delete(checkpoint: Path) -> None:
 def quarantine(checkpoint: Path) -> Path:
     """Move a damaged checkpoint to quarantine, for inspection."""
     aside = checkpoint.with_suffix(".damaged")
-    shutil.rmtree(aside, ignore_errors=True)
+    if checkpoint.exists():  # else what lies there is the evidence
+        shutil.rmtree(aside, ignore_errors=True)
     return checkpoint.rename(aside)
 
 
