@@ -198,6 +198,19 @@ def test_a_training_resumed_around_a_spike_is_bit_identical(root, poison, rewoun
     assert [point.loss for point in resumed.history] == [each.loss for each in rewound.history]
 
 
+def test_a_training_resumed_within_a_second_spike_knows_where_the_first_one_led_it(root, batches):
+    """The updates right behind the checkpoint that the first rewind returned to are bad again."""
+    poison = tuple(label for batch in batches[16:26] for label in batch)
+    straight = finished(faulty_job(root, FaultyOptions(poison=poison), **REWINDING))
+    assert straight.num_rewinds == 2
+    job = faulty_job(root, FaultyOptions(poison=poison), **REWINDING)
+    stopping = FaultyOptions(poison=poison, fault="terminate", fault_call=23)
+    assert run_ranks(with_options(job, stopping)) == [75, 75]
+    resumed = finished(job)
+    assert (resumed.num_rewinds, resumed.num_resumes) == (2, 1)
+    assert largest_difference(weights(straight), weights(resumed)) == 0.0
+
+
 def test_spikes_without_end_fail_the_training(root, batches):
     poison = tuple(label for batch in batches[SPIKE:] for label in batch)
     job = faulty_job(root, FaultyOptions(poison=poison), **REWINDING)

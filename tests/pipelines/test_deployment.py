@@ -130,6 +130,18 @@ def test_a_run_under_way_survives_a_change_of_its_schedule(served):
     assert old not in server.schedules
 
 
+def test_a_run_under_way_survives_that_its_kind_of_schedule_is_replaced_by_the_other(served):
+    server, url = served
+    deploy(url)
+    (old,) = server.schedules
+    experiment = server.schedules[old]["experiment_id"]
+    run = server.add_run("RUNNING", recurring_run_id=old, experiment_id=experiment)
+    where = profile(url, schedules={"monitoring": "", "training": "0 4 * * *"})
+    list(apply(connect(where), desire(contract(), where)))
+    assert server.schedules[old]["status"] == "DISABLED"
+    assert server.runs[run]["state"] == "RUNNING"
+
+
 @pytest.mark.parametrize("how", ["refuse", "drop after"])
 @pytest.mark.parametrize("number", ANY_CALL)
 def test_broken_off_at_any_call_the_next_deployment_finishes(served, number, how):

@@ -57,6 +57,12 @@ def _killed(step: str, view: PodView | None) -> PerennialError:
             f"{step} ended before it wrote its result: its pod is gone",
             action='the machine may have been drained; press "retry" on the run in the dashboard',
         )
+    if view.is_displaced:
+        return PerennialError(
+            f"{step} ended before it wrote its result: its pod was preempted or lost its machine",
+            evidence=view.describe(),
+            action='press "retry" on the run in the dashboard',
+        )
     # 137 is 128 + SIGKILL, with which the kernel ends what needs more memory than it may have.
     is_memory = "OOMKilled" in view.reason or view.exit_code == 137
     return PerennialError(

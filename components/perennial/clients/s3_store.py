@@ -164,7 +164,12 @@ class S3ObjectStore(ObjectStore):
                     raise ConflictError(key) from error
                 raise
 
-        self._call("write to", write)
+        try:
+            self._call("write to", write)
+        except ConflictError as error:
+            # boto3 sends a request again whose answer was lost: the first one may have written.
+            if not (_was_repeated(error.__cause__) and self.read(key) == content):
+                raise
 
     @override
     def delete(self, key: str) -> None:
@@ -533,6 +538,12 @@ def _explained(doing: str, uri: str, key: str = "") -> Iterator[None]:
 
 def _error_code(error: Exception) -> str:
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else ""
+
+
+def _was_repeated(error: BaseException | None) -> bool:
+    """Whether boto3 itself had sent the request before."""
+    answer = error.response if isinstance(error, ClientError) else {}
+    return bool(answer.get("ResponseMetadata", {}).get("RetryAttempts"))
 
 
 def _is_missing(error: Exception) -> bool:

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 from torch import nn
 
+from perennial.clients.outages import errors_logged
 from perennial.contracts.errors import NoCheckpointError, PerennialError, ShardingError
 from perennial.contracts.initial import EnsembleSection
 from perennial.contracts.initial_model import Champions
@@ -17,7 +18,10 @@ from perennial.contracts.training import (
     ScoredCandidate,
 )
 from perennial.engine.adapters import base_names, merge_adapter
-from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
+from perennial.engine.checkpoints.checkpoint_store import (
+    fetch_checkpoint,
+    quarantine_checkpoint,
+)
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
 from perennial.engine.checkpoints.reading import export_weights
@@ -124,6 +128,10 @@ def _is_intact(record: CheckpointRecord) -> bool:
         fetch_checkpoint(record.uri)
     except DamagedCheckpointError as error:
         logger.warning("checkpoint=%s skipped: %s", record.uri, error)
+        # Or the training would count as finished: of checkpoints in an object store, it looks at
+        # the listings alone.
+        with errors_logged(f"checkpoint={record.uri} cannot be quarantined"):
+            quarantine_checkpoint(record.uri)
         return False
     return True
 

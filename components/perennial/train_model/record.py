@@ -40,14 +40,15 @@ def begin_record(
 def join_tracking(environment: Environment, model: str) -> Tracking:
     """Open the run's tracking run; on one machine, close the model's that were left open.
 
-    Only one run of a model is active in a home at a time, so any other has ended.
+    Only one run of a model is active in a home at a time, so any other of this home has ended. Runs
+    of other homes and of clusters, which may record in the same MLflow, have no folder here.
     """
     tracking = open_tracking(environment, model)
     if environment.run_folder is not None:
-        own = environment.run_id
+        own, home = environment.run_id, environment.run_folder.parent
         close_abandoned_runs(
             environment,
-            lambda tags: tags[RUN_TAG] != own,
+            lambda tags: tags[RUN_TAG] != own and (home / tags[RUN_TAG]).is_dir(),
             f"run {own} was started after it",
             experiment=model,
         )

@@ -125,9 +125,10 @@ class JobRequest:
     def name(self) -> str:
         """Return the same name for every attempt, so that the API server admits one at a time.
 
-        It is short enough for the suffixes that operators add for services and pods.
+        Without the model's name: equal trainings of two models have the same checkpoints. It is
+        short enough for the suffixes that operators add for services and pods.
         """
-        return f"{self.job.model.name[:24].rstrip('-')}-{self.job.fingerprint[:12]}"
+        return f"training-{self.job.fingerprint[:12]}"
 
     @property
     def image(self) -> str:

@@ -92,8 +92,8 @@ def observe(api: PipelineApi, desired: Desired) -> Observed:
     if experiment is None:
         return Observed(pipelines, versions, contract_is_stored=is_stored)
     schedules = tuple(api.schedules(experiment))
-    # Only an older schedule waits for its runs; without one, the server need not be asked.
-    running = api.unfinished_runs(experiment) if len(schedules) > len(desired.schedules) else []
+    # Any of them may have to leave, and waits for its runs.
+    running = api.unfinished_runs(experiment) if schedules else []
     busy = frozenset(run.schedule_id for run in running if run.schedule_id)
     return Observed(pipelines, versions, experiment, schedules, busy, is_stored)
 

@@ -39,13 +39,17 @@ STATE = (
     "gate/{model}/tests.json",
     "tracking/{model}/*",
 )
+# What trainings keep for one another, and delete when nobody has used it for long.
+SHARED = ("answers/*", "encoded/*", "fitted/*", "row-groups/*")
+# Trials under Katib have the training's account.
+MADE = ("training/*", "studies/{model}/*", *SHARED)
 GRANTS = {
     # pods.service_account of the profile, such as pipeline-runner
     "steps": Grant(
-        reads=("parcels/*", "snapshots/*", "facts/*", "training/*", "reports/*", *STATE),
-        writes=("parcels/*", "snapshots/*", "facts/*", "training/*", "reports/*", *STATE),
-        deletes=("training/*",),
-        lists=("training/*", "reports/*"),
+        reads=("parcels/*", "snapshots/*", "facts/*", "reports/*", "initial/*", *MADE, *STATE),
+        writes=("parcels/*", "snapshots/*", "facts/*", "reports/*", "initial/*", *MADE, *STATE),
+        deletes=MADE,
+        lists=("reports/*", *MADE),
         reads_data=True,
         lists_data=True,
         artifacts=True,
@@ -53,10 +57,10 @@ GRANTS = {
     ),
     # perennial-training, and so on: the accounts of k8s/
     "training": Grant(
-        reads=("training/*",),
-        writes=("training/*",),
-        deletes=("training/*",),
-        lists=("training/*",),
+        reads=("initial/*", *MADE),
+        writes=MADE,
+        deletes=MADE,
+        lists=MADE,
         reads_data=True,
     ),
     "watcher": Grant(

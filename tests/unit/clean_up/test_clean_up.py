@@ -90,7 +90,7 @@ def stored(cluster, bucket, monkeypatch, tmp_path):
     return StoredRun(bucket, "run-1")
 
 
-def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0):
+def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0, disruption=""):
     pod = step_pod(f"{step}-{attempt}")
     pod["metadata"] |= {
         "annotations": {NODE_ANNOTATION: f"wf.root.training.{step}.executor({attempt})"},
@@ -100,6 +100,9 @@ def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0):
     pod["status"] = {
         "phase": phase, "containerStatuses": [{"name": "main", "state": ended if reason else {}}]
     }  # fmt: skip
+    if disruption:
+        target = {"type": "DisruptionTarget", "status": "True", "reason": disruption}
+        pod["status"]["conditions"] = [target]
     cluster.store.put("pods", pod)
 
 
@@ -121,6 +124,17 @@ def test_the_page_of_a_run_tells_of_the_step_that_ran_out_of_memory(cluster, sto
     assert "Failed" in page
     assert "validate_data ran out of memory" in page
     assert "SNAPSHOT PAGE" in page
+
+
+def test_a_step_whose_machine_was_drained_did_not_run_out_of_memory(cluster, stored):
+    stored.write(StoredStep(step="train_model", status="running", began=3.0))
+    add_pod(cluster, "train-model", "Failed", "Error", 137, disruption="EvictionByEvictionAPI")
+    clean_up_step(model="flights")
+    record = stored.step("train_model")
+    assert record.problem == (
+        "train_model ended before it wrote its result: its pod was preempted or lost its machine"
+    )
+    assert "EvictionByEvictionAPI" in record.evidence
 
 
 def test_a_run_that_failed_before_the_gate_has_its_page_and_trigger_in_mlflow(

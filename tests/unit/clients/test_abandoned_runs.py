@@ -42,15 +42,25 @@ def test_what_is_over_is_closed_with_the_reason_and_opened_again_when_resumed(en
 
 def test_the_next_run_on_one_machine_closes_what_a_killed_one_left(environment, tmp_path):
     killed = opened(environment, "killed")
-    here = replace(environment, run_id="next", run_folder=tmp_path, tracking_run_id="")
+    (tmp_path / "killed").mkdir()
+    folder = tmp_path / "next"
+    here = replace(environment, run_id="next", run_folder=folder, tracking_run_id="")
     assert status_of(environment, join_tracking(here, "prices").run_id)[0] == "RUNNING"
     assert status_of(environment, killed) == ("KILLED", "run next was started after it")
 
 
 def test_a_run_of_another_model_in_the_same_home_goes_on(environment, tmp_path):
     other = opened(environment, "other", model="clicks")
-    join_tracking(replace(environment, run_id="next", run_folder=tmp_path), "prices")
+    (tmp_path / "other").mkdir()
+    join_tracking(replace(environment, run_id="next", run_folder=tmp_path / "next"), "prices")
     assert status_of(environment, other)[0] == "RUNNING"
+
+
+def test_a_run_of_another_home_in_the_same_mlflow_goes_on(environment, tmp_path):
+    other = opened(environment, "other")
+    (tmp_path / "killed").mkdir()
+    join_tracking(replace(environment, run_id="next", run_folder=tmp_path / "next"), "prices")
+    assert status_of(environment, other) == ("RUNNING", "")
 
 
 @pytest.mark.parametrize("status", ["FAILED", "KILLED"])

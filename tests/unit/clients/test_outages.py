@@ -1,9 +1,10 @@
 """Outages are waited for within a budget, and logged; other errors are raised at once."""
 
 import logging
+from contextlib import nullcontext
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 from mlflow.exceptions import MlflowException
 
 from perennial.clients.cluster import ApiError
@@ -228,6 +229,27 @@ def test_a_conditional_write_whose_answer_is_lost_has_been_made(bucket, road, mo
     assert store.read("a") == b"mine"
     with pytest.raises(ConflictError), waiting_out_outages():
         store.replace("a", b"other", previous=None)
+
+
+@pytest.mark.parametrize(("between", "is_first"), [(b"mine", True), (b"another", False)])
+def test_boto3_repeats_a_conditional_write_whose_answer_is_lost(bucket, between, is_first):
+    store = S3ObjectStore(bucket.removeprefix("s3://"))
+    session = store._client._endpoint.http_session
+    send = session.send
+
+    def lose_the_answer(request):
+        answer = send(request)
+        if request.method != "PUT":
+            return answer
+        session.send = send
+        if not is_first:
+            store.write("a", between)
+        raise ConnectionClosedError(endpoint_url="http://s3")
+
+    session.send = lose_the_answer
+    with nullcontext() if is_first else pytest.raises(ConflictError):
+        store.replace("a", b"mine", previous=None)
+    assert store.read("a") == between
 
 
 def test_a_missing_bucket_is_no_outage(road, monkeypatch):

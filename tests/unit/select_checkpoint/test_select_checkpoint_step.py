@@ -17,7 +17,7 @@ from perennial.contracts.training import (
     TrainingResult,
 )
 from perennial.data.dataset import Dataset
-from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
+from perennial.engine.checkpoints.checkpoint_store import CheckpointStore, open_checkpoint_store
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     committed,
@@ -132,9 +132,12 @@ def test_the_loss_may_choose(selected):
     assert challenger.chosen_step == 20
 
 
-def test_a_damaged_checkpoint_is_left_out(selected):
+def test_a_damaged_checkpoint_is_left_out(selected, tmp_path):
     _, challenger = selected({10: NOISY, 20: GOOD}, damage=[20])
     assert [candidate.step for candidate in challenger.candidates] == [10]
+    # With it, an equal training would count as finished.
+    assert CheckpointStore(tmp_path / "checkpoints").steps() == [10]
+    assert (tmp_path / "checkpoints" / "step-00000020.damaged").is_dir()
 
 
 def test_only_damaged_checkpoints_are_an_error(selected):

@@ -71,7 +71,7 @@ def test_a_job_that_is_admitted_and_stays_suspended_times_out(cluster, launched,
     assert "it could not start for" in caught.value.problem
     assert "Kueue admitted it (The workload is admitted), but it stays" in caught.value.evidence
     assert "Trainer below 2.2" in caught.value.action
-    assert cluster.store.deleted == ["prices-ffffffffffff"]
+    assert cluster.store.deleted == ["training-ffffffffffff"]
 
 
 @each_kind
@@ -92,7 +92,7 @@ def test_a_job_whose_quota_is_taken_back_waits_and_goes_on(cluster, launched, ki
     job = launched("suspended_while_it_runs")
     run_to_end(job, launcher_for(kind, patient()), max_restarts=1)
     assert len(cluster.store.created) == 1
-    assert cluster.store.deleted == ["prices-ffffffffffff"]  # when it had ended
+    assert cluster.store.deleted == ["training-ffffffffffff"]  # when it had ended
 
 
 @each_kind

@@ -24,13 +24,14 @@ from launching import (
     training_job,
 )
 from perennial.clients.object_store import open_store
+from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import read_heartbeat, receive_job
 from perennial.training_jobs.attempt_watch import AttemptFiles
 from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.launcher import JobState
 
-NAME = "prices-ffffffffffff"
+NAME = "training-ffffffffffff"
 
 
 @pytest.mark.parametrize(("kind", "script", "state", "cause"), of_each_kind(ENDINGS))
@@ -329,12 +330,13 @@ def test_a_quota_that_stays_used_up_ends_as_a_timeout_of_the_queue(cluster, laun
 
 
 @each_kind
-def test_another_runs_job_that_ended_and_was_deleted_has_succeeded(cluster, launched, kind):
+@pytest.mark.parametrize("model", ["prices", "copy-of-prices"])
+def test_another_runs_job_that_ended_and_was_deleted_has_succeeded(cluster, launched, kind, model):
     job = launched("success")
     first, second = launcher_for(kind), launcher_for(kind)
     first.start(job)
     second._run = replace(second._run, run_id="run-2")
-    second.start(job)
+    second.start(job.model_copy(update={"model": ModelSection(name=model, task="a:B")}))
     follower = threading.Thread(target=first.wait)
     follower.start()
     assert eventually(lambda: cluster.store.deleted)

@@ -289,6 +289,17 @@ def fetch_checkpoint(uri: str) -> Path:
     return checkpoint_path(store.folder, step)
 
 
+def quarantine_checkpoint(uri: str) -> str:
+    """Move the damaged checkpoint of a record to quarantine; return the new address.
+
+    Raises:
+        OSError: it cannot be moved on this machine, or is not there.
+        PerennialError: it cannot be marked in the store.
+    """
+    parent, _, name = uri.rstrip("/").rpartition("/")
+    return open_checkpoint_store(parent).quarantine(step_of(Path(name)))
+
+
 def newest_intact(
     store: CheckpointStore, fingerprint: str, contract: Mapping[str, JsonValue]
 ) -> CheckpointManifest | None:

@@ -355,8 +355,9 @@ class Checkpointer:
         logger.info("checkpoint=%d committed", manifest.step)
         self._measured[manifest.step] = manifest.metrics
         # A jump of the loss is noticed some steps late: the newest may be corrupt by then, and the
-        # one to return to is the one before.
-        latest = sorted(self._measured)[-2:]
+        # one to return to is the one before. A rewind returns to evaluations: checkpoints that
+        # signals have caused in between must not take their place.
+        latest = [step for step in sorted(self._measured) if self._measured[step]][-2:]
         self._retire({*self._retention.choose(self._measured), *latest})
 
     def _prune_copies(self) -> None:

@@ -76,6 +76,8 @@ class Progress(Section):
     """The latest gradient norms, oldest first, for adaptive clipping."""
     num_rewinds: int = 0
     """Returns to a checkpoint because of a jump of the loss."""
+    trusted_step: int = 0
+    """The checkpoint that the last of them returned to."""
     spikes: SpikeState = SpikeState()
     """State of the spike detector: the recent losses."""
     parts: tuple[TrainedPart, ...] = ()
@@ -191,7 +193,8 @@ def delete(checkpoint: Path) -> None:
 def quarantine(checkpoint: Path) -> Path:
     """Move a damaged checkpoint to quarantine, for inspection."""
     aside = checkpoint.with_suffix(".damaged")
-    shutil.rmtree(aside, ignore_errors=True)
+    if checkpoint.exists():  # else what lies there is the evidence
+        shutil.rmtree(aside, ignore_errors=True)
     return checkpoint.rename(aside)
 
 

@@ -148,6 +148,7 @@ class Guard:
             SpikeDetector(section.anomalies.spike_window_steps, progress.spikes),
             progress.num_skipped,
             progress.num_rewinds,
+            trusted_step=progress.trusted_step,
         )
 
     def record(self, progress: Progress) -> Progress:
@@ -157,6 +158,7 @@ class Guard:
                 "num_skipped": self.skipped,
                 "num_rescaled": self.scale.halvings,
                 "num_rewinds": self.rewinds,
+                "trusted_step": self.trusted_step,
                 "spikes": self.spikes.state(),
                 "loss_scale": self.scale.value if self.scale.is_dynamic else 0.0,
                 "loss_scale_steps": self.scale.good_steps,

@@ -18,6 +18,7 @@ from perennial.engine.checkpoints.checkpoint_store import (
     measured,
     newest_intact,
     open_checkpoint_store,
+    quarantine_checkpoint,
 )
 from perennial.engine.checkpoints.folder import (
     MARKER,
@@ -72,6 +73,25 @@ def test_what_was_handed_in_is_invisible_until_it_is_committed(store):
     assert newest_intact(store, "f", {}) is None
     store.discard_uncommitted()
     assert list(store.folder.iterdir()) == []
+
+
+def test_a_quarantined_checkpoint_of_a_record_is_not_found(store):
+    for step in (10, 20):
+        put(store, step)
+    quarantine_checkpoint(store.uri_of(10))
+    assert store.steps() == [20]
+    # What `train_model` looks at before it takes a training for finished.
+    with pytest.raises(DamagedCheckpointError, match="never committed"):
+        store.manifest(10)
+
+
+def test_a_second_quarantine_keeps_what_the_first_one_moved(tmp_path):
+    store = CheckpointStore(tmp_path)
+    put(store, 10)
+    aside = Path(quarantine_checkpoint(store.uri_of(10)))
+    with pytest.raises(FileNotFoundError):
+        quarantine_checkpoint(store.uri_of(10))
+    assert aside.is_dir()
 
 
 def test_a_deleted_checkpoint_is_not_found(store):

@@ -260,6 +260,26 @@ def test_the_one_before_the_last_is_a_way_back_until_the_end(open_checkpointer, 
     assert checkpointer._store.steps() == kept == [10, 40]
 
 
+def test_checkpoints_because_of_signals_leave_the_evaluated_ones_as_a_way_back(
+    open_checkpointer, trained
+):
+    model, optimizer = trained
+    for step, metrics in (
+        (10, {"loss": 1.0}),
+        (20, {"loss": 2.0}),
+        (30, {"loss": 3.0}),
+        (33, {}),
+        (36, {}),
+    ):
+        checkpointer = open_checkpointer(keep_best=1)
+        checkpointer.restore(model, optimizer)
+        checkpointer.save(model, optimizer, Progress(step=step), metrics)
+        checkpointer.wait()
+    assert checkpointer._store.steps() == [10, 20, 30, 36]
+    checkpointer.discard_from(31)  # the jump began there
+    assert checkpointer.restore(model, optimizer).step == 30
+
+
 def test_taking_a_checkpoint_before_the_first_update_changes_nothing(open_checkpointer, trained):
     model, used = trained
     fresh = torch.optim.AdamW(model.parameters(), lr=0.01)

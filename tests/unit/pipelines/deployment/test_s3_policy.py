@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import boto3
@@ -20,6 +20,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.decide_retraining.state import monitoring_record
 from perennial.deployment.s3_policy import GRANTS, s3_policy
 from perennial.deployment.signed_event import Event, Gate, sign
+from perennial.engine.data.stored_caches import USES, CacheUses, record_use
 from perennial.steps.parameters import CARRIED_BYTES, LargeParameter, resolve
 
 STORE = "s3://models/store"
@@ -36,6 +37,15 @@ RARE = {
     ],
     "training": [],
 }
+# Trainings that stream their rows, encode ahead or learn from teachers, initial weights, and studies.
+SHARED = ("answers/0.safetensors", "encoded/uses.json", "fitted/0.json", "row-groups/0/0.json")
+for own in (*SHARED, "studies/clicks/0/claims/0001.json"):
+    for action in ("GetObject", "PutObject", "DeleteObject", "ListBucket"):
+        RARE["training"].append([f"s3:{action}", "models", f"store/{own}"])
+    for action in ("AbortMultipartUpload", "ListBucketMultipartUploads"):
+        RARE["training"].append([f"s3:{action}", "models", f"store/{own}"])
+RARE["training"].append(["s3:GetObject", "models", "store/initial/0.safetensors"])
+RARE["steps"] += [["s3:PutObject", "models", "store/initial/0.safetensors"], *RARE["training"]]
 RARE["steps"] += RECORDED["training"]  # with `resources.launcher = "local"`, a step trains itself
 RARE["steps"] += [["s3:AbortMultipartUpload", "models", "store/training/f/checkpoints/step-1/x"]]
 RARE["training"] += [["s3:AbortMultipartUpload", "models", "store/training/f/checkpoints/step-1/x"]]
@@ -50,6 +60,11 @@ def test_every_call_of_a_run_and_of_a_monitoring_is_allowed(role):
     calls = [tuple(call) for call in RECORDED[role]]
     assert len(calls) > 10
     assert [call for call in calls if not allows(policy_of(role), call)] == []
+
+
+@pytest.mark.parametrize("role", RECORDED)
+def test_what_only_some_trainings_do_is_allowed(role):
+    assert [call for call in RARE[role] if not allows(policy_of(role), tuple(call))] == []
 
 
 @pytest.mark.parametrize("role", RECORDED)
@@ -143,6 +158,18 @@ def test_the_small_accounts_do_their_work_within_their_rights(act_as):
 
     assert monitoring_record(act_as("exporter"), "clicks").read() is None
     assert set(act_as.calls) == {"admin", "deployer", "receiver", "watcher", "steps", "exporter"}
+
+
+@pytest.mark.parametrize("role", RECORDED)
+def test_a_training_shares_its_caches_and_deletes_expired_ones_within_its_rights(act_as, role):
+    store = act_as(role)
+    for key in SHARED[2:]:
+        store.replace(key, b"{}", previous=None)
+    long_ago = date(2020, 1, 1)
+    uses = CacheUses(last_used=dict.fromkeys(SHARED[2:], long_ago))
+    store.write(USES, uses.to_json().encode())
+    record_use(store, ["answers/0.safetensors"])
+    assert [store.read(key) for key in SHARED[2:]] == [None, None]
 
 
 @pytest.mark.parametrize("role", ["watcher", "receiver", "exporter", "deployer", "training"])
