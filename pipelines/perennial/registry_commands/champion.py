@@ -141,8 +141,12 @@ def _promote_if_better(
         return re_evaluate(catalogue, version)
 
     def promote_over(verdict: Verdict) -> Verdict:
-        replaced = catalogue.registry.champion_records(version.name).replaced()
-        tags = tags_of_promotion(version.version, replaced, decision)
+        records = catalogue.registry.champion_records(version.name)
+        # Judging takes minutes, in which people may have decided on this version, too.
+        own = records.versions.get(version.version, version)
+        _refuse_rolled_back(own)
+        at_last = VersionDecision.now(decision.by, decision.reason).after(own.tags)
+        tags = tags_of_promotion(version.version, records.replaced(), at_last)
         expected = verdict.champion_version
         catalogue.registry.promote(version.name, version.version, expected, tags)
         return verdict
