@@ -277,6 +277,8 @@ class Registration(Artifact):
     weights_sha256: str
     tracking_run_id: str
     replaced_version: str = ""
+    judged_again: Verdict | None = None
+    """Verdict on a champion that came meanwhile; None where that of `evaluate_model` holds."""
 
     @property
     def is_champion(self) -> bool:

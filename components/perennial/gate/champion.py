@@ -218,5 +218,8 @@ def _begins_record(registry: ModelRegistry, version: ModelVersion) -> bool:
         verdict = Verdict.from_json(files[Verdict.file_name])
     except (PerennialError, KeyError, ValueError):  # of another version: nothing was shown
         return False
+    # If the champion moved after the registration, no file has the verdict that promoted it.
+    if verdict.champion_version != version.tags.get(REPLACED_TAG, ""):
+        return False
     found = verdict.comparisons[0].improvement if verdict.comparisons else None
     return not verdict.champion_version or (found is not None and found.low > 0)

@@ -250,8 +250,14 @@ def finite_contender(task: Task, scored: Scored, turned_off: tuple[str, ...] = (
 def explain_incomparable(challenger: Contender, champion: Contender, metric: str) -> str:
     """Say why a metric is not comparable between the models, and what to do; empty if it is."""
     task = challenger.task
+    weighs_alike = np.array_equal(challenger.scored.weights, champion.scored.weights)
     if task.kind != "statistic":
-        return ""
+        if weighs_alike or metric != "loss":  # metrics of predictions and labels ignore weights
+            return ""
+        return (
+            "loss is not comparable: the models weight the rows differently, for example because "
+            f"the weights are fitted; use {' or '.join(task.metrics)} instead"
+        )
     ours, theirs = (
         each.task.exposure(each.scored.predictions, each.scored.weights)
         for each in (challenger, champion)
@@ -262,7 +268,6 @@ def explain_incomparable(challenger: Contender, champion: Contender, metric: str
             f"{np.count_nonzero(ours != theirs):,} of {len(ours):,} rows; train with settings that "
             "cut rows as the champion's do"
         )
-    weighs_alike = np.array_equal(challenger.scored.weights, champion.scored.weights)
     if weighs_alike or metric in task.invariant_metrics:
         return ""
     others = ", ".join(sorted(task.invariant_metrics)) or "a metric that ignores row weights"

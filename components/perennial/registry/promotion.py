@@ -339,6 +339,7 @@ def register_or_keep(
         weights_sha256=content.challenger.weights_sha256,
         tracking_run_id=version.run_id if version else content.lineage.tracking_run_id,
         replaced_version=verdict.champion_version if CHAMPION in aliases else "",
+        judged_again=verdict if verdict is not content.verdict else None,
     )
     return registration, content.judged_again(verdict)
 

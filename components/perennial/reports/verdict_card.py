@@ -104,6 +104,7 @@ def find_results(
     def result(kind: type[Result]) -> Result | None:
         return next((found for each in records if (found := each.result(kind))), None)
 
+    made = result(Registration)
     return RunFindings(
         model=model,
         status=status,
@@ -112,8 +113,8 @@ def find_results(
         error=str(failed[0].error) if failed else "",
         decision=result(RetrainingDecision),
         drift=result(DriftReport),
-        verdict=result(Verdict),
-        registration=result(Registration),
+        verdict=(made.judged_again if made is not None else None) or result(Verdict),
+        registration=made,
         study=result(StudyJudgement),
     )
 
@@ -231,6 +232,11 @@ def _consequence(found: RunFindings, verdict: Verdict) -> str:
         return f"{new} of {found.model} is champion in place of version {champion}; {undo}."
     if not champion:
         return "Nothing was registered: the model has no champion."
+    if made is not None and made.version:
+        return (
+            f"Version {made.version} was registered, and not promoted: version {champion} of "
+            f"{found.model} stays champion."
+        )
     return f"Nothing was registered: version {champion} of {found.model} stays champion."
 
 

@@ -101,7 +101,8 @@ def add_to_mean(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: in
     for name in places.values():
         own, other = local(mean[name]), local(new[name])
         if own.is_floating_point():
-            own.lerp_(other, 1.0 / count)
+            # Minus infinity in a mask has no difference to itself: the mean would be NaN.
+            own.copy_(torch.where(own == other, own, own.lerp(other, 1.0 / count)))
         else:
             own.copy_(other)
 

@@ -143,6 +143,13 @@ class Ensemble(Task):
         """Return the names of the first member."""
         return self.tasks[0].prediction_names
 
+    def answer_texts(
+        self, predictions: NDArray[np.float64], rows: pl.DataFrame
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the texts that the first member answers for the mean, if any."""
+        first = self.tasks[0]
+        return first.answer_texts(predictions, rows.select(list(first.columns.features)))
+
     @property
     def scoring_rows(self) -> int:
         """Return the smallest number that a member asks for."""

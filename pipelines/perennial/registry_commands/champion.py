@@ -120,9 +120,13 @@ def promote(catalogue: Catalogue, name: str, number: str, reason: str, *, force:
     if champion == version.version and not records.problem():
         return f"{name} version {champion} is champion already"
     if force:
-        tags = tags_of_promotion(version.version, records.replaced(), decision)
+        replaced, how = records.replaced(), _instead_of(records.replaced())
+        if replaced == version.version:
+            # It replaced another one, to which a rollback leads; not itself.
+            replaced, how = version.tags.get(REPLACED_TAG, ""), " again"
+        tags = tags_of_promotion(version.version, replaced, decision)
         _move(catalogue, version, champion, tags, forced=True)
-        return f"{name} version {version.version} is champion{_instead_of(champion)} (forced)"
+        return f"{name} version {version.version} is champion{how} (forced)"
     return _promote_if_better(catalogue, version, champion, decision)
 
 
@@ -137,8 +141,12 @@ def _promote_if_better(
         return re_evaluate(catalogue, version)
 
     def promote_over(verdict: Verdict) -> Verdict:
-        replaced = catalogue.registry.champion_records(version.name).replaced()
-        tags = tags_of_promotion(version.version, replaced, decision)
+        records = catalogue.registry.champion_records(version.name)
+        # Judging takes minutes, in which people may have decided on this version, too.
+        own = records.versions.get(version.version, version)
+        _refuse_rolled_back(own)
+        at_last = VersionDecision.now(decision.by, decision.reason).after(own.tags)
+        tags = tags_of_promotion(version.version, records.replaced(), at_last)
         expected = verdict.champion_version
         catalogue.registry.promote(version.name, version.version, expected, tags)
         return verdict
@@ -183,7 +191,9 @@ def rollback(catalogue: Catalogue, place: str, reason: str, *, force: bool) -> s
             evidence=f"the champion is version {champion.version}",
             action=f"`perennial rollback {name}` takes out the champion",
         )
-    earlier = champion.tags.get(REPLACED_TAG) or champion.tags.get("perennial.parent_version", "")
+    named = (champion.tags.get(tag, "") for tag in (REPLACED_TAG, "perennial.parent_version"))
+    # Earlier versions of this code recorded one that was set again by force as its own predecessor.
+    earlier = next((each for each in named if each not in ("", champion.version)), "")
     found = [version for version in catalogue.versions(name) if version.version == earlier]
     if not found:
         raise PerennialError(

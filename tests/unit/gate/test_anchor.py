@@ -26,17 +26,18 @@ def registry(environment):
 def promote(environment, registry, tmp_path):
     """Registers a version whose verdict has a lower bound, and makes it champion."""
 
-    def one(low, *, by=GATE, readable=True):
+    def one(low, *, by=GATE, readable=True, judged_against=None):
         before = registry.aliases(NAME).get(CHAMPION, "")
+        against = before if judged_against is None else judged_against
         number = str(len(registry.versions(NAME)) + 1)
         folder = tmp_path / number
         found = Interval(estimate=low + 0.01, low=low, high=low + 0.02)
         compared = Comparison(
-            metric="auc", challenger=0.8, champion=0.79, improvement=found if before else None
+            metric="auc", challenger=0.8, champion=0.79, improvement=found if against else None
         )
         Verdict(
             promote=True, summary="", reasons=(), comparisons=(compared,), baselines={},
-            champion_version=before, test_rows=1, test_blocks=1, performance_reference=(),
+            champion_version=against, test_rows=1, test_blocks=1, performance_reference=(),
         ).write(folder)  # fmt: skip
         if not readable:
             (folder / Verdict.file_name).write_text("{}")
@@ -90,3 +91,14 @@ def test_an_anchor_that_was_deleted_is_named(registry, promote, environment):
     registry._client.delete_model_version(NAME, "1")
     found = find_anchor(registry, registry.version_by_alias(NAME, CHAMPION), 365)
     assert found == ("1", None)
+
+
+@pytest.mark.parametrize("judged_against", ["1", ""])
+def test_a_verdict_against_another_champion_than_the_replaced_one_shows_nothing(
+    registry, promote, judged_against
+):
+    """The champion moved after the registration; the verdict on the new one is not in the files."""
+    promote(BETTER)
+    promote(BETTER)
+    promote(BETTER, judged_against=judged_against)
+    assert anchor_of(registry) == "2"

@@ -7,6 +7,7 @@ from shutil import copytree, rmtree
 import numpy as np
 import pytest
 
+import small_models
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError
 from perennial.contracts.gate import Serving
@@ -18,6 +19,15 @@ from perennial.gate import serving
 from perennial.gate.champion import Champion
 from perennial.gate.serving import INPUT_ROWS, lower_bound, serve_in_clean_process
 from small_models import GOOD, stream, write_challenger, write_snapshot
+
+WORDS = """
+from perennial.tasks.tabular import TabularClassification
+
+
+class Worded(TabularClassification):
+    def answer_texts(self, predictions, rows):
+        return {"answer": ["yes" if each > 0.5 else "no" for each in predictions[:, 0]]}
+"""
 
 
 @pytest.fixture
@@ -61,6 +71,18 @@ def test_a_model_in_several_files_is_served_from_them(served, tmp_path, monkeypa
     shards[0].write_bytes(shards[1].read_bytes())
     with pytest.raises(DamagedModelError, match="not those that were exported"):
         load_model(tmp_path / "challenger")
+
+
+def test_a_classification_that_answers_texts_is_served(tmp_path, monkeypatch):
+    (tmp_path / "worded.py").write_text(WORDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(small_models, "TASK", "worded:Worded")
+    snapshot, artifact = write_snapshot(tmp_path / "data", stream()), tmp_path / "challenger"
+    write_challenger(artifact, snapshot, GOOD)
+    task, model = load_model(artifact)
+    predictions = score_split(task, model, Dataset(snapshot), Split.TEST).predictions
+    found = serve_in_clean_process(artifact, task, Dataset(snapshot), predictions)
+    assert (found.failure, found.rows) == ("", INPUT_ROWS)
 
 
 def test_predictions_that_differ_from_the_evaluations_are_a_failure(served):

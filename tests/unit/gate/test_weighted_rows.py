@@ -19,6 +19,7 @@ from perennial.gate.config import GateSection
 from perennial.gate.figures import performance_by_block, performance_by_file
 from perennial.gate.judgement import JudgedRows, reach_verdict
 from perennial.tasks.language_modeling import LanguageModel
+from rivals import contenders, match_of
 
 ROWS = 300
 BY_DAY = DataSection(uri="u", label="text", time="day", block_days=1)
@@ -112,6 +113,19 @@ def test_cutting_documents_elsewhere_wins_nothing():
     assert verdict_of(
         shortened, contender(1.2, 3.0, 2, longest=100), metric="bits_per_byte"
     ).promote
+
+
+@pytest.mark.parametrize("is_heavier", [False, True])
+def test_a_loss_of_classes_compares_under_equal_weights_only(task, is_heavier):
+    """Weights may be fitted, as those of classes by their shares, and differ between trainings."""
+    better, worse = contenders(task, np.random.default_rng(1), errors=(0.2, 1.0))
+    labels = worse.scored.labels
+    heavier = replace(worse.scored, weights=np.where(labels == 1, 2.0, 1.0))
+    rival = replace(worse, scored=heavier) if is_heavier else worse
+    loss, area = compare(match_of(better, rival), ("loss", "roc_auc"))
+    assert area.improvement.low > 0, "it ignores weights"
+    assert (loss.champion is None) == is_heavier
+    assert ("loss is not comparable: the models weight the rows" in loss.incomparable) == is_heavier
 
 
 def test_the_mean_loss_of_a_block_counts_weights():

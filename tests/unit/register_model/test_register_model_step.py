@@ -147,6 +147,7 @@ def test_a_champion_that_moved_meanwhile_is_compared_with(register, environment,
     second = register(GOOD, champion="")  # judged when there was no champion yet
     assert (second.version, second.replaced_version) == (champion_of(environment), "1")
     assert second.aliases == ("champion", "challenger")
+    assert second.judged_again.champion_version == "1"
     registry = open_registry(environment)
     found = registry.version_by_alias(NAME, "champion")
     assert found.tags["perennial.parent_version"] == found.tags[REPLACED_TAG] == "1"
@@ -159,6 +160,7 @@ def test_a_champion_that_moved_meanwhile_and_is_not_beaten_stays(register, envir
     register(GOOD)
     second = register(NOISY, champion="")
     assert (second.version, second.aliases) == ("", ())
+    assert (second.judged_again.promote, second.judged_again.champion_version) == (False, "1")
     assert champion_of(environment) == "1"
     assert len(open_registry(environment).versions(NAME)) == 1
     assert "version 1" in (tmp_path / "report.html").read_text()

@@ -14,7 +14,8 @@ from perennial.contracts.gate import (
 )
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision, WindowDrift
 from perennial.contracts.study import Confirmed, ScientificAnswer, StudyJudgement
-from perennial.reports.verdict_card import RunFindings, verdict_card
+from perennial.reports.verdict_card import RunFindings, find_results, verdict_card
+from perennial.steps.stored_steps import StoredStep
 
 GAIN = Interval(estimate=0.0118, low=0.0012, high=0.0229)
 BETTER = Measurement(
@@ -93,6 +94,29 @@ def test_the_number_that_decided_stands_beside_its_threshold_in_words_and_in_the
         "Conditions of the gate: 1 met, 1 not met (better than the champion)."
     )
     assert "version 1 of flights stays champion" in shown.bullets[2]
+
+
+@pytest.mark.parametrize("aliases", [("champion", "challenger"), ("challenger",), ()])
+def test_a_verdict_on_a_champion_that_moved_meanwhile_is_the_one_that_is_shown(aliases):
+    again = verdict(reason(bool(aliases[1:])), champion="6")
+    made = registered(*aliases).model_copy(update={"judged_again": again})
+    first, last = (
+        StoredStep(step=step, status="finished", began=began, results={name: each.to_json()})
+        for began, (step, name, each) in enumerate(
+            [
+                ("evaluate_model", "verdict", verdict(reason(True), champion="1")),
+                ("register_model", "registration", made),
+            ]
+        )
+    )
+    shown = verdict_card(find_results([first, last], "flights", "succeeded"))
+    expected = {
+        ("champion", "challenger"): "Version 2 of flights is champion in place of version 6",
+        ("challenger",): "Version 2 was registered, and not promoted: version 6 of flights stays",
+        (): "Nothing was registered: version 6 of flights stays champion.",
+    }
+    assert shown.word == ("Promoted" if "champion" in aliases else "Champion kept")
+    assert shown.bullets[2].startswith(expected[aliases])
 
 
 def test_another_condition_that_decided_is_drawn_instead():

@@ -44,3 +44,14 @@ def test_a_counter_is_that_of_the_newest():
     mean = filled(1.0, 10)
     add_to_mean(mean.state_dict(), filled(2.0, 30).state_dict(), 2)
     assert mean.norm.num_batches_tracked == 30
+
+
+def test_a_mask_of_minus_infinity_stays_one():
+    """A buffer that every checkpoint holds alike, as that of attention to earlier positions."""
+    mask = torch.full((3, 3), float("-inf")).triu(1)
+    mean, new = mask.clone(), mask.clone()
+    add_to_mean({"mask": mean}, {"mask": new}, 2)
+    assert torch.equal(mean, mask)
+    partly = torch.tensor([float("-inf"), 1.0])
+    add_to_mean({"bias": partly}, {"bias": torch.tensor([float("-inf"), 3.0])}, 2)
+    assert partly.tolist() == [float("-inf"), 2.0]

@@ -9,7 +9,7 @@ from scipy.special import expit
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.evaluation.scoring import score_in_parts
-from perennial.engine.serving.pyfunc import predict_rows, prediction_names
+from perennial.engine.serving.pyfunc import answer, predict_rows, prediction_names
 from perennial.engine.task import LABEL, Task, load_task
 from perennial.tasks.ensemble import Ensemble, EnsembleOptions, Member
 from perennial.tasks.tabular import TabularClassification, TabularRegression
@@ -103,6 +103,24 @@ def test_losses_and_metrics_are_those_of_the_mean():
     assert metrics["log_loss"] == pytest.approx(losses.mean(), rel=1e-4)
     assert whole.score.__func__ is Task.score  # the fast forms of the metrics are used
     assert whole.describe(batch, 0) == parts[0][0].describe(parts[0][0].encode(frame), 0)
+
+
+class Worded(TabularClassification):
+    """A task that is served as words."""
+
+    def answer_texts(self, predictions, rows):
+        assert rows.columns == list(self.columns.features)
+        return {"answer": ["yes" if each > 0.5 else "no" for each in predictions[:, 0]]}
+
+
+def test_texts_are_answered_as_by_the_first_member():
+    frame = rows(["no", "yes"])
+    parts = [fitted(Worded, frame, ("b",)), fitted(TabularClassification, frame, seed=2)]
+    whole, model = ensemble_of(*parts)
+    asked = frame.drop("label")
+    values = predict_rows(whole, model, asked)
+    expected = ["yes" if each > 0.5 else "no" for each in values[:, 0]]
+    assert answer(whole, values, asked).to_dict("list") == {"answer": expected}
 
 
 def test_classes_in_another_order_and_other_units_are_put_in_the_first_ones():

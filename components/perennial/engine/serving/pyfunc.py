@@ -145,8 +145,13 @@ def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
-    """Whether polars would silently parse numbers from text, or truncate fractions."""
+    """Whether polars would silently parse numbers, truncate fractions, or take numbers for times.
+
+    These would be days, or some part of a second, since 1970; a request has epochs of any unit.
+    """
     if dtype.is_numeric() and not found.dtype.is_numeric():
+        return True
+    if dtype.is_temporal() and dtype != pl.Duration and found.dtype.is_numeric():
         return True
     is_cut = dtype.is_integer() and found.dtype.is_float()
     return is_cut and bool((found.drop_nulls() % 1 != 0).any())

@@ -52,6 +52,11 @@ def test_values_arrive_in_the_type_of_the_training_data(sent, dtype, read):
         ([["a"]], LISTS),
         ([{"a": 1}, 2], pl.String),
         (["yesterday"], pl.Date),
+        # polars would take days, or units of the type, since 1970.
+        ([1_700_000_000], pl.Datetime("us", "UTC")),
+        ([1_700_000_000.5], pl.Datetime("ms")),
+        ([20_000], pl.Date),
+        ([3_600], pl.Time),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name_with_what_came(sent, dtype):

@@ -231,6 +231,25 @@ def test_a_champion_that_changes_meanwhile_is_compared_too(
     assert text in output
 
 
+def test_a_rollback_of_the_version_while_it_is_judged_counts(
+    perennial, register, champion, monkeypatch
+):
+    register(USELESS)
+    register(GOOD, "", promoted=False)
+    original = moves.re_evaluate
+
+    def decided_meanwhile(*arguments):
+        verdict = original(*arguments)
+        for verb in (promote("2", "--force"), rollback()):
+            assert perennial(*verb)[0] == 0
+        return verdict
+
+    monkeypatch.setattr(moves, "re_evaluate", decided_meanwhile)
+    code, output = perennial(*promote("2"))
+    assert (code, champion()) == (2, "1"), output
+    assert "was taken out of production" in output
+
+
 def test_force_is_not_meant_for_a_champion_that_came_meanwhile(
     perennial, register, champion, environment, monkeypatch
 ):

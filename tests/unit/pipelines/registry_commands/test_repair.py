@@ -5,6 +5,7 @@ import json
 import pytest
 
 from perennial.clients.tracking import open_mlflow
+from perennial.contracts.version_decisions import REPLACED_TAG
 from perennial.registry.model_registry import open_registry
 from perennial.registry.version_files import FILES_TAG
 from perennial.registry_commands.champion import RepairEntry
@@ -152,6 +153,30 @@ def test_force_names_a_champion_where_the_alias_is_missing(perennial, two, clien
     client.delete_registered_model_alias(NAME, "champion")
     code, output = perennial("promote", NAME, "1", "--reason", "x", "--force")
     assert (code, champion()) == (0, "1"), output
+
+
+@pytest.mark.parametrize("lost", ["alias", "record"])
+def test_a_champion_that_is_set_again_by_force_is_still_rolled_back(
+    perennial, two, client, champion, record, *, lost
+):
+    if lost == "alias":
+        client.delete_registered_model_alias(NAME, "champion")
+    else:
+        record.unlink()
+    code, output = perennial("promote", NAME, "2", "--reason", "x", "--force")
+    assert (code, champion()) == (0, "2"), output
+    assert f"{NAME} version 2 is champion again (forced)" in output
+    code, output = perennial("rollback", NAME, "--reason", "x")
+    assert (code, champion()) == (0, "1"), output
+
+
+def test_a_champion_that_is_recorded_as_its_own_predecessor_is_rolled_back(
+    perennial, two, client, champion
+):
+    """As earlier versions of this code recorded one that was set again by force."""
+    client.set_model_version_tag(NAME, "2", REPLACED_TAG, "2")
+    assert perennial("rollback", NAME, "--reason", "x")[0] == 0
+    assert champion() == "1"
 
 
 def test_an_alias_moved_by_hand_is_respected_and_reported(perennial, two, client, champion):
