@@ -191,7 +191,9 @@ def fit_streamed(
     folder.mkdir(parents=True, exist_ok=True)
     # Of its own: trials of a study fit in the same folder at the same time.
     with tempfile.TemporaryDirectory("", "fitting-", folder, ignore_cleanup_errors=True) as copies:
-        state = fitted_state(job, task, lambda: _fitting_rows(job, reader, groups, Path(copies)))
+        # Not from the folder that trials share: a trial may have fitted there on other rows.
+        alone = job.model_copy(update={"shared": ""})
+        state = fitted_state(alone, task, lambda: _fitting_rows(job, reader, groups, Path(copies)))
     with suppress(ConflictError):  # another training was first; this one keeps its own
         fitted = FittedTask(fingerprint=key, state=state)
         store.replace(key, fitted.to_json().encode(), previous=None)

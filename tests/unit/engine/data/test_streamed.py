@@ -297,6 +297,35 @@ def test_of_a_remote_partition_only_the_row_groups_in_use_are_read(
         joined([streaming.loader().batch(position) for position in range(20)])
 
 
+def trial(folder: Path, name: str, **loading: int | None) -> TrainingJob:
+    """Return one of the trainings that share a folder of encoded data and a store."""
+    return TrainingJob(
+        fingerprint=name,
+        snapshot="",
+        model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
+        training=tiny_section(loading=Loading(**loading)),
+        num_processes=1,
+        folder=str(folder / name),
+        shared=str(folder / "shared"),
+        common=str(folder / "common"),
+    )
+
+
+def test_trials_with_other_rows_to_fit_on_have_their_own_state(snapshot, tmp_path):
+    reader = RowGroupReader(snapshot)
+    indexes = index_partitions(snapshot, LocalObjectStore(tmp_path / "store"))
+    whole, part, again = (
+        fit_streamed(
+            trial(tmp_path, name, fit_rows=rows),
+            TinyTask(TinyTask.Options(), snapshot.task_columns),
+            reader,
+            indexes,
+        )
+        for name, rows in (("whole", None), ("part", 50), ("again", None))
+    )
+    assert whole == again != part
+
+
 def test_trainings_that_fit_together_on_one_machine_keep_their_copies_of_rows(
     snapshot, tmp_path, bucket, monkeypatch
 ):
@@ -305,18 +334,7 @@ def test_trainings_that_fit_together_on_one_machine_keep_their_copies_of_rows(
     remote = uploaded(snapshot, bucket)
     reader = RowGroupReader(remote)
     indexes = index_partitions(remote, LocalObjectStore(tmp_path / "store"))
-    first, second = (
-        TrainingJob(
-            fingerprint=name,
-            snapshot="",
-            model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
-            training=tiny_section(),
-            num_processes=1,
-            folder=str(tmp_path / name),
-            shared=str(tmp_path / "shared"),
-        )
-        for name in ("first", "second")
-    )
+    first, second = (trial(tmp_path, name) for name in ("first", "second"))
 
     class Slow(TinyTask):
         def fit(self, train):
