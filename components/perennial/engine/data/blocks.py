@@ -114,7 +114,8 @@ class BlockEncoder:
         frames = coming.result() if coming else self._reader.read(block.groups, self._recipe.split)
         chunks = (chunk for rows in frames for chunk in rows.iter_slices(ENCODE_ROWS))
         batches = [self._encode(chunk, block) for chunk in chunks]
-        names = batches[0].keys()
+        # Of all of them: a tensor that the first one lacks must not be dropped.
+        names = dict.fromkeys(name for batch in batches for name in batch)
         try:
             tensors = {name: torch.cat([batch[name] for batch in batches]) for name in names}
         except (RuntimeError, KeyError) as error:

@@ -321,7 +321,8 @@ def _encode_sample(
             (rows,) = reader.read([each], Split.VALIDATION)
             for chunk in rows[mine].iter_slices(ENCODE_ROWS):
                 parts.append(checked(task.encode(chunk), chunk.height, task))
-    batch = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    names = dict.fromkeys(name for part in parts for name in part)
+    batch = {name: torch.cat([part[name] for part in parts]) for name in names}
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     partial.parent.mkdir(parents=True, exist_ok=True)
     save_block(partial, batch)

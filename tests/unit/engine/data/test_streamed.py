@@ -386,6 +386,20 @@ def test_tensors_of_another_shape_in_another_block_are_named(snapshot, tmp_path,
         streaming.loader().batch(0)
 
 
+def test_a_tensor_that_the_first_rows_of_a_block_lack_is_an_error(snapshot, tmp_path, monkeypatch):
+    streaming = Streaming(snapshot, tmp_path)
+    encode, first = streaming.task.encode, []
+
+    def weighted_later(rows):
+        first.append(rows)
+        return encode(rows) | ({WEIGHT: torch.ones(rows.height)} if len(first) > 1 else {})
+
+    monkeypatch.setattr(blocks, "ENCODE_ROWS", 10)
+    monkeypatch.setattr(streaming.task, "encode", weighted_later)
+    with pytest.raises(BadTaskError, match="changes the shape or type"):
+        streaming.encoder(streaming.blocks[0])
+
+
 def kill(workers: BlockWorkers) -> None:
     for process in workers.processes:
         with suppress(ProcessLookupError):
