@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -30,7 +30,11 @@ from perennial.steps.stored_steps import FLOW, SHOWN, StoredStep
 RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
 
 # What enters the numbers besides our own sources.
-NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")
+NUMERIC_PACKAGES = (
+    *("numpy", "polars", "scikit-learn", "scipy", "torch"),
+    # Of extras: what encodes pictures and texts, and builds models, adapters and optimizers.
+    *("peft", "pillow", "tokenizers", "torchao", "transformers"),
+)
 
 
 class RunRecord(Artifact):
@@ -237,7 +241,8 @@ def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
         for name, file in sorted((file.relative_to(base).as_posix(), file) for base, file in files):
             digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     for package in NUMERIC_PACKAGES:
-        digest.update(f"{package}=={version(package)}".encode())
+        with suppress(PackageNotFoundError):
+            digest.update(f"{package}=={version(package)}".encode())
     return digest.hexdigest()
 
 

@@ -128,6 +128,19 @@ def test_changing_a_module_that_the_task_imports_changes_the_code_digest(contrac
     assert code_digest(contract, [tmp_path]) != before
 
 
+@pytest.mark.parametrize("package", ["pillow", "tokenizers", "transformers"])
+def test_another_version_of_what_a_task_computes_with_changes_the_code_digest(
+    contract, tmp_path, monkeypatch, package
+):
+    (tmp_path / "mine.py").write_text("A = 1")
+    before = code_digest(contract, [tmp_path])
+    installed = tmp_path / "installed" / f"{package}-999.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(f"Name: {package}\nVersion: 999.0\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    assert code_digest(contract, [tmp_path]) != before
+
+
 def test_addresses_of_the_environment_are_the_homes(home, monkeypatch):
     assert home.tracking_uri.startswith("sqlite:///")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
