@@ -250,9 +250,13 @@ def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[
     """Return the folder of a task's module, and the sources that belong to it."""
     top = module.partition(".")[0]
     for folder in search_path:
-        if (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file():
-            # With the modules beside it: the task may import them.
-            return folder, [*folder.glob("*.py"), *(folder / top).rglob("*.py")]
+        # An `__init__.py` is not needed for an import.
+        inside = {file.parent for file in folder.glob("*/*.py")}
+        packages = [each for each in inside if each.name.isidentifier()]
+        if (folder / f"{top}.py").is_file() or folder / top in packages:
+            # With the modules and packages beside it: the task may import them.
+            beside = [file for each in packages for file in each.rglob("*.py")]
+            return folder, [*folder.glob("*.py"), *beside]
     found = importlib.util.find_spec(top)
     if found is None:
         return Path(), []
