@@ -5,7 +5,6 @@ import inspect
 import json
 import logging
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -229,7 +228,8 @@ class _Attempt:
                 copy_tree(output, self.folder / name)
         for step in getattr(error, "stale_steps", ()):
             for folder in self.folder.parent.glob(f"{step}-*"):
-                shutil.rmtree(folder)
+                # Without it the step runs again; its log and report are still read.
+                (folder / RESULT_FILE).unlink(missing_ok=True)
 
     def _store_failure(self, error: BaseException) -> None:
         """Store the error and the report of a failed step; add the report's address to the error.

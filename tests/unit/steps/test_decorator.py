@@ -131,6 +131,25 @@ def test_failed_step_keeps_its_report_and_reports_why(run_folder, tmp_path):
     assert calls == ["fail", "fail"]
 
 
+def test_a_snapshot_that_fails_keeps_its_log(run_folder, tmp_path):
+    """Its error outdates snapshots, of which it has none yet."""
+
+    @pipeline_step("snapshot_data", outputs=("report",))
+    def snapshot_step(*, config: str, report: str) -> StepResult:
+        if config == "fail":
+            raise BadDataError("no partitions")
+        Path(report).write_text("<html>")
+        return StepResult()
+
+    snapshot_step(config="c", report=str(tmp_path / "report"))
+    with pytest.raises(BadDataError):
+        snapshot_step(config="fail", report=str(tmp_path / "failed"))
+    event = [event for event, _ in Journal(run_folder).events()][-1]
+    assert "no partitions" in Path(event["log"]).read_text()
+    snapshot_step(config="c", report=str(tmp_path / "again"))
+    assert kinds(run_folder)[-2:] == ["step_started", "step_finished"]
+
+
 def test_step_that_forgets_an_output_is_an_error(run_folder, tmp_path):
     @pipeline_step("forgetful", outputs=("result",))
     def forgetful_step(*, config: str, result: str) -> StepResult:
