@@ -36,7 +36,13 @@ from perennial.data.row_groups import (
     select_groups,
 )
 from perennial.engine.data.batching import Indices, fixed_sample
-from perennial.engine.data.block_cache import ShardStore, load_block, save_block, shards_prefix
+from perennial.engine.data.block_cache import (
+    DamagedBlockError,
+    ShardStore,
+    load_block,
+    save_block,
+    shards_prefix,
+)
 from perennial.engine.data.block_workers import BlockWorkers
 from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, RowBlock, join_groups
 from perennial.engine.data.encoded import (
@@ -306,7 +312,9 @@ def _encode_sample(
 ) -> None:
     """Encode the validation rows that evaluations score, once per machine."""
     target = _sample_file(job, identity)
-    if target.exists():
+    # One that a loss of power cut short would end every later attempt.
+    with suppress(FileNotFoundError, DamagedBlockError):
+        load_block(target)
         return
     snapshot = reader.snapshot
     groups = [each for each in select_groups(snapshot, indexes, Split.VALIDATION) if each.selected]
