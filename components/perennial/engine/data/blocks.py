@@ -60,6 +60,7 @@ class EncoderRecipe:
         cache: Folder of the encoded blocks, and its limit in bytes.
         identity: Digest of task, code, columns, split rule and fitted state.
         shards: Address of the store with blocks that were encoded ahead; empty for none.
+        sources: Digest of the task's modules, where another machine may encode; empty: any.
     """
 
     snapshot: Snapshot
@@ -69,6 +70,7 @@ class EncoderRecipe:
     cache: tuple[Path, int]
     identity: str
     shards: str = ""
+    sources: str = ""
 
 
 class BlockEncoder:

@@ -8,6 +8,8 @@ import hashlib
 import logging
 import os
 import shutil
+import socket
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import as_completed
@@ -24,6 +26,7 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import Split
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.executor import open_executor
@@ -368,6 +371,7 @@ def encode_ahead(job: TrainingJob) -> int:
         cache=(job.scratch / "ahead", 0),
         identity=encoding_identity(job, snapshot, state),
         shards=job.common_uri,
+        sources=_sources_of(task),
     )
     record_caches(job, snapshot, recipe.identity)
     encoder = BlockEncoder(recipe, task)
@@ -388,12 +392,33 @@ _tasks: dict[str, Task] = {}
 
 
 def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
-    """Encode one block and upload it; each process builds the task once."""
+    """Encode one block and upload it; each process builds the task once.
+
+    Raises:
+        PerennialError: this machine has other sources of the task than the training's.
+    """
     with tempfile.TemporaryDirectory() as folder:
         # Without shards, because the block is made here; a limit of 0 keeps the newest block alone.
         own = replace(recipe, cache=(Path(folder), 0), shards="")
         encoder = BlockEncoder(own, _tasks.get(recipe.identity))
+        if recipe.sources not in ("", _sources_of(encoder.task)):
+            raise PerennialError(
+                "a worker that encodes rows has other sources of the task than the training",
+                evidence=f"{type(encoder.task).__module__}, or a module of a base class, on "
+                f"{socket.gethostname()}",
+                action="deploy the Dask workers with an image that holds the training's task",
+            )
         _tasks[recipe.identity] = encoder.task
         encoder(block)
         key = encoder.key(block)
         ShardStore(recipe.shards, recipe.identity).add(key, encoder.cache.path(key))
+
+
+def _sources_of(task: Task) -> str:
+    """Return the digest of the modules that define the task's class and its base classes."""
+    found = hashlib.sha256()
+    for name in sorted({each.__module__ for each in type(task).__mro__}):
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.endswith(".py"):
+            found.update(name.encode() + b"\0" + hashlib.sha256(Path(file).read_bytes()).digest())
+    return found.hexdigest()

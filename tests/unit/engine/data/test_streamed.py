@@ -475,24 +475,23 @@ def test_encoded_rows_are_shared_under_equal_columns_and_split_rules(
 
 
 @pytest.mark.full
+def ahead(snapshot, folder: Path, name: str, task: str = "tiny_training:TinyTask") -> TrainingJob:
+    """Return a training whose rows are encoded ahead into a store of its own."""
+    return TrainingJob(
+        fingerprint=name,
+        snapshot=str(Path(snapshot.data.uri) / "snapshot"),
+        model=ModelSection(name="tiny", task=task),
+        training=tiny_section(loading={"mode": "streaming", "encode_ahead": True}),
+        num_processes=1,
+        folder=str(folder / name),
+        common=str(folder / name / "store"),
+        contract={"code": "one"},
+    )
+
+
 def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch):
     """Through a real scheduler and two worker processes, against processes of this machine."""
-    jobs = []
-    for name in ("here", "dask"):
-        loading = {"mode": "streaming", "encode_ahead": True}
-        section = tiny_section(loading=loading)
-        jobs.append(
-            TrainingJob(
-                fingerprint=name,
-                snapshot=str(Path(snapshot.data.uri) / "snapshot"),
-                model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
-                training=section,
-                num_processes=1,
-                folder=str(tmp_path / name),
-                common=str(tmp_path / name / "store"),
-                contract={"code": "one"},
-            )
-        )
+    jobs = [ahead(snapshot, tmp_path, name) for name in ("here", "dask")]
     encode_ahead(jobs[0])
     # Sums over the same rows may differ in the last bit, so both take one fitted state.
     shutil.copytree(tmp_path / "here/store/fitted", tmp_path / "dask/store/fitted")
@@ -505,3 +504,17 @@ def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch):
     )
     assert len(here) > 5
     assert here == there
+
+
+def test_a_dask_worker_with_another_task_encodes_nothing(snapshot, tmp_path, monkeypatch):
+    """Its blocks would be stored as those of the training's task."""
+    source = "from tiny_training import TinyTask\n\nclass Own(TinyTask):\n    scale = {}\n"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "own_scale.py").write_text(source.format(1))
+    (tmp_path / "own_scale.py").write_text(source.format(2))  # the workers' folder
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    with dask_cluster(tmp_path) as cluster:
+        monkeypatch.setenv(DASK_SCHEDULER, cluster.address)
+        with pytest.raises(PerennialError, match="other sources of the task"):
+            encode_ahead(ahead(snapshot, tmp_path, "dask", "own_scale:Own"))
+    assert not [*(tmp_path / "dask" / "store").glob("encoded/*/*")]
