@@ -79,12 +79,16 @@ def test_finished_step_is_reused_with_its_outputs(run_folder, tmp_path):
     assert kinds(run_folder) == ["step_started", "step_finished", "step_reused"]
 
 
-@pytest.mark.parametrize("change", ["config", "artifact", "code"])
+@pytest.mark.parametrize("change", ["config", "artifact", "code", "store", "tracking"])
 def test_changed_input_or_code_runs_again(run_folder, tmp_path, monkeypatch, change):
     step, calls = counting_step()
     run(step, tmp_path, 1)
     if change == "code":
         monkeypatch.setenv(environment.CODE_DIGEST, "code-2")
+    if change == "store":
+        monkeypatch.setenv(environment.STORE_URI, str(tmp_path / "another"))
+    if change == "tracking":
+        monkeypatch.setenv(environment.TRACKING_URI, "sqlite:///another")
     run(
         step,
         tmp_path,
