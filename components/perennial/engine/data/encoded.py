@@ -5,7 +5,7 @@ import logging
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -205,6 +205,26 @@ def checked(batch: Batch, rows: int, task: Task) -> Batch:
             action="keep rows that cannot be encoded as well, or drop them from the data set",
         )
     return batch
+
+
+def joined(batches: Sequence[Batch], task: Task, place: str) -> Batch:
+    """Return the examples of several batches of the rows at a place, one after the other.
+
+    Raises:
+        BadTaskError: their tensors have other names, types (which `torch.cat` converts) or shapes.
+    """
+    for name in dict.fromkeys(name for batch in batches for name in batch):
+        forms = dict.fromkeys(
+            _form(batch[name].numpy() if name in batch else None) for batch in batches
+        )
+        if len(forms) > 1:
+            raise BadTaskError(
+                f"{type(task).__name__}.encode changes the shape or type of {name!r} between "
+                "batches",
+                evidence=f"{' and '.join(forms)}, in {place}",
+                action="pad or cut to one size: shapes may not depend on the other rows",
+            )
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def _create(

@@ -20,7 +20,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
-import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
@@ -55,6 +54,7 @@ from perennial.engine.data.encoded import (
     empty_split,
     fitted_state,
     identity_of,
+    joined,
     machine_folder,
 )
 from perennial.engine.data.stored_caches import record_use
@@ -332,8 +332,7 @@ def _encode_sample(
             (rows,) = reader.read([each], Split.VALIDATION)
             for chunk in rows[mine].iter_slices(ENCODE_ROWS):
                 parts.append(checked(task.encode(chunk), chunk.height, task))
-    names = dict.fromkeys(name for part in parts for name in part)
-    batch = {name: torch.cat([part[name] for part in parts]) for name in names}
+    batch = joined(parts, task, "the sample of validation rows")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     partial.parent.mkdir(parents=True, exist_ok=True)
     save_block(partial, batch)

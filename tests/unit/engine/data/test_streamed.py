@@ -386,17 +386,23 @@ def test_tensors_of_another_shape_in_another_block_are_named(snapshot, tmp_path,
         streaming.loader().batch(0)
 
 
-def test_a_tensor_that_the_first_rows_of_a_block_lack_is_an_error(snapshot, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", [WEIGHT, "x"])
+def test_tensors_of_another_form_in_later_rows_of_a_block_are_an_error(
+    snapshot, tmp_path, monkeypatch, name
+):
+    """A weight that the first rows lack, and inputs of another type."""
     streaming = Streaming(snapshot, tmp_path)
-    encode, first = streaming.task.encode, []
+    encode, calls = streaming.task.encode, []
 
-    def weighted_later(rows):
-        first.append(rows)
-        return encode(rows) | ({WEIGHT: torch.ones(rows.height)} if len(first) > 1 else {})
+    def other_later(rows):
+        calls.append(rows)
+        batch = encode(rows)
+        other = {name: batch.get(name, torch.ones(rows.height)).double()}
+        return batch | (other if len(calls) > 1 else {})
 
     monkeypatch.setattr(blocks, "ENCODE_ROWS", 10)
-    monkeypatch.setattr(streaming.task, "encode", weighted_later)
-    with pytest.raises(BadTaskError, match="changes the shape or type"):
+    monkeypatch.setattr(streaming.task, "encode", other_later)
+    with pytest.raises(BadTaskError, match=f"changes the shape or type of '{name}'"):
         streaming.encoder(streaming.blocks[0])
 
 
