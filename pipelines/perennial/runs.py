@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -30,7 +30,11 @@ from perennial.steps.stored_steps import FLOW, SHOWN, StoredStep
 RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
 
 # What enters the numbers besides our own sources.
-NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")
+NUMERIC_PACKAGES = (
+    *("numpy", "polars", "scikit-learn", "scipy", "torch"),
+    # Of extras: what encodes pictures and texts, and builds models, adapters and optimizers.
+    *("peft", "pillow", "tokenizers", "torchao", "transformers"),
+)
 
 
 class RunRecord(Artifact):
@@ -237,7 +241,8 @@ def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
         for name, file in sorted((file.relative_to(base).as_posix(), file) for base, file in files):
             digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     for package in NUMERIC_PACKAGES:
-        digest.update(f"{package}=={version(package)}".encode())
+        with suppress(PackageNotFoundError):
+            digest.update(f"{package}=={version(package)}".encode())
     return digest.hexdigest()
 
 
@@ -245,9 +250,13 @@ def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[
     """Return the folder of a task's module, and the sources that belong to it."""
     top = module.partition(".")[0]
     for folder in search_path:
-        if (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file():
-            # With the modules beside it: the task may import them.
-            return folder, [*folder.glob("*.py"), *(folder / top).rglob("*.py")]
+        # An `__init__.py` is not needed for an import.
+        inside = {file.parent for file in folder.glob("*/*.py")}
+        packages = [each for each in inside if each.name.isidentifier()]
+        if (folder / f"{top}.py").is_file() or folder / top in packages:
+            # With the modules and packages beside it: the task may import them.
+            beside = [file for each in packages for file in each.rglob("*.py")]
+            return folder, [*folder.glob("*.py"), *beside]
     found = importlib.util.find_spec(top)
     if found is None:
         return Path(), []

@@ -81,6 +81,19 @@ def test_auto_streams_what_does_not_fit_on_the_disk(parts, monkeypatch, free_byt
     assert (plan.mode, reason in plan.reason) == (mode, True)
 
 
+def test_a_sample_that_was_cut_short_is_encoded_again(parts):
+    # Trials of a study share folder and store: the second training finds the sample of the first.
+    shared = {"shared": str(parts / "shared"), "common": str(parts / "common")}
+    job = streamed(parts, strategy="single").model_copy(update=shared)
+    first, second = (
+        job.model_copy(update={"folder": str(parts / name)}) for name in ("first", "second")
+    )
+    expected = finished(first).evaluations
+    (sample,) = (parts / "shared" / "streamed").glob("validation-*")
+    sample.write_bytes(sample.read_bytes()[:-8])
+    assert finished(second).evaluations == expected
+
+
 def test_auto_keeps_its_choice_and_reports_why(parts):
     job = tiny_job(parts, strategy="single")
     finished(job)

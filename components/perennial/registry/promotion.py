@@ -63,6 +63,10 @@ PACKAGES = (
     "scipy",
     "safetensors",
     "peft",
+    "pillow",
+    "tokenizers",
+    "torchao",
+    "transformers",
     "kfp",
 )
 

@@ -5,7 +5,6 @@ import inspect
 import json
 import logging
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -65,8 +64,9 @@ def pipeline_step(
     The function takes keyword arguments only, all strings: the contract, paths of input artifacts
     and, named in `outputs`, paths to write. Long texts come by their address. An output called
     `metrics` is written from the result's metrics. In a local run, a step that finished before in
-    the same run, with the same inputs and code, is not run again: its outputs are copied. On a
-    cluster, a retry of a step that ended with an error for people ends with it at once.
+    the same run, with the same inputs, code, store and MLflow, is not run again: its outputs are
+    copied. On a cluster, a retry of a step that ended with an error for people ends with it at
+    once.
 
     Args:
         name: The step's name, as in the dashboard.
@@ -127,6 +127,8 @@ class _Attempt:
         self.outputs = {key: Path(values[key]) for key in outputs}
         self.journal = Journal(environment.run_folder)
         self.key, self.folder, self.stored = name, None, None
+        # Champions, snapshots and stored states are read there.
+        self._places: list[JsonValue] = [environment.store_uri, environment.tracking_uri]
         self._code_digest, self._reads = environment.code_digest, reads
         self._inputs = {key: value for key, value in values.items() if key not in self.outputs}
         if environment.run_folder is not None:
@@ -139,12 +141,12 @@ class _Attempt:
         )
 
     def _inputs_digest(self) -> str:
-        inputs = {
+        inputs: dict[str, JsonValue] = {
             key: _content_digest(_identity(key, value, self._reads))
             for key, value in self._inputs.items()
         }
-        identity = canonical_json([self.name, self._code_digest, dict(sorted(inputs.items()))])
-        return hashlib.sha256(identity.encode()).hexdigest()
+        parts: list[JsonValue] = [self.name, self._code_digest, *self._places, inputs]
+        return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
 
     def refuse_repetition(self) -> None:
         """End a retry that can only repeat the error of the attempt before.
@@ -229,7 +231,8 @@ class _Attempt:
                 copy_tree(output, self.folder / name)
         for step in getattr(error, "stale_steps", ()):
             for folder in self.folder.parent.glob(f"{step}-*"):
-                shutil.rmtree(folder)
+                # Without it the step runs again; its log and report are still read.
+                (folder / RESULT_FILE).unlink(missing_ok=True)
 
     def _store_failure(self, error: BaseException) -> None:
         """Store the error and the report of a failed step; add the report's address to the error.

@@ -120,11 +120,30 @@ def test_changing_the_task_changes_the_code_digest(contract, tmp_path, layout):
     assert code_digest(contract, [tmp_path]) != before
 
 
-def test_changing_a_module_that_the_task_imports_changes_the_code_digest(contract, tmp_path):
-    (tmp_path / "mine.py").write_text("import layers")
-    (tmp_path / "layers.py").write_text("A = 1")
+@pytest.mark.parametrize("task", ["mine.py", "mine/task.py"])
+@pytest.mark.parametrize("imported", ["layers.py", "nets/layers.py"])
+def test_changing_a_module_that_the_task_imports_changes_the_code_digest(
+    contract, tmp_path, task, imported
+):
+    for file in (task, imported):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("A = 1")
+    layers = tmp_path / imported
     before = code_digest(contract, [tmp_path])
-    (tmp_path / "layers.py").write_text("A = 2")
+    layers.write_text("A = 2")
+    assert code_digest(contract, [tmp_path]) != before
+
+
+@pytest.mark.parametrize("package", ["pillow", "tokenizers", "transformers"])
+def test_another_version_of_what_a_task_computes_with_changes_the_code_digest(
+    contract, tmp_path, monkeypatch, package
+):
+    (tmp_path / "mine.py").write_text("A = 1")
+    before = code_digest(contract, [tmp_path])
+    installed = tmp_path / "installed" / f"{package}-999.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(f"Name: {package}\nVersion: 999.0\n")
+    monkeypatch.syspath_prepend(installed.parent)
     assert code_digest(contract, [tmp_path]) != before
 
 

@@ -79,12 +79,16 @@ def test_finished_step_is_reused_with_its_outputs(run_folder, tmp_path):
     assert kinds(run_folder) == ["step_started", "step_finished", "step_reused"]
 
 
-@pytest.mark.parametrize("change", ["config", "artifact", "code"])
+@pytest.mark.parametrize("change", ["config", "artifact", "code", "store", "tracking"])
 def test_changed_input_or_code_runs_again(run_folder, tmp_path, monkeypatch, change):
     step, calls = counting_step()
     run(step, tmp_path, 1)
     if change == "code":
         monkeypatch.setenv(environment.CODE_DIGEST, "code-2")
+    if change == "store":
+        monkeypatch.setenv(environment.STORE_URI, str(tmp_path / "another"))
+    if change == "tracking":
+        monkeypatch.setenv(environment.TRACKING_URI, "sqlite:///another")
     run(
         step,
         tmp_path,
@@ -129,6 +133,25 @@ def test_failed_step_keeps_its_report_and_reports_why(run_folder, tmp_path):
     with pytest.raises(BadDataError):
         run(step, tmp_path, 2, config="fail")
     assert calls == ["fail", "fail"]
+
+
+def test_a_snapshot_that_fails_keeps_its_log(run_folder, tmp_path):
+    """Its error outdates snapshots, of which it has none yet."""
+
+    @pipeline_step("snapshot_data", outputs=("report",))
+    def snapshot_step(*, config: str, report: str) -> StepResult:
+        if config == "fail":
+            raise BadDataError("no partitions")
+        Path(report).write_text("<html>")
+        return StepResult()
+
+    snapshot_step(config="c", report=str(tmp_path / "report"))
+    with pytest.raises(BadDataError):
+        snapshot_step(config="fail", report=str(tmp_path / "failed"))
+    event = [event for event, _ in Journal(run_folder).events()][-1]
+    assert "no partitions" in Path(event["log"]).read_text()
+    snapshot_step(config="c", report=str(tmp_path / "again"))
+    assert kinds(run_folder)[-2:] == ["step_started", "step_finished"]
 
 
 def test_step_that_forgets_an_output_is_an_error(run_folder, tmp_path):

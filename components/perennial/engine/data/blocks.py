@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-import torch
 from pydantic import JsonValue
 
 from perennial.contracts.data import ModelSection, Split
@@ -18,7 +17,7 @@ from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.row_groups import RowGroupReader, SelectedGroup
 from perennial.engine.data.block_cache import BlockCache, ShardStore
-from perennial.engine.data.encoded import ENCODE_ROWS, checked
+from perennial.engine.data.encoded import ENCODE_ROWS, checked, joined
 from perennial.engine.task import Batch, Task, load_task
 
 BLOCK_ROWS = 16_384
@@ -60,6 +59,7 @@ class EncoderRecipe:
         cache: Folder of the encoded blocks, and its limit in bytes.
         identity: Digest of task, code, columns, split rule and fitted state.
         shards: Address of the store with blocks that were encoded ahead; empty for none.
+        sources: Digest of the task's modules, where another machine may encode; empty: any.
     """
 
     snapshot: Snapshot
@@ -69,6 +69,7 @@ class EncoderRecipe:
     cache: tuple[Path, int]
     identity: str
     shards: str = ""
+    sources: str = ""
 
 
 class BlockEncoder:
@@ -114,17 +115,7 @@ class BlockEncoder:
         frames = coming.result() if coming else self._reader.read(block.groups, self._recipe.split)
         chunks = (chunk for rows in frames for chunk in rows.iter_slices(ENCODE_ROWS))
         batches = [self._encode(chunk, block) for chunk in chunks]
-        names = batches[0].keys()
-        try:
-            tensors = {name: torch.cat([batch[name] for batch in batches]) for name in names}
-        except (RuntimeError, KeyError) as error:
-            raise BadTaskError(
-                f"{type(self.task).__name__}.encode changes the shape or type of its tensors "
-                "between batches",
-                evidence=f"{error}, in {self.place_of(block)}",
-                action="pad or cut to one size: shapes may not depend on the other rows",
-            ) from error
-        self.cache.store(key, tensors)
+        self.cache.store(key, joined(batches, self.task, self.place_of(block)))
         return time.monotonic() - start
 
     def read_ahead(self, block: RowBlock) -> None:

@@ -5,7 +5,7 @@ import logging
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -176,8 +176,8 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path, diges
             }
         if written + rows.height > expected:
             raise changed_split(split, f"more than {expected}", expected)
-        for name, array in arrays.items():
-            _store(array, written, batch, name, task)
+        for name in {**arrays, **batch}:
+            _store(arrays, name, written, batch, task)
         written += rows.height
         if time.monotonic() - logged_at > LOG_SECONDS:
             logged_at = time.monotonic()
@@ -207,6 +207,26 @@ def checked(batch: Batch, rows: int, task: Task) -> Batch:
     return batch
 
 
+def joined(batches: Sequence[Batch], task: Task, place: str) -> Batch:
+    """Return the examples of several batches of the rows at a place, one after the other.
+
+    Raises:
+        BadTaskError: their tensors have other names, types (which `torch.cat` converts) or shapes.
+    """
+    for name in dict.fromkeys(name for batch in batches for name in batch):
+        forms = dict.fromkeys(
+            _form(batch[name].numpy() if name in batch else None) for batch in batches
+        )
+        if len(forms) > 1:
+            raise BadTaskError(
+                f"{type(task).__name__}.encode changes the shape or type of {name!r} between "
+                "batches",
+                evidence=f"{' and '.join(forms)}, in {place}",
+                action="pad or cut to one size: shapes may not depend on the other rows",
+            )
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+
 def _create(
     folder: Path, name: str, tensor: torch.Tensor, rows: int
 ) -> np.memmap[Any, np.dtype[Any]]:
@@ -216,16 +236,21 @@ def _create(
     )
 
 
-def _store(array: NDArray[np.generic], start: int, batch: Batch, name: str, task: Task) -> None:
-    value = batch[name].numpy() if name in batch else np.empty(0)
-    if value.shape[1:] != array.shape[1:] or value.dtype != array.dtype:
+def _store(
+    arrays: Mapping[str, NDArray[np.generic]], name: str, start: int, batch: Batch, task: Task
+) -> None:
+    array, value = arrays.get(name), batch[name].numpy() if name in batch else None
+    if array is None or value is None or _form(value) != _form(array):
         raise BadTaskError(
             f"{type(task).__name__}.encode changes the shape or type of {name!r} between batches",
-            evidence=f"first {array.dtype}{list(array.shape[1:])}, "
-            f"then {value.dtype}{list(value.shape[1:])}",
+            evidence=f"first {_form(array)}, then {_form(value)}",
             action="pad or cut to one size: shapes may not depend on the other rows",
         )
     array[start : start + len(value)] = value
+
+
+def _form(array: NDArray[np.generic] | None) -> str:
+    return "absent" if array is None else f"{array.dtype}{list(array.shape[1:])}"
 
 
 def empty_split(snapshot: Snapshot, split: Split) -> BadDataError:

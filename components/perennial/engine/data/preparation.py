@@ -8,6 +8,8 @@ import hashlib
 import logging
 import os
 import shutil
+import socket
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import as_completed
@@ -18,12 +20,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
-import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
 from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import Split
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.executor import open_executor
@@ -36,7 +38,13 @@ from perennial.data.row_groups import (
     select_groups,
 )
 from perennial.engine.data.batching import Indices, fixed_sample
-from perennial.engine.data.block_cache import ShardStore, load_block, save_block, shards_prefix
+from perennial.engine.data.block_cache import (
+    DamagedBlockError,
+    ShardStore,
+    load_block,
+    save_block,
+    shards_prefix,
+)
 from perennial.engine.data.block_workers import BlockWorkers
 from perennial.engine.data.blocks import BlockEncoder, EncoderRecipe, RowBlock, join_groups
 from perennial.engine.data.encoded import (
@@ -46,6 +54,7 @@ from perennial.engine.data.encoded import (
     empty_split,
     fitted_state,
     identity_of,
+    joined,
     machine_folder,
 )
 from perennial.engine.data.stored_caches import record_use
@@ -191,7 +200,9 @@ def fit_streamed(
     folder.mkdir(parents=True, exist_ok=True)
     # Of its own: trials of a study fit in the same folder at the same time.
     with tempfile.TemporaryDirectory("", "fitting-", folder, ignore_cleanup_errors=True) as copies:
-        state = fitted_state(job, task, lambda: _fitting_rows(job, reader, groups, Path(copies)))
+        # Not from the folder that trials share: a trial may have fitted there on other rows.
+        alone = job.model_copy(update={"shared": ""})
+        state = fitted_state(alone, task, lambda: _fitting_rows(job, reader, groups, Path(copies)))
     with suppress(ConflictError):  # another training was first; this one keeps its own
         fitted = FittedTask(fingerprint=key, state=state)
         store.replace(key, fitted.to_json().encode(), previous=None)
@@ -304,7 +315,9 @@ def _encode_sample(
 ) -> None:
     """Encode the validation rows that evaluations score, once per machine."""
     target = _sample_file(job, identity)
-    if target.exists():
+    # One that a loss of power cut short would end every later attempt.
+    with suppress(FileNotFoundError, DamagedBlockError):
+        load_block(target)
         return
     snapshot = reader.snapshot
     groups = [each for each in select_groups(snapshot, indexes, Split.VALIDATION) if each.selected]
@@ -319,7 +332,7 @@ def _encode_sample(
             (rows,) = reader.read([each], Split.VALIDATION)
             for chunk in rows[mine].iter_slices(ENCODE_ROWS):
                 parts.append(checked(task.encode(chunk), chunk.height, task))
-    batch = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    batch = joined(parts, task, "the sample of validation rows")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     partial.parent.mkdir(parents=True, exist_ok=True)
     save_block(partial, batch)
@@ -357,6 +370,7 @@ def encode_ahead(job: TrainingJob) -> int:
         cache=(job.scratch / "ahead", 0),
         identity=encoding_identity(job, snapshot, state),
         shards=job.common_uri,
+        sources=_sources_of(task),
     )
     record_caches(job, snapshot, recipe.identity)
     encoder = BlockEncoder(recipe, task)
@@ -377,12 +391,33 @@ _tasks: dict[str, Task] = {}
 
 
 def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
-    """Encode one block and upload it; each process builds the task once."""
+    """Encode one block and upload it; each process builds the task once.
+
+    Raises:
+        PerennialError: this machine has other sources of the task than the training's.
+    """
     with tempfile.TemporaryDirectory() as folder:
         # Without shards, because the block is made here; a limit of 0 keeps the newest block alone.
         own = replace(recipe, cache=(Path(folder), 0), shards="")
         encoder = BlockEncoder(own, _tasks.get(recipe.identity))
+        if recipe.sources not in ("", _sources_of(encoder.task)):
+            raise PerennialError(
+                "a worker that encodes rows has other sources of the task than the training",
+                evidence=f"{type(encoder.task).__module__}, or a module of a base class, on "
+                f"{socket.gethostname()}",
+                action="deploy the Dask workers with an image that holds the training's task",
+            )
         _tasks[recipe.identity] = encoder.task
         encoder(block)
         key = encoder.key(block)
         ShardStore(recipe.shards, recipe.identity).add(key, encoder.cache.path(key))
+
+
+def _sources_of(task: Task) -> str:
+    """Return the digest of the modules that define the task's class and its base classes."""
+    found = hashlib.sha256()
+    for name in sorted({each.__module__ for each in type(task).__mro__}):
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.endswith(".py"):
+            found.update(name.encode() + b"\0" + hashlib.sha256(Path(file).read_bytes()).digest())
+    return found.hexdigest()

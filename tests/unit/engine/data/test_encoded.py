@@ -10,7 +10,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.data import encoded
 from perennial.engine.data.encoded import DIGEST, EncodedSplit, encode_split
-from perennial.engine.task import LABEL
+from perennial.engine.task import LABEL, WEIGHT
 from tiny_training import TinyTask
 
 
@@ -72,6 +72,11 @@ def type_by_first_row(batch, rows):
     batch["x"] = batch["x"].double() if rows["id"][0] % 2 else batch["x"]
 
 
+def weights_in_later_chunks(batch, rows):
+    if rows["id"][0]:
+        batch[WEIGHT] = torch.ones(rows.height)
+
+
 @pytest.fixture
 def small_chunks(monkeypatch):
     monkeypatch.setattr(encoded, "ENCODE_ROWS", 5)
@@ -85,6 +90,7 @@ def small_chunks(monkeypatch):
         (one_row_less, "one example per row"),
         (width_by_first_row, "changes the shape or type of 'x'"),
         (type_by_first_row, "changes the shape or type of 'x'"),
+        (weights_in_later_chunks, "changes the shape or type of 'weight'"),
     ],
 )
 def test_a_broken_encoder_is_named(dataset, task, tmp_path, change, message):

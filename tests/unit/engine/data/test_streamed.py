@@ -297,6 +297,35 @@ def test_of_a_remote_partition_only_the_row_groups_in_use_are_read(
         joined([streaming.loader().batch(position) for position in range(20)])
 
 
+def trial(folder: Path, name: str, **loading: int | None) -> TrainingJob:
+    """Return one of the trainings that share a folder of encoded data and a store."""
+    return TrainingJob(
+        fingerprint=name,
+        snapshot="",
+        model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
+        training=tiny_section(loading=Loading(**loading)),
+        num_processes=1,
+        folder=str(folder / name),
+        shared=str(folder / "shared"),
+        common=str(folder / "common"),
+    )
+
+
+def test_trials_with_other_rows_to_fit_on_have_their_own_state(snapshot, tmp_path):
+    reader = RowGroupReader(snapshot)
+    indexes = index_partitions(snapshot, LocalObjectStore(tmp_path / "store"))
+    whole, part, again = (
+        fit_streamed(
+            trial(tmp_path, name, fit_rows=rows),
+            TinyTask(TinyTask.Options(), snapshot.task_columns),
+            reader,
+            indexes,
+        )
+        for name, rows in (("whole", None), ("part", 50), ("again", None))
+    )
+    assert whole == again != part
+
+
 def test_trainings_that_fit_together_on_one_machine_keep_their_copies_of_rows(
     snapshot, tmp_path, bucket, monkeypatch
 ):
@@ -305,18 +334,7 @@ def test_trainings_that_fit_together_on_one_machine_keep_their_copies_of_rows(
     remote = uploaded(snapshot, bucket)
     reader = RowGroupReader(remote)
     indexes = index_partitions(remote, LocalObjectStore(tmp_path / "store"))
-    first, second = (
-        TrainingJob(
-            fingerprint=name,
-            snapshot="",
-            model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
-            training=tiny_section(),
-            num_processes=1,
-            folder=str(tmp_path / name),
-            shared=str(tmp_path / "shared"),
-        )
-        for name in ("first", "second")
-    )
+    first, second = (trial(tmp_path, name) for name in ("first", "second"))
 
     class Slow(TinyTask):
         def fit(self, train):
@@ -366,6 +384,26 @@ def test_tensors_of_another_shape_in_another_block_are_named(snapshot, tmp_path,
     monkeypatch.setattr(streaming.task, "encode", by_first_row)
     with pytest.raises(BadTaskError, match="changes the shape or type"):
         streaming.loader().batch(0)
+
+
+@pytest.mark.parametrize("name", [WEIGHT, "x"])
+def test_tensors_of_another_form_in_later_rows_of_a_block_are_an_error(
+    snapshot, tmp_path, monkeypatch, name
+):
+    """A weight that the first rows lack, and inputs of another type."""
+    streaming = Streaming(snapshot, tmp_path)
+    encode, calls = streaming.task.encode, []
+
+    def other_later(rows):
+        calls.append(rows)
+        batch = encode(rows)
+        other = {name: batch.get(name, torch.ones(rows.height)).double()}
+        return batch | (other if len(calls) > 1 else {})
+
+    monkeypatch.setattr(blocks, "ENCODE_ROWS", 10)
+    monkeypatch.setattr(streaming.task, "encode", other_later)
+    with pytest.raises(BadTaskError, match=f"changes the shape or type of '{name}'"):
+        streaming.encoder(streaming.blocks[0])
 
 
 def kill(workers: BlockWorkers) -> None:
@@ -443,24 +481,23 @@ def test_encoded_rows_are_shared_under_equal_columns_and_split_rules(
 
 
 @pytest.mark.full
+def ahead(snapshot, folder: Path, name: str, task: str = "tiny_training:TinyTask") -> TrainingJob:
+    """Return a training whose rows are encoded ahead into a store of its own."""
+    return TrainingJob(
+        fingerprint=name,
+        snapshot=str(Path(snapshot.data.uri) / "snapshot"),
+        model=ModelSection(name="tiny", task=task),
+        training=tiny_section(loading={"mode": "streaming", "encode_ahead": True}),
+        num_processes=1,
+        folder=str(folder / name),
+        common=str(folder / name / "store"),
+        contract={"code": "one"},
+    )
+
+
 def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch):
     """Through a real scheduler and two worker processes, against processes of this machine."""
-    jobs = []
-    for name in ("here", "dask"):
-        loading = {"mode": "streaming", "encode_ahead": True}
-        section = tiny_section(loading=loading)
-        jobs.append(
-            TrainingJob(
-                fingerprint=name,
-                snapshot=str(Path(snapshot.data.uri) / "snapshot"),
-                model=ModelSection(name="tiny", task="tiny_training:TinyTask"),
-                training=section,
-                num_processes=1,
-                folder=str(tmp_path / name),
-                common=str(tmp_path / name / "store"),
-                contract={"code": "one"},
-            )
-        )
+    jobs = [ahead(snapshot, tmp_path, name) for name in ("here", "dask")]
     encode_ahead(jobs[0])
     # Sums over the same rows may differ in the last bit, so both take one fitted state.
     shutil.copytree(tmp_path / "here/store/fitted", tmp_path / "dask/store/fitted")
@@ -473,3 +510,17 @@ def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch):
     )
     assert len(here) > 5
     assert here == there
+
+
+def test_a_dask_worker_with_another_task_encodes_nothing(snapshot, tmp_path, monkeypatch):
+    """Its blocks would be stored as those of the training's task."""
+    source = "from tiny_training import TinyTask\n\nclass Own(TinyTask):\n    scale = {}\n"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "own_scale.py").write_text(source.format(1))
+    (tmp_path / "own_scale.py").write_text(source.format(2))  # the workers' folder
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    with dask_cluster(tmp_path) as cluster:
+        monkeypatch.setenv(DASK_SCHEDULER, cluster.address)
+        with pytest.raises(PerennialError, match="other sources of the task"):
+            encode_ahead(ahead(snapshot, tmp_path, "dask", "own_scale:Own"))
+    assert not [*(tmp_path / "dask" / "store").glob("encoded/*/*")]
