@@ -154,6 +154,11 @@ MORE = {
     ),
     "spectral norm, own gradient, recomputation": case(structures.Constrained, THIRDS),
     "mixed rows": case(structures.MixUp, SIGN),
+    "groups of classes": case(styles.Hierarchy, NAMES),
+    "zero-inflated amounts": case(
+        styles.ZeroInflated, np.where(SCORE > 0, np.exp(1 + SCORE / 2).round(2), 0.0),
+        doubted={"loss_floor", "initial_bias", "input_independent_baseline"},
+    ),
     "recommender": (structures.Ratings, structures.ratings(), {}),
 }  # fmt: skip
 
@@ -163,6 +168,12 @@ def test_tasks_in_other_styles_are_not_blocked(name, tmp_path):
     # A fresh process takes a second; the longer list starts one for each task.
     checks = [name for name in check_names() if name != "fresh_encoding"]
     require_unblocked(DEFAULT[name], tmp_path, checks)
+
+
+@pytest.mark.parametrize("name", ["groups of classes", "zero-inflated amounts"])
+def test_outputs_that_only_the_model_or_the_loss_bounds_are_searched_within(name, tmp_path):
+    checks = ["initial_loss", "predictions", "overfit_one_batch"]
+    require_unblocked(MORE[name], tmp_path, checks)
 
 
 @pytest.mark.full

@@ -123,6 +123,28 @@ class Classes(Columns):
         return math.log(len(self.fitted["classes"]))
 
 
+class Hierarchy(Classes):
+    """The logarithms of a group's share and of a class within it; one group has a single class."""
+
+    def build_model(self):
+        classes = len(self.fitted["classes"])
+        groups = torch.arange(classes).clamp_max(classes // 2)
+        members = groups == torch.arange(int(groups.max()) + 1)[:, None]
+
+        def join(scores):
+            group, own = scores[:, : len(members)].log_softmax(-1), scores[:, len(members) :]
+            norms = own[:, None].masked_fill(~members, -1e9).logsumexp(-1)
+            return group[:, groups] + own - norms[:, groups]
+
+        return Module(self.network(len(members) + classes), join)
+
+    def losses(self, output, batch):
+        return functional.nll_loss(output, batch[LABEL], reduction="none")
+
+    def predict(self, output):
+        return output.exp()
+
+
 class LogSoftmaxInTheModel(Classes):
     """The MNIST example of PyTorch: log_softmax in forward, nll_loss."""
 
@@ -707,3 +729,37 @@ class Forked(nn.Module):
     def forward(self, x):
         hidden = self.network(x).relu()
         return torch.cat([self.main(hidden), self.second(hidden)], dim=-1)
+
+
+class ZeroInflated(Numbers):
+    """Nothing in half of the rows, else a log-normal amount, whose loss may be below zero."""
+
+    expected_initial_loss = Task.expected_initial_loss  # of none
+
+    def fit_label(self, labels):
+        logs = labels.filter(labels > 0).log()
+        share = float((labels > 0).mean())
+        return {"start": [math.log(share / (1 - share)), logs.mean(), math.log(logs.std())]}
+
+    def encode_label(self, labels):
+        return torch.from_numpy(labels.to_numpy().astype(np.float32))
+
+    def build_model(self):
+        network = self.network(3)
+        nn.init.normal_(network[-1].weight, std=0.01)
+        network[-1].bias.data = torch.tensor(self.fitted["start"])
+        return Module(network)
+
+    def losses(self, output, batch):
+        logit, mean, log_scale = output.unbind(1)
+        log_scale, is_some = log_scale.clamp(-3, 2), batch[LABEL] > 0
+        logs = torch.where(is_some, batch[LABEL], 1.0).log()
+        amount = 0.5 * ((logs - mean) / log_scale.exp()).square() + log_scale + logs
+        chance = functional.binary_cross_entropy_with_logits(
+            logit, is_some.float(), reduction="none"
+        )
+        return chance + is_some * amount
+
+    def predict(self, output):
+        logit, mean, log_scale = output.unbind(1)
+        return logit.sigmoid() * (mean + log_scale.clamp(-3, 2).exp().square() / 2).exp()

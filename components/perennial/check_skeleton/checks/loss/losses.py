@@ -42,6 +42,10 @@ SHIFTED = (
     "each output is compared with another example's label: look for a shift, an index that is off "
     "by one, labels off the diagonal, or examples left out"
 )
+OF_TRAINING = (
+    "needs_whole_batch concerns training: compare the batch in training_losses, and measure single "
+    "examples, or groups of scored_together, in losses"
+)
 # Label smoothing of 0.1 leaves 15 to 29 % of the constant's loss for 1,000 to 2 classes; softmax
 # or sigmoid applied twice leaves 45 to 75 % (both from their formulas). 40 lies between.
 HIGHEST_FLOOR = 0.4
@@ -114,7 +118,8 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
         return judge.failed(
             f"losses of a batch and of its halves differ by up to {difference:.3g}",
             hint="the loss mixes examples: look for batch means, sorting or a wrong dimension"
-            + ("; or it compares more than `scored_together` examples" if group > 1 else ""),
+            + ("; or it compares more than `scored_together` examples" if group > 1 else "")
+            + (f"; {OF_TRAINING}" if task.needs_whole_batch else ""),
         )
     alone = task.losses(output[:group], select_head(batch, group))
     if difference := _measure_difference(alone, losses[:group]):

