@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from perennial.contracts.monitoring import ColumnDrift, DriftReport, RetrainingDecision, WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
-from perennial.decide_retraining.state import TriggerState
+from perennial.decide_retraining.state import Retraining, TriggerState
 from perennial.reports.text import counted
 
 TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedule"]
@@ -96,7 +96,7 @@ def find_retraining_blocks(
 ) -> tuple[RetrainingBlock, ...]:
     """Return every block; without a time column only the first can be measured."""
     digest = snapshot.digest()
-    same = [past for past in state.retrainings if past.snapshot_digest == digest]
+    same = [past for past in state.judged if past.snapshot_digest == digest]
     duplicate = RetrainingBlock(
         "duplicate",
         bool(same),
@@ -104,12 +104,13 @@ def find_retraining_blocks(
     )
     if snapshot.time_max is None:
         return (duplicate,)
-    ages = _ages(snapshot, state)
+    ages = _ages(snapshot, state.judged)
     youngest = min(ages, default=math.inf)
     last = "there was no retraining yet"
     if ages:
         last = f"the last retraining is {youngest:.1f} days old by data time"
-    spent = sum(age < triggers.budget_days for age in ages)
+    # What failed has used machines, too.
+    spent = sum(age < triggers.budget_days for age in _ages(snapshot, state.retrainings))
     return (
         duplicate,
         RetrainingBlock(
@@ -164,9 +165,9 @@ def _after_last_retraining(
     Otherwise every new file would start a retraining after a challenger that lost.
     """
     windows = drift.windows
-    if not found.fires or not windows[-1].files or not state.retrainings:
+    if not found.fires or not windows[-1].files or not state.judged:
         return found
-    last = state.retrainings[-1].decision.evidence.get("newest_window")
+    last = state.judged[-1].decision.evidence.get("newest_window")
     seen = last.get("files") if isinstance(last, dict) else None
     known = [window for window in windows if _last_file(window) == seen]
     newer = len(windows) - 1 - windows.index(known[0]) if known else len(windows)
@@ -183,7 +184,7 @@ def _new_data(
     snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> Finding:
     """Count rows since the last training, even if its challenger was not promoted."""
-    rows = min([drift.new_rows, *(max(0, snapshot.rows - past.rows) for past in state.retrainings)])
+    rows = min([drift.new_rows, *(max(0, snapshot.rows - past.rows) for past in state.judged)])
     if triggers.new_rows is None:
         detail = f"{rows:,} new rows; triggers.new_rows is not set"
         return Finding("new_data", False, detail, is_set=False)
@@ -195,7 +196,7 @@ def _schedule(
     snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> Finding:
     """Measure the age of the last training, even if its challenger was not promoted."""
-    days = min([drift.new_days, *(max(0.0, age) for age in _ages(snapshot, state))])
+    days = min([drift.new_days, *(max(0.0, age) for age in _ages(snapshot, state.judged))])
     if triggers.max_age_days is None:
         detail = f"{days:.1f} days; triggers.max_age_days is not set"
         return Finding("schedule", False, detail, is_set=False)
@@ -206,11 +207,11 @@ def _schedule(
     return Finding("schedule", days >= triggers.max_age_days, detail)
 
 
-def _ages(snapshot: Snapshot, state: TriggerState) -> list[float]:
-    """Return the age of each past retraining by data time, in days; empty without data time."""
+def _ages(snapshot: Snapshot, retrainings: Sequence[Retraining]) -> list[float]:
+    """Return the age of past retrainings by data time, in days; empty without data time."""
     # By data time: a replay or a backfill must decide as the year itself did.
     newest = snapshot.time_max
-    moments = [past.data_time for past in state.retrainings]
+    moments = [past.data_time for past in retrainings]
     return [(newest - each) / DAY for each in moments if newest is not None and each is not None]
 
 

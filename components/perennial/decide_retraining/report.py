@@ -67,7 +67,8 @@ def _history_part(page: Page, state: TriggerState) -> None:
             past.decision.trigger,
             past.run_id,
             past.decision.summary,
+            "failed" if past.failed else "",
         ]
         for past in reversed(state.retrainings[-SHOWN_RETRAININGS:])
     ]
-    page.table(["newest row", "trigger", "run", "why"], rows, caption="The newest first.")
+    page.table(["newest row", "trigger", "run", "why", "result"], rows, caption="The newest first.")

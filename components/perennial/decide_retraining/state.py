@@ -24,6 +24,9 @@ class Retraining(Section):
     rows: int
     """Rows of the snapshot."""
     decision: RetrainingDecision
+    failed: bool = False
+    """Whether its run ended before the gate judged it: it trained nothing, but counts as spent.
+    Not stored, but read from the run, which a retry may still bring to its end."""
 
 
 class TriggerState(Section):
@@ -32,6 +35,26 @@ class TriggerState(Section):
     schema_version: int = 1
     """Incremented when a field changes its meaning."""
     retrainings: tuple[Retraining, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Retraining, ...]:
+        """The retrainings without those that failed."""
+        return tuple(each for each in self.retrainings if not each.failed)
+
+    def with_failures(self, has_failed: Callable[[str], bool]) -> "TriggerState":
+        """Return a copy in which the newest retrainings whose runs have failed are marked.
+
+        Args:
+            has_failed: Id of a run → whether it failed.
+        """
+        marked = list(self.retrainings)
+        # Those before the newest that has not failed decide nothing any more.
+        for number in reversed(range(len(marked))):
+            if not marked[number].failed:
+                if not has_failed(marked[number].run_id):
+                    break
+                marked[number] = marked[number].model_copy(update={"failed": True})
+        return self.model_copy(update={"retrainings": tuple(marked)})
 
     def with_retraining(self, retraining: Retraining) -> "TriggerState":
         """Return a copy with one more retraining."""

@@ -12,10 +12,11 @@ from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.triggers import MonitoringConfig
+from perennial.contracts.triggers import MonitoringConfig, TriggersSection
 from perennial.decide_retraining.state import monitoring_record
 from perennial.decide_retraining.step import decide_retraining_step
 from perennial.registry.champion_records import UnclearChampionError
+from perennial.steps.stored_steps import StoredRun, StoredStep
 
 CONFIG = MonitoringConfig(model=ModelSection(name="demo", task="a:B")).to_json()
 LOCAL_RUN = """
@@ -135,3 +136,42 @@ def test_a_report_without_champion_is_not_believed_while_a_promotion_is_on_recor
     open_store(str(inputs / "store")).write("registry/demo.json", b"{")
     with pytest.raises(UnclearChampionError, match="but a promotion is recorded"):
         decide_once(inputs)
+
+
+def store_ends(root, run_id, **ends):
+    stored = StoredRun(str(root / "store"), run_id)
+    for began, (step, status) in enumerate(ends.items()):
+        stored.write(StoredStep(step=step, status=status, began=began, ended=began + 1))
+
+
+@pytest.mark.parametrize(
+    ("ends", "again"),
+    [
+        ({"train_model": "failed"}, True),
+        ({"train_model": "finished", "evaluate_model": "failed"}, True),
+        ({"train_model": "cancelled"}, False),
+        ({"train_model": "running"}, False),
+        ({"evaluate_model": "finished", "register_model": "failed"}, False),
+        ({}, False),
+    ],
+)
+def test_a_retraining_that_failed_does_not_block_the_next_one_on_the_same_data(
+    inputs, monkeypatch, ends, again
+):
+    assert decide_once(inputs).parameters["retrain"]
+    store_ends(inputs, "run-1", decide_retraining="finished", **ends)
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
+    found = decide_once(inputs)
+    assert found.parameters["retrain"] == again
+    assert ("already trained on by run run-1" in found.summary) != again
+
+
+def test_failed_retrainings_use_up_the_budget(inputs, monkeypatch):
+    """A training that can only fail is not repeated without end."""
+    tried = []
+    for number in range(1, 9):
+        monkeypatch.setenv("PERENNIAL_RUN_ID", f"run-{number}")
+        tried.append(bool(decide_once(inputs).parameters["retrain"]))
+        store_ends(inputs, f"run-{number}", train_model="failed")
+    most = TriggersSection().max_retrainings
+    assert tried == [True] * most + [False] * (8 - most)

@@ -12,6 +12,10 @@ from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_statistic,
     measure_gain,
 )
+from perennial.check_skeleton.checks.loss.served_statistics import (
+    describe_counted_gaps,
+    describe_disorder,
+)
 from perennial.check_skeleton.checks.loss.units import CLOSE, find_unit, measure_error
 from perennial.check_skeleton.free_outputs import (
     compute_output,
@@ -290,6 +294,14 @@ def _judge_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckRe
         return judge.failed(
             "the statistic of an example depends on other examples in its batch",
             hint="measure each example by itself; `score` receives all of them together",
+        )
+    if gaps := describe_counted_gaps(subject):
+        return judge.failed(
+            gaps, hint="a gap is not a zero: mask it in losses, statistic and score, or fill it"
+        )
+    if disorder := describe_disorder(subject):
+        return judge.failed(
+            disorder, hint="predict joins digits, columns or steps otherwise than losses reads them"
         )
     return judge.passed(f"shape {list(found.shape)}")
 

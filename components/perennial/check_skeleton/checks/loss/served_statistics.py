@@ -1,0 +1,99 @@
+"""Labels of tasks that measure statistics: whether they are served, and whether gaps count."""
+
+import numpy as np
+import polars as pl
+import torch
+
+from perennial.check_skeleton.checks.data.signals import read_lists
+from perennial.check_skeleton.checks.loss.units import measure_error
+from perennial.check_skeleton.free_outputs import compute_output, find_free_outputs
+from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.subject import Flags, Floats, Subject, select_head
+from perennial.engine.task import Task
+
+ROWS = 256
+# Outputs that leave hardly any loss have learned the labels.
+LEARNED = 0.05
+# Errors in deviations: labels in another order are off by more than one.
+OTHER_ORDER = 0.5
+# Means within this part of a deviation, and deviations within this factor, are those of the labels.
+SAME_MEAN, SAME_SPREAD = 0.15, 1.25
+FEWEST_GAPS = 8
+MOSTLY = 0.9
+
+
+def describe_disorder(subject: Subject) -> str:
+    """Describe served numbers that are the labels in another order; empty if there are none.
+
+    At the loss's minimum, `predict` must give the label column's numbers. Where it gives numbers
+    of the same mean and deviation that are others, it joins digits, columns or steps in another
+    order than the loss reads them. Other statistics, such as risks, have other means.
+    """
+    task = subject.task
+    count = ROWS // task.scored_together * task.scored_together
+    wanted = _read_numbers(subject.train_rows[task.columns.label].head(count))
+    if wanted is None or type(task).predict is Task.predict or not count:
+        return ""
+    batch = select_head(subject.train, count)
+    with made_up("outputs at the loss's minimum"):
+        free = find_free_outputs(subject, compute_output(subject, batch), batch)
+        served = task.predict(free.ideal).detach().double().numpy()
+    if served.shape != wanted.shape or not np.isfinite(served).all():
+        return ""
+    if free.floor < 0 or free.floor > LEARNED * free.constant_loss:
+        return ""
+    spread, mean = wanted.std(), abs(float(served.mean() - wanted.mean()))
+    is_alike = mean < SAME_MEAN * spread and 1 / SAME_SPREAD < served.std() / spread < SAME_SPREAD
+    error = measure_error(served, wanted)
+    if not is_alike or error < OTHER_ORDER:
+        return ""
+    at = int(np.abs(served - wanted).reshape(len(wanted), -1).max(axis=1).argmax())
+    return (
+        f"at the loss's minimum, predict is off by {error:.2g} standard deviations of the label: "
+        f"{_show(wanted[at])} is served as {_show(served[at])}"
+    )
+
+
+def _read_numbers(column: pl.Series) -> Floats | None:
+    """Return a column of different numbers [N], or of lists of one length [N, L]."""
+    if column.dtype.is_numeric() and not column.null_count() and column.n_unique() > 2:
+        return column.cast(pl.Float64).to_numpy()
+    return read_lists(column)
+
+
+def _show(values: Floats) -> str:
+    return str(np.atleast_1d(values)[:8].round(4).tolist())
+
+
+def describe_counted_gaps(subject: Subject) -> str:
+    """Describe missing numbers in lists of labels that the loss counts; empty if it counts none.
+
+    The loss must not depend on outputs that have no label.
+    """
+    task = subject.task
+    if task.scored_together > 1:
+        return ""
+    is_gap = _find_gaps(subject.train_rows[task.columns.label].head(ROWS))
+    batch = select_head(subject.train, ROWS)
+    output = compute_output(subject, batch)
+    if is_gap is None or output.shape[:2] != is_gap.shape or is_gap.sum() < FEWEST_GAPS:
+        return ""
+    free = output.detach().clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(task.losses(free, batch).sum(), free)
+    counts = gradient.flatten(2).abs().sum(dim=2) if gradient.ndim > 2 else gradient
+    counted = float((counts.detach().numpy()[is_gap] != 0).mean())
+    if counted < MOSTLY:
+        return ""
+    return f"{int(is_gap.sum())} missing numbers among {is_gap.size} labels count in the loss"
+
+
+def _find_gaps(column: pl.Series) -> Flags | None:
+    """Return which numbers of lists of one length are missing; None for anything else."""
+    if not isinstance(column.dtype, pl.List | pl.Array) or column.null_count():
+        return None
+    lengths = column.list.len() if isinstance(column.dtype, pl.List) else column.arr.len()
+    inner = column.explode()
+    if lengths.n_unique() > 1 or not inner.dtype.is_numeric():
+        return None
+    missing = inner.is_null() | (inner.is_nan() if inner.dtype.is_float() else False)
+    return missing.fill_null(value=True).to_numpy().reshape(len(column), -1)
