@@ -5,7 +5,7 @@ import polars as pl
 import torch
 
 from perennial.check_skeleton.checks.data.signals import read_lists
-from perennial.check_skeleton.checks.loss.units import measure_error
+from perennial.check_skeleton.checks.loss.units import CLOSE, measure_error
 from perennial.check_skeleton.free_outputs import compute_output, find_free_outputs
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.subject import Flags, Floats, Subject, select_head
@@ -16,8 +16,6 @@ ROWS = 256
 LEARNED = 0.05
 # Errors in deviations: labels in another order are off by more than one.
 OTHER_ORDER = 0.5
-# Means within this part of a deviation, and deviations within this factor, are those of the labels.
-SAME_MEAN, SAME_SPREAD = 0.15, 1.25
 FEWEST_GAPS = 8
 MOSTLY = 0.9
 
@@ -25,14 +23,15 @@ MOSTLY = 0.9
 def describe_disorder(subject: Subject) -> str:
     """Describe served numbers that are the labels in another order; empty if there are none.
 
-    At the loss's minimum, `predict` must give the label column's numbers. Where it gives numbers
-    of the same mean and deviation that are others, it joins digits, columns or steps in another
-    order than the loss reads them. Other statistics, such as risks, have other means.
+    At the loss's minimum, `predict` gives the label column's numbers, or other quantities, such as
+    risks. Where the lists that it gives hold the label's numbers, or its numbers the label's
+    digits, but at other places, it joins them in another order than the loss reads them.
     """
     task = subject.task
     count = ROWS // task.scored_together * task.scored_together
     wanted = _read_numbers(subject.train_rows[task.columns.label].head(count))
-    if wanted is None or type(task).predict is Task.predict or not count:
+    is_own = type(task).predict is not Task.predict or task.serves_predictions
+    if wanted is None or not is_own or not count:
         return ""
     batch = select_head(subject.train, count)
     with made_up("outputs at the loss's minimum"):
@@ -42,16 +41,29 @@ def describe_disorder(subject: Subject) -> str:
         return ""
     if free.floor < 0 or free.floor > LEARNED * free.constant_loss:
         return ""
-    spread, mean = wanted.std(), abs(float(served.mean() - wanted.mean()))
-    is_alike = mean < SAME_MEAN * spread and 1 / SAME_SPREAD < served.std() / spread < SAME_SPREAD
     error = measure_error(served, wanted)
-    if not is_alike or error < OTHER_ORDER:
+    if error < OTHER_ORDER or _measure_same_parts(served, wanted) < MOSTLY:
         return ""
     at = int(np.abs(served - wanted).reshape(len(wanted), -1).max(axis=1).argmax())
     return (
         f"at the loss's minimum, predict is off by {error:.2g} standard deviations of the label: "
         f"{_show(wanted[at])} is served as {_show(served[at])}"
     )
+
+
+def _measure_same_parts(served: Floats, wanted: Floats) -> float:
+    """Return the share of rows [N, L] with the same numbers, or of numbers with the same digits."""
+    if wanted.ndim == 1:
+        if not (wanted == wanted.round()).all() or min(wanted.min(), served.min()) < 0:
+            return 0.0
+        width = len(f"{max(wanted.max(), served.max()):.0f}")
+        served, wanted = (
+            np.array([list(f"{each:0{width}.0f}") for each in values], dtype=np.float64)
+            for values in (served, wanted)
+        )
+    near = CLOSE * wanted.std()
+    is_same = np.isclose(np.sort(served, axis=1), np.sort(wanted, axis=1), rtol=0.0, atol=near)
+    return float(is_same.all(axis=1).mean())
 
 
 def _read_numbers(column: pl.Series) -> Floats | None:
