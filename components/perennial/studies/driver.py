@@ -140,12 +140,17 @@ class Driver:
                 earlier = self._ended(plan.needed(number))
                 if earlier is None:  # nor do later trials have theirs
                     break
+                # Whether trials before it that only seem to run are in the budget is not known.
+                is_last = self._have_ended(stage, number)
+                if not is_last and not self._is_in_budget(stage, number):
+                    break
                 if not self._claim(stage, number):  # it runs
                     continue
                 try:
                     if self._is_in_budget(stage, number):
                         return self._search_work(number, earlier), False
-                    store.cut(stage, number - 1)
+                    if is_last:
+                        store.cut(stage, number - 1)
                 except PerennialError:
                     store.release(number)
                     raise
@@ -155,6 +160,11 @@ class Driver:
             if not is_complete:
                 return None, False
         return self._confirmation()
+
+    def _have_ended(self, stage: Stage, number: int) -> bool:
+        """Whether all trials of a stage before a trial have ended."""
+        before = range(self._plan.first_of(stage), number)
+        return len(self._store.trials(before)) == len(before)
 
     def _claim(self, stage: Stage, number: int) -> bool:
         if not self._store.claim(number):
@@ -248,12 +258,12 @@ class Driver:
         """
         if not number or self._plan.study.device_hours is None:
             return True
+        # It may have ended before this trial since the trial was claimed.
+        last = self._store.end_of(stage)
+        if last is not None:
+            return number <= last
         later = range(number + 1, self._numbers(stage).stop)
-        return (
-            self._is_affordable(stage, number)
-            or self._store.end_of(stage) is not None
-            or bool(self._store.trials(later))
-        )
+        return self._is_affordable(stage, number) or bool(self._store.trials(later))
 
     def _is_affordable(self, stage: Stage, number: int) -> bool:
         """Whether the budget suffices for a trial of a stage, and the confirmations after it.
