@@ -8,6 +8,7 @@ from perennial.contracts.environment import NO_RUN
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
+from perennial.steps.stored_steps import StoredRun
 
 KEPT_RETRAININGS = 200
 """Number of newest retrainings kept; far more than any budget counts."""
@@ -41,17 +42,17 @@ class TriggerState(Section):
         """The retrainings without those that failed."""
         return tuple(each for each in self.retrainings if not each.failed)
 
-    def with_failures(self, has_failed: Callable[[str], bool]) -> "TriggerState":
-        """Return a copy in which the newest retrainings whose runs have failed are marked.
+    def with_failures(self, store_uri: str) -> "TriggerState":
+        """Return a copy in which the newest retrainings are marked if their runs failed.
 
-        Args:
-            has_failed: Id of a run → whether it failed.
+        Raises:
+            PerennialError: the records of a run cannot be read.
         """
         marked = list(self.retrainings)
         # Those before the newest that has not failed decide nothing any more.
         for number in reversed(range(len(marked))):
             if not marked[number].failed:
-                if not has_failed(marked[number].run_id):
+                if not _has_failed(StoredRun(store_uri, marked[number].run_id)):
                     break
                 marked[number] = marked[number].model_copy(update={"failed": True})
         return self.model_copy(update={"retrainings": tuple(marked)})
@@ -74,6 +75,15 @@ class TriggerState(Section):
             if (known.run_id, known.snapshot_digest) == (run_id, snapshot_digest):
                 return known
         return None
+
+
+def _has_failed(run: StoredRun) -> bool:
+    """Whether a run on a cluster failed before the gate judged its challenger.
+
+    A run that was cancelled was stopped by a person, and is not repeated.
+    """
+    ends = {step.step: step.status for step in run.steps()}
+    return "failed" in ends.values() and ends.get("evaluate_model") != "finished"
 
 
 def decide_and_record(

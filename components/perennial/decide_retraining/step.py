@@ -14,14 +14,12 @@ from perennial.decide_retraining.policy import decide
 from perennial.decide_retraining.report import write_report
 from perennial.decide_retraining.state import (
     MonitoringRecord,
-    TriggerState,
     decide_and_record,
     save_monitoring_record,
 )
 from perennial.registry.champion_records import refuse_recorded_champion
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.parameters import encode_parameter
-from perennial.steps.stored_steps import StoredRun
 
 
 @pipeline_step(
@@ -47,16 +45,14 @@ def decide_retraining_step(
     # MLflow named no champion: then no promotion may be on record either.
     if not drift_report.champion_version:
         refuse_recorded_champion(store, settings.model.name)
-
-    def mark_failures(state: TriggerState) -> TriggerState:
-        return state.with_failures(lambda run: has_failed(StoredRun(environment.store_uri, run)))
-
     decided, state = decide_and_record(
         store,
         settings.model.name,
         environment.run_id,
         current,
-        lambda state: decide(current, drift_report, mark_failures(state), settings.triggers),
+        lambda state: decide(
+            current, drift_report, state.with_failures(environment.store_uri), settings.triggers
+        ),
     )
     monitored = MonitoringRecord(
         at=datetime.now(UTC),
@@ -78,7 +74,7 @@ def decide_retraining_step(
         decided,
         snapshot=current,
         drift=drift_report,
-        state=mark_failures(state),
+        state=state.with_failures(environment.store_uri),
         triggers=settings.triggers,
     )
     return StepResult(
@@ -86,15 +82,6 @@ def decide_retraining_step(
         metrics={"retrain": float(decided.retrain)},
         summary=decided.summary,
     )
-
-
-def has_failed(run: StoredRun) -> bool:
-    """Whether a run on a cluster failed before the gate judged its challenger.
-
-    A run that was cancelled was stopped by a person, and is not repeated.
-    """
-    ends = {step.step: step.status for step in run.steps()}
-    return "failed" in ends.values() and ends.get("evaluate_model") != "finished"
 
 
 def trigger_evidence(decided: RetrainingDecision) -> str:
