@@ -254,7 +254,7 @@ class Driver:
     def _is_in_budget(self, stage: Stage, number: int) -> bool:
         """Whether a trial may start: the budget suffices, or a stage that has ended includes it.
 
-        A stage includes all trials that began before its end, so that none runs in vain.
+        A stage includes all trials that began before its end, so that each that ran counts.
         """
         if not number or self._plan.study.device_hours is None:
             return True

@@ -185,9 +185,10 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
             expected=expected,
         )
     # Rows that are not copies may still reveal rows of the other split.
+    is_random = are_interleaved(subject)
     found = (
-        _judge_windows(judge, subject)
-        or judge_near_copies(judge, subject, is_random=are_interleaved(subject))
+        _judge_windows(judge, subject, is_random=is_random)
+        or judge_near_copies(judge, subject, is_random=is_random)
         or _judge_entities(judge, subject)
     )
     return found or judge.passed(shown, **evidence)
@@ -221,9 +222,8 @@ def _judge_copies(
     )
 
 
-def _judge_windows(judge: Judge, subject: Subject) -> CheckResult | None:
+def _judge_windows(judge: Judge, subject: Subject, *, is_random: bool) -> CheckResult | None:
     """Judge overlapping windows of one series; validation may share values with the past."""
-    is_random = are_interleaved(subject)
     column, known = find_known_targets(subject)
     if known > KNOWN_TARGETS:
         return (judge.failed if is_random else judge.warned)(

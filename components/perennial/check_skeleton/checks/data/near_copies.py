@@ -34,7 +34,7 @@ CLEAR_RATIO = 12.0
 HIGHEST_RATIO = 0.2
 FEWEST_SAME = 32
 FEW, MANY = 0.2, 0.3
-# Share of the label that the nearest row tells, and how much more than a mere neighbour.
+# Share of the label that the nearest row explains, and how much more than a mere neighbour.
 SAME_LABEL, CLEARER = 0.9, 0.2
 
 
@@ -57,13 +57,13 @@ def judge_near_copies(judge: Judge, subject: Subject, *, is_random: bool) -> Che
     found = find_near_copies(subject) if is_random and not is_grouped else None
     if found is None or found.share < FEW:
         return None
-    is_told = found.same >= max(SAME_LABEL, found.usual + CLEARER)
-    is_known = is_told and found.share >= MANY
+    is_explained = found.same >= max(SAME_LABEL, found.usual + CLEARER)
+    is_known = is_explained and found.share >= MANY
     labels = f"; its label explains {found.same:.0%} of theirs, that of the 20th {found.usual:.0%}"
     return (judge.failed if is_known else judge.warned)(
         f"{found.share:.0%} of the validation rows have a training row that is too near for "
         f"independent rows: at {found.ratio:.1%} of the distance to the 20th nearest"
-        f"{labels if is_told else ''}",
+        f"{labels if is_explained else ''}",
         hint="rows that measure the same thing again are in both splits, so recognising it is "
         'enough: name the column that identifies it in data.group and set split.method = "group"',
         near_copies=found.share,
@@ -73,7 +73,8 @@ def judge_near_copies(judge: Judge, subject: Subject, *, is_random: bool) -> Che
 
 def find_near_copies(subject: Subject) -> NearCopies | None:
     """Find validation rows that are near copies; None where rows have too few amounts."""
-    train, held = (_tabulate(subject, rows) for rows in _sample(subject))
+    train = _tabulate(subject, subject.train_rows)
+    held = _tabulate(subject, subject.validation_rows.head(MOST_HELD))
     if train.shape[1] != held.shape[1]:
         return None
     both = np.concatenate([train, held])
@@ -101,10 +102,6 @@ def find_near_copies(subject: Subject) -> NearCopies | None:
     )
     ratio = float((first / near)[is_copy].median())
     return NearCopies(float(is_copy.double().mean()), ratio, same, usual)
-
-
-def _sample(subject: Subject) -> tuple[pl.DataFrame, pl.DataFrame]:
-    return subject.train_rows, subject.validation_rows.head(MOST_HELD)
 
 
 def _tabulate(subject: Subject, rows: pl.DataFrame) -> Floats:

@@ -101,11 +101,10 @@ def describe_counted_gaps(subject: Subject) -> str:
 
 def _find_gaps(column: pl.Series) -> Flags | None:
     """Return which numbers of lists of one length are missing; None for anything else."""
-    if not isinstance(column.dtype, pl.List | pl.Array) or column.null_count():
+    if isinstance(column.dtype, pl.Array):
+        column = column.arr.to_list()
+    if not isinstance(column.dtype, pl.List) or not column.dtype.inner.is_numeric():
         return None
-    lengths = column.list.len() if isinstance(column.dtype, pl.List) else column.arr.len()
-    inner = column.explode()
-    if lengths.n_unique() > 1 or not inner.dtype.is_numeric():
-        return None
-    missing = inner.is_null() | (inner.is_nan() if inner.dtype.is_float() else False)
-    return missing.fill_null(value=True).to_numpy().reshape(len(column), -1)
+    number = pl.element().cast(pl.Float64).fill_null(float("nan"))
+    found = read_lists(column.list.eval(number.is_nan().cast(pl.UInt8)))
+    return None if found is None else found == 1
