@@ -201,7 +201,8 @@ def start_step(cluster, folder, store_uri, launcher=launcher_for, kind=PyTorchJo
     )
 
 
-def eventually(condition, seconds=3.0):
+def eventually(condition, seconds=60.0):
+    """Whether a condition comes true; the limit is only for a machine that is busy elsewhere."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

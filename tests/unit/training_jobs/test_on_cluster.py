@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -331,17 +332,21 @@ def test_a_quota_that_stays_used_up_ends_as_a_timeout_of_the_queue(cluster, laun
 
 @each_kind
 @pytest.mark.parametrize("model", ["prices", "copy-of-prices"])
-def test_another_runs_job_that_ended_and_was_deleted_has_succeeded(cluster, launched, kind, model):
-    job = launched("success")
+def test_another_runs_job_that_ended_and_was_deleted_has_succeeded(
+    cluster, kind, model, tmp_path, bucket
+):
+    job = training_job(tmp_path, bucket)
     first, second = launcher_for(kind), launcher_for(kind)
     first.start(job)
     second._run = replace(second._run, run_id="run-2")
     second.start(job.model_copy(update={"model": ModelSection(name=model, task="a:B")}))
-    follower = threading.Thread(target=first.wait)
-    follower.start()
-    assert eventually(lambda: cluster.store.deleted)
-    assert second.wait().state is JobState.SUCCEEDED
-    follower.join()
+    # Only now an operator: the second run would replace a job that had ended.
+    with closing(kind(cluster, "success")):
+        follower = threading.Thread(target=first.wait)
+        follower.start()
+        assert eventually(lambda: cluster.store.deleted)
+        assert second.wait().state is JobState.SUCCEEDED
+        follower.join()
     assert len(cluster.store.created) == 1
 
 
