@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from perennial.contracts.old_names import OLD
@@ -97,18 +98,31 @@ def _source_of(name: str) -> Path | None:
 
 
 def _imports(file: Path, package: str) -> Iterator[str]:
-    for node in _without_type_checking(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if node.level:
-                module = importlib.util.resolve_name("." * node.level + module, package)
+    for asked in _import_nodes(file.read_bytes()):
+        if isinstance(asked, ast.Import):
+            yield from (alias.name for alias in asked.names)
+        elif isinstance(asked, ast.ImportFrom):
+            module = asked.module or ""
+            if asked.level:
+                module = importlib.util.resolve_name("." * asked.level + module, package)
             yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            named = [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
-            yield from (str(name) for name in named if name in sys.modules)
+            yield from (f"{module}.{alias.name}" for alias in asked.names)
+        elif asked in sys.modules:
+            yield asked
+
+
+# By content, so that an edited file counts at once. Hundreds of our own modules are read for each
+# version, and to parse them takes a second.
+@lru_cache(maxsize=4096)
+def _import_nodes(source: bytes) -> tuple[ast.Import | ast.ImportFrom | str, ...]:
+    """Return the imports of a source; a name is one that `import_module` is called with."""
+    found: list[ast.Import | ast.ImportFrom | str] = []
+    for node in _without_type_checking(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        elif isinstance(node, ast.Call) and _last_name(node.func) == "import_module":
+            found += [str(arg.value) for arg in node.args[:1] if isinstance(arg, ast.Constant)]
+    return tuple(found)
 
 
 def _without_type_checking(tree: ast.AST) -> Iterator[ast.AST]:
@@ -117,10 +131,15 @@ def _without_type_checking(tree: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING":
             waiting += node.orelse
         else:
             waiting += ast.iter_child_nodes(node)
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return the `c` of `a.b.c`; nothing of any other expression."""
+    return getattr(node, "attr", "") or getattr(node, "id", "")
 
 
 def _is_installed(file: Path) -> bool:
