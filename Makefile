@@ -14,8 +14,8 @@ WORKERS ?= -n 3 --dist loadfile --no-loadscope-reorder
 # Where the time goes: the slowest tests on the screen, all of them in a file.
 TIMES ?= --durations=20 --durations-min=1 --junitxml=.pytest_cache/junit.xml
 # A folder of its own: pytest's shared one keeps the files of the last three runs.
-PYTEST := files=$$(mktemp -d) && trap 'rm -rf "$$files"' EXIT INT TERM && \
-  $(RUN)/python -m pytest --basetemp "$$files/t"
+PYTEST := files=$$(mktemp -d) && $(RUN)/python -m pytest --basetemp "$$files/t"
+TIDY := && rm -rf "$$files" || { echo "The tests' files are in $$files"; false; }
 # One line for each package and a bar for each download: silence looks like a hang.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
 # pip would compile with one process. Like pip, go on after a file that is written for another Python.
@@ -65,10 +65,10 @@ demo: demo-data ## set up, then let five months of real flights arrive: train, m
 	  'perennial init table YOUR.csv --label COLUMN' 'your own data: a contract, then check, sanity, run'
 
 test: setup ## set up and pass the tests
-	$(PYTEST) $(WORKERS) $(TIMES)
+	$(PYTEST) $(WORKERS) $(TIMES) $(TIDY)
 
 full: setup ## the tests with their long matrices
-	$(PYTEST) $(WORKERS) $(TIMES) -m 'full or not full'
+	$(PYTEST) $(WORKERS) $(TIMES) -m 'full or not full' $(TIDY)
 
 serving: setup ## the examples' champions in virtual environments of their own, asked by their aliases
 	$(RUN)/python -m pytest -m full -s tests/serving

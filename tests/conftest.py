@@ -28,6 +28,8 @@ LONG = MACHINE.with_name("long_variants.txt")
 os.environ.setdefault("PERENNIAL_OUTAGE_SECONDS", "20")
 # No machine of a cloud is asked for credentials.
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+# Nothing of what collection imports is garbage; to search it costs each worker 4 s of CPU time.
+gc.disable()
 # No test asserts on speed: an example may take as long as the machine does.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -70,6 +72,7 @@ def pytest_collection_finish():
     """Let the collector pass over what lives to the end: imported libraries and all the tests."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @contextmanager
