@@ -1,7 +1,7 @@
 """State across runs, in the object store: started retrainings, and the last monitoring."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
@@ -21,7 +21,8 @@ class Retraining(Section):
     """The pipeline run that decided."""
     snapshot_digest: str
     data_time: datetime | None
-    """Time of the snapshot's newest row; None for data without a time column."""
+    """Time of the snapshot's newest row, or the present if that lies in the future; None for data
+    without a time column."""
     rows: int
     """Rows of the snapshot."""
     decision: RetrainingDecision
@@ -122,7 +123,7 @@ def decide_and_record(
         retraining = Retraining(
             run_id=run_id,
             snapshot_digest=digest,
-            data_time=snapshot.time_max,
+            data_time=snapshot.data_time(datetime.now(UTC)),
             rows=snapshot.rows,
             decision=decision,
         )

@@ -41,7 +41,7 @@ def decide_retraining_step(
     current = Snapshot.read(Path(snapshot))
     drift_report = DriftReport.read(Path(drift))
     environment = Environment.read()
-    store = open_store(environment.store_uri)
+    store, now = open_store(environment.store_uri), datetime.now(UTC)
     # MLflow named no champion: then no promotion may be on record either.
     if not drift_report.champion_version:
         refuse_recorded_champion(store, settings.model.name)
@@ -51,7 +51,11 @@ def decide_retraining_step(
         environment.run_id,
         current,
         lambda state: decide(
-            current, drift_report, state.with_failures(environment.store_uri), settings.triggers
+            current,
+            drift_report,
+            state.with_failures(environment.store_uri),
+            settings.triggers,
+            now=now,
         ),
     )
     monitored = MonitoringRecord(
@@ -76,6 +80,7 @@ def decide_retraining_step(
         drift=drift_report,
         state=state.with_failures(environment.store_uri),
         triggers=settings.triggers,
+        now=now,
     )
     return StepResult(
         parameters={"retrain": decided.retrain},
