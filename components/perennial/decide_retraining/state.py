@@ -103,10 +103,10 @@ def decide_and_record(
     The state is `triggers/<model>/state.json`; `decide` must be pure, as it may be called again.
 
     Returns:
-        The decision, and the state that it was made on.
+        The decision, and the state that it was made on, in which failed retrainings are marked.
 
     Raises:
-        PerennialError: the state is damaged, or other writers keep conflicting.
+        PerennialError: the state or a run's records are damaged, or other writers keep conflicting.
     """
     digest = snapshot.digest()
 
@@ -116,10 +116,11 @@ def decide_and_record(
         state = stored or TriggerState()
         known = state.of_run(run_id, digest)
         if known is not None:  # this run was restarted: nothing is counted twice
-            return stored, (known.decision, state.without(known))
-        decision = decide(state)
+            return stored, (known.decision, state.without(known).with_failures(store.uri))
+        marked = state.with_failures(store.uri)
+        decision = decide(marked)
         if not decision.retrain:
-            return stored, (decision, state)
+            return stored, (decision, marked)
         retraining = Retraining(
             run_id=run_id,
             snapshot_digest=digest,
@@ -127,7 +128,7 @@ def decide_and_record(
             rows=snapshot.rows,
             decision=decision,
         )
-        return state.with_retraining(retraining), (decision, state)
+        return state.with_retraining(retraining), (decision, marked)
 
     return StoredRecord(
         store,

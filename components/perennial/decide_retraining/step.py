@@ -50,13 +50,7 @@ def decide_retraining_step(
         settings.model.name,
         environment.run_id,
         current,
-        lambda state: decide(
-            current,
-            drift_report,
-            state.with_failures(environment.store_uri),
-            settings.triggers,
-            now=now,
-        ),
+        lambda state: decide(current, drift_report, state, settings.triggers, now=now),
     )
     monitored = MonitoringRecord(
         at=datetime.now(UTC),
@@ -78,7 +72,7 @@ def decide_retraining_step(
         decided,
         snapshot=current,
         drift=drift_report,
-        state=state.with_failures(environment.store_uri),
+        state=state,
         triggers=settings.triggers,
         now=now,
     )
