@@ -12,6 +12,7 @@ from perennial.check_skeleton.checks.data.leakage import (
     check_split_overlap,
     find_independent_columns,
 )
+from perennial.check_skeleton.checks.data.near_copies import MOST_COLUMNS, find_near_copies
 
 RNG = np.random.default_rng
 X, SCORE = numbers_table(rows=1200)
@@ -20,6 +21,17 @@ CLASS = (SCORE > 0.9).astype(int)
 
 def numbered(frame):
     return frame.sample(fraction=1.0, shuffle=True, seed=1).with_columns(row=pl.int_range(pl.len()))
+
+
+def test_of_lists_that_are_too_long_no_more_amounts_are_counted_than_decide(monkeypatch, tmp_path):
+    """The values of all 16,000 amounts of a sound took seconds."""
+    amounts = RNG(1).normal(size=(1200, 2000))
+    rows = pl.DataFrame({"sound": amounts.tolist(), "label": CLASS})
+    subject = subject_of(TwoClasses, numbered(rows), tmp_path)
+    counted, unique = [], np.unique
+    monkeypatch.setattr(np, "unique", lambda *args, **kw: counted.append(1) or unique(*args, **kw))
+    assert find_near_copies(subject) is None
+    assert len(counted) <= MOST_COLUMNS + 1
 
 
 def twice():

@@ -31,6 +31,7 @@ from perennial.contracts.errors import PerennialError
 RUN_TAG = "perennial.run_id"
 TRIGGER_TAG = "perennial.trigger"
 NAMESPACE_TAG = "perennial.namespace"
+OUTCOME_TAG = "perennial.outcome"
 NOTE_TAG = "mlflow.note.content"
 ARTIFACT_PREFIX = "mlflow-artifacts"
 # The scheme of places that can be reached through an MLflow server only.
@@ -158,6 +159,10 @@ class Tracking:
         entries = [RunTag(name, value) for name, value in tags.items()]
         for part in _parts(entries, BATCH_PARAMS):
             despite_rivals(self._client.log_batch, self.run_id, tags=part)
+
+    def set_outcome(self, outcome: str, why: str) -> None:
+        """Record what became of the run's model, as a tag and in the note that MLflow shows."""
+        self.set_tags({OUTCOME_TAG: outcome, NOTE_TAG: f"**{outcome}.** {why}"})
 
     def artifact_uri(self, path: str) -> str:
         """Return the address of the content uploaded below `path`."""

@@ -1,12 +1,21 @@
 """Snapshot: the immutable, content-addressed list of the exact bytes a model is trained on."""
 
 import hashlib
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import DataSection, Split, SplitSection, TaskColumns
 from perennial.contracts.section import Section
+
+# Clocks without a zone may be up to 14 hours ahead of UTC, so "future" starts a day from now.
+CLOCK_MARGIN = timedelta(days=1)
+
+
+def is_future(moment: datetime, now: datetime) -> bool:
+    """Whether a row's time, in UTC or without a zone, is later than any clock may show now."""
+    latest = (now + CLOCK_MARGIN).astimezone(UTC)
+    return moment.replace(tzinfo=UTC) > latest
 
 
 class DataFile(Section):
@@ -48,6 +57,13 @@ class Snapshot(Artifact):
             ),
         }
         return hashlib.sha256(self.model_copy(update=here).to_json().encode()).hexdigest()
+
+    def data_time(self, now: datetime) -> datetime | None:
+        """Return the time of the newest row, or the present if that lies in the future."""
+        newest = self.time_max
+        if newest is None or not is_future(newest, now):
+            return newest
+        return now.astimezone(UTC).replace(tzinfo=newest.tzinfo)
 
     @property
     def paths(self) -> tuple[str, ...]:

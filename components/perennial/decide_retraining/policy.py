@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import JsonValue
 
 from perennial.contracts.monitoring import ColumnDrift, DriftReport, RetrainingDecision, WindowDrift
-from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.snapshot import Snapshot, is_future
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.state import Retraining, TriggerState
 from perennial.reports.text import counted
@@ -42,19 +42,25 @@ class RetrainingBlock:
 
 
 def decide(
-    snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    snapshot: Snapshot,
+    drift: DriftReport,
+    state: TriggerState,
+    triggers: TriggersSection,
+    *,
+    now: datetime,
 ) -> RetrainingDecision:
     """Decide whether to retrain on this snapshot.
 
     The first trigger that fires names the decision. Blocks may then prevent it, so that a trigger
     that keeps firing while challengers keep losing does not start one training after the other.
+    Rows later than `now` count as of now.
     """
-    found = find_triggers(snapshot, drift, state, triggers)
+    found = find_triggers(snapshot, drift, state, triggers, now=now)
     fired = [finding for finding in found if finding.fires]
     reasons = [f"{finding.trigger}: {finding.detail}" for finding in fired or found]
     blocks = [
         block
-        for block in find_retraining_blocks(snapshot, state, triggers)
+        for block in find_retraining_blocks(snapshot, state, triggers, now=now)
         if block.holds and fired
     ]
     reasons += [f"blocked by {block.name}: {block.detail}" for block in blocks]
@@ -68,17 +74,24 @@ def decide(
         summary = f"No retraining, although {fired[0].detail}: blocked, because {because}."
     else:
         summary = f"Retrain: {fired[0].detail}."
+    warnings = _warnings(snapshot, state, now)
+    summary = " ".join([summary, *(f"WARNING: {warning}." for warning in warnings)])
     return RetrainingDecision(
         retrain=bool(fired) and not blocks,
         trigger=fired[0].trigger if fired else "none",
         summary=summary,
-        reasons=tuple(reasons),
+        reasons=(*reasons, *(f"warning: {warning}" for warning in warnings)),
         evidence=_evidence(snapshot, drift, state),
     )
 
 
 def find_triggers(
-    snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    snapshot: Snapshot,
+    drift: DriftReport,
+    state: TriggerState,
+    triggers: TriggersSection,
+    *,
+    now: datetime,
 ) -> tuple[Finding, ...]:
     """Return every trigger in order of priority; without a champion only the first."""
     if not drift.champion_version:
@@ -87,12 +100,12 @@ def find_triggers(
         _after_last_retraining(_performance(drift, triggers), drift, state, triggers),
         _after_last_retraining(_drift(drift, triggers), drift, state, triggers),
         _new_data(snapshot, drift, state, triggers),
-        _schedule(snapshot, drift, state, triggers),
+        _schedule(snapshot, drift, state, triggers, now=now),
     )
 
 
 def find_retraining_blocks(
-    snapshot: Snapshot, state: TriggerState, triggers: TriggersSection
+    snapshot: Snapshot, state: TriggerState, triggers: TriggersSection, *, now: datetime
 ) -> tuple[RetrainingBlock, ...]:
     """Return every block; without a time column only the first can be measured."""
     digest = snapshot.digest()
@@ -104,13 +117,13 @@ def find_retraining_blocks(
     )
     if snapshot.time_max is None:
         return (duplicate,)
-    ages = _ages(snapshot, state.judged)
+    ages = _ages(snapshot, state.judged, now)
     youngest = min(ages, default=math.inf)
     last = "there was no retraining yet"
     if ages:
         last = f"the last retraining is {youngest:.1f} days old by data time"
     # What failed has used machines, too.
-    spent = sum(age < triggers.budget_days for age in _ages(snapshot, state.retrainings))
+    spent = sum(age < triggers.budget_days for age in _ages(snapshot, state.retrainings, now))
     return (
         duplicate,
         RetrainingBlock(
@@ -193,10 +206,16 @@ def _new_data(
 
 
 def _schedule(
-    snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    snapshot: Snapshot,
+    drift: DriftReport,
+    state: TriggerState,
+    triggers: TriggersSection,
+    *,
+    now: datetime,
 ) -> Finding:
     """Measure the age of the last training, even if its challenger was not promoted."""
-    days = min([drift.new_days, *(max(0.0, age) for age in _ages(snapshot, state.judged))])
+    ages = _ages(snapshot, state.judged, now)
+    days = min([drift.new_days, *(max(0.0, age) for age in ages)])
     if triggers.max_age_days is None:
         detail = f"{days:.1f} days; triggers.max_age_days is not set"
         return Finding("schedule", False, detail, is_set=False)
@@ -207,12 +226,38 @@ def _schedule(
     return Finding("schedule", days >= triggers.max_age_days, detail)
 
 
-def _ages(snapshot: Snapshot, retrainings: Sequence[Retraining]) -> list[float]:
+def _ages(snapshot: Snapshot, retrainings: Sequence[Retraining], now: datetime) -> list[float]:
     """Return the age of past retrainings by data time, in days; empty without data time."""
     # By data time: a replay or a backfill must decide as the year itself did.
-    newest = snapshot.time_max
-    moments = [past.data_time for past in retrainings]
-    return [(newest - each) / DAY for each in moments if newest is not None and each is not None]
+    newest = snapshot.data_time(now)
+    moments = [past.data_time for past in retrainings if past.data_time is not None]
+    # Both are in UTC or without a zone.
+    return [
+        (newest.replace(tzinfo=None) - each.replace(tzinfo=None)) / DAY
+        for each in moments
+        if newest is not None and not is_future(each, now)
+    ]
+
+
+def _warnings(snapshot: Snapshot, state: TriggerState, now: datetime) -> list[str]:
+    warnings = []
+    if snapshot.time_max is not None and is_future(snapshot.time_max, now):
+        warnings.append(
+            f"the newest row is of {snapshot.time_max:%Y-%m-%d %H:%M}, which lies in the future: "
+            "ages are counted until now; correct its time at the source"
+        )
+    # Earlier versions recorded such times. They would block every retraining until then.
+    runs = [
+        past.run_id
+        for past in state.retrainings
+        if past.data_time is not None and is_future(past.data_time, now)
+    ]
+    if runs:
+        warnings.append(
+            f"cooldown, budget and schedule ignore {counted(len(runs), 'retraining')} recorded at "
+            f"a time in the future, the last by run {runs[-1]}"
+        )
+    return warnings
 
 
 def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> str:

@@ -1,5 +1,6 @@
 """The page of `decide_retraining`: triggers, blocks and past retrainings."""
 
+from datetime import datetime
 from pathlib import Path
 
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
@@ -21,6 +22,7 @@ def write_report(
     drift: DriftReport,
     state: TriggerState,
     triggers: TriggersSection,
+    now: datetime,
 ) -> None:
     """Write the page."""
     held_back = made.trigger != "none" and not made.retrain
@@ -40,14 +42,14 @@ def write_report(
         }
     )
     page.heading("Triggers, by priority")
-    found = find_triggers(snapshot, drift, state, triggers)
+    found = find_triggers(snapshot, drift, state, triggers, now=now)
     page.table(
         ["trigger", "fires", "evidence"],
         [[f.trigger, "yes" if f.fires else "no", f.detail] for f in found],
         outcomes=["warned" if f.fires else "neutral" for f in found],
     )
     page.heading("Retraining blocks")
-    blocks = find_retraining_blocks(snapshot, state, triggers)
+    blocks = find_retraining_blocks(snapshot, state, triggers, now=now)
     page.table(
         ["block", "active", "evidence"],
         [[block.name, "yes" if block.holds else "no", block.detail] for block in blocks],

@@ -1,7 +1,7 @@
 """State across runs, in the object store: started retrainings, and the last monitoring."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
@@ -21,7 +21,8 @@ class Retraining(Section):
     """The pipeline run that decided."""
     snapshot_digest: str
     data_time: datetime | None
-    """Time of the snapshot's newest row; None for data without a time column."""
+    """Time of the snapshot's newest row, or the present if that lies in the future; None for data
+    without a time column."""
     rows: int
     """Rows of the snapshot."""
     decision: RetrainingDecision
@@ -102,10 +103,10 @@ def decide_and_record(
     The state is `triggers/<model>/state.json`; `decide` must be pure, as it may be called again.
 
     Returns:
-        The decision, and the state that it was made on.
+        The decision, and the state that it was made on, in which failed retrainings are marked.
 
     Raises:
-        PerennialError: the state is damaged, or other writers keep conflicting.
+        PerennialError: the state or a run's records are damaged, or other writers keep conflicting.
     """
     digest = snapshot.digest()
 
@@ -115,18 +116,19 @@ def decide_and_record(
         state = stored or TriggerState()
         known = state.of_run(run_id, digest)
         if known is not None:  # this run was restarted: nothing is counted twice
-            return stored, (known.decision, state.without(known))
-        decision = decide(state)
+            return stored, (known.decision, state.without(known).with_failures(store.uri))
+        marked = state.with_failures(store.uri)
+        decision = decide(marked)
         if not decision.retrain:
-            return stored, (decision, state)
+            return stored, (decision, marked)
         retraining = Retraining(
             run_id=run_id,
             snapshot_digest=digest,
-            data_time=snapshot.time_max,
+            data_time=snapshot.data_time(datetime.now(UTC)),
             rows=snapshot.rows,
             decision=decision,
         )
-        return state.with_retraining(retraining), (decision, state)
+        return state.with_retraining(retraining), (decision, marked)
 
     return StoredRecord(
         store,

@@ -41,7 +41,7 @@ def decide_retraining_step(
     current = Snapshot.read(Path(snapshot))
     drift_report = DriftReport.read(Path(drift))
     environment = Environment.read()
-    store = open_store(environment.store_uri)
+    store, now = open_store(environment.store_uri), datetime.now(UTC)
     # MLflow named no champion: then no promotion may be on record either.
     if not drift_report.champion_version:
         refuse_recorded_champion(store, settings.model.name)
@@ -50,9 +50,7 @@ def decide_retraining_step(
         settings.model.name,
         environment.run_id,
         current,
-        lambda state: decide(
-            current, drift_report, state.with_failures(environment.store_uri), settings.triggers
-        ),
+        lambda state: decide(current, drift_report, state, settings.triggers, now=now),
     )
     monitored = MonitoringRecord(
         at=datetime.now(UTC),
@@ -74,8 +72,9 @@ def decide_retraining_step(
         decided,
         snapshot=current,
         drift=drift_report,
-        state=state.with_failures(environment.store_uri),
+        state=state,
         triggers=settings.triggers,
+        now=now,
     )
     return StepResult(
         parameters={"retrain": decided.retrain},

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from perennial.clients.object_store import ObjectStore
@@ -136,8 +136,9 @@ def conclude(
     """
     unjudged = chosen.reason_to_skip(triggers)
     new_time = timedelta(0)
-    if current.time_max is not None and reference.time_max is not None:
-        new_time = max(new_time, current.time_max - reference.time_max)
+    newest = current.data_time(datetime.now(UTC))
+    if newest is not None and reference.time_max is not None:
+        new_time = max(new_time, newest - reference.time_max)
     judged = [window.decayed for window in windows if window.loss_z_score is not None]
     notes = [unjudged] if unjudged else []
     notes += [*chosen.notes, *_notes(measured, windows, len(judged), reference, limit)]

@@ -61,8 +61,9 @@ class GateSection(Section):
     """Number of bootstrap draws; the default gives standard errors to within 2%. Lower it only when
     the test split is very large."""
     max_regression: dict[str, NonNegative] = Field(default_factory=dict)
-    """Guard metric → how much worse it may be. The improvement's lower bound must be above minus
-    this value, so the challenger must show that it is not worse: 0 requires an improvement.
+    """Guard metric → how much worse it may be. The improvement's lower bound must be at least minus
+    this value, so the challenger must show that it is not worse: 0 requires an improvement, or
+    equality without any uncertainty, as of equal predictions.
     """
     required: dict[str, float] = Field(default_factory=dict)
     """Metric → worst acceptable value, with or without a champion. The confidence bound of the

@@ -390,13 +390,8 @@ def _record(environment: Environment, name: str, verdict: Verdict, page: Path) -
     tracking = open_tracking(environment, name)
     tracking.log_metrics(scalars_of(verdict))
     tracking.log_text(page.read_text(), "reports/evaluate_model.html")
-    outcome = gate_word(verdict)
-    tracking.set_tags(
-        {
-            "perennial.outcome": outcome,
-            "perennial.verdict": verdict.summary,
-            NOTE_TAG: f"**{outcome}.** {verdict.summary}",
-        }
-    )
+    tracking.set_tags({"perennial.verdict": verdict.summary, NOTE_TAG: verdict.summary})
+    # A challenger is promoted only once it is registered, which may fail.
     if not verdict.promote:
+        tracking.set_outcome(gate_word(verdict), verdict.summary)
         tracking.finish()

@@ -120,7 +120,8 @@ def _add_metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
     )
     _add_reference_tests(page, verdict.comparisons, gate.confidence)
     thresholds = {metric: -limit for metric, limit in gate.max_regression.items()}
-    thresholds[verdict.comparisons[0].metric] = gate.least_improvement
+    decisive = verdict.comparisons[0].metric
+    thresholds[decisive] = gate.least_improvement
     for comparison in verdict.comparisons:
         if comparison.improvement is not None:
             confidence = comparison.confidence or gate.confidence
@@ -132,9 +133,11 @@ def _add_metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
                 ),
                 f"Each bound holds with {100 * confidence:.4g}% confidence."
                 + (
-                    " The lower bound must be above the threshold."
-                    if comparison.metric in thresholds
-                    else " This improvement decides nothing."
+                    " This improvement decides nothing."
+                    if comparison.metric not in thresholds
+                    else " The lower bound must be above the threshold."
+                    if comparison.metric == decisive
+                    else " The lower bound must reach the threshold."
                 ),
             )
 

@@ -331,6 +331,7 @@ def register_or_keep(
     aliases: tuple[Alias, ...] = ("champion", "challenger")
     if version is not None:
         tracking.set_tags({"perennial.version": version.version})
+        tracking.set_outcome("Promoted", verdict.summary)
         tracking.finish()
     else:
         # An earlier round may have registered it before the champion moved.

@@ -8,7 +8,7 @@ import polars as pl
 
 from perennial.clients.object_store import ObjectStore
 from perennial.contracts.block import BlockFile, by_name
-from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.snapshot import CLOCK_MARGIN, Snapshot
 from perennial.contracts.validation import BlockSketch, FactValue
 from perennial.data.dataset import SPLIT_COLUMN, within_window
 from perennial.data.opaque_columns import statistic
@@ -30,8 +30,6 @@ from perennial.validate_data.split_distances import SplitDistance, split_distanc
 from perennial.validate_data.state import FactsState
 from perennial.validate_data.state_store import load_states
 
-# Clocks without a zone may be up to 14 hours ahead of UTC, so "future" starts a day from now.
-CLOCK_MARGIN = timedelta(days=1)
 MAX_FILES = 1_000
 """Sketched without a time column; a sketch of 25 columns takes 30 kB."""
 # Fewer values are not enough to estimate how many different ones a column has.

@@ -12,6 +12,7 @@ from perennial.contracts.section import flattened
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, describe_parts
+from perennial.contracts.version_decisions import REPLACED_TAG
 from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
 from perennial.registry_commands.comparison import LACKING, in_words
 from perennial.registry_commands.listing import (
@@ -99,6 +100,11 @@ def _verdict(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
         return
     yield "verdict", verdict.summary
     yield "compared with", _version_or(verdict.champion_version, "no champion: it was the first")
+    # A later comparison, or a person, may have promoted it: the version's files stay as registered.
+    replaced = version_record.version.tags.get(REPLACED_TAG)
+    if replaced is not None and replaced != verdict.champion_version:
+        champion = _version_or(replaced, "no champion")
+        yield "note", f"it was promoted in place of {champion}, with which this does not compare it"
     yield (
         "measured on",
         f"{counted(verdict.test_rows, 'test row')}, {counted(verdict.test_blocks, 'block')}",

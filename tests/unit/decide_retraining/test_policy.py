@@ -1,13 +1,18 @@
+from datetime import UTC, datetime
+from functools import partial
+
 import pytest
 
 from perennial.contracts.block import BlockFile
 from perennial.contracts.section import canonical_json
 from perennial.contracts.triggers import TriggersSection
-from perennial.decide_retraining.policy import decide, find_retraining_blocks
+from perennial.decide_retraining import policy
 from perennial.decide_retraining.state import TriggerState
 from perennial.decide_retraining.step import trigger_evidence
 from perennial.steps.parameters import CARRIED_BYTES
 
+NOW = datetime(2024, 6, 20, tzinfo=UTC)
+decide = partial(policy.decide, now=NOW)
 EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60.0}
 
 
@@ -190,7 +195,43 @@ def test_the_trigger_of_a_thousand_alarmed_windows_can_travel(snapshot, report):
 
 
 def test_without_a_retraining_the_cooldown_is_stated_in_words(snapshot):
-    blocks = find_retraining_blocks(snapshot, TriggerState(), TriggersSection())
+    blocks = policy.find_retraining_blocks(snapshot, TriggerState(), TriggersSection(), now=NOW)
     details = {block.name: block.detail for block in blocks}
     assert details["cooldown"] == "there was no retraining yet, cooldown 14"
     assert "inf" not in " ".join(details.values())
+
+
+def test_a_row_in_the_far_future_blocks_no_retraining_and_is_reported(snapshot, report, past):
+    wrong = snapshot.model_copy(update={"time_max": datetime(2286, 11, 20)})
+    settings = TriggersSection(max_age_days=30)
+    recent, old = (TriggerState(retrainings=(past(days),)) for days in (-5, 20))
+    assert not decide(wrong, report(drifted=True), recent, settings).retrain
+    made = decide(wrong, report(drifted=True, new_days=90.0), old, settings)
+    assert made.retrain
+    assert (
+        "WARNING: the newest row is of 2286-11-20 00:00, which lies in the future" in made.summary
+    )
+    assert any("34.0 days old" in each.detail for each in blocks_of(wrong, old))
+    assert "future" not in decide(snapshot, report(drifted=True), old, settings).summary
+
+
+def test_retrainings_recorded_in_the_future_by_earlier_versions_block_nothing(
+    snapshot, report, past
+):
+    state = TriggerState(retrainings=tuple(past(-90_000, run_id=f"run-{i}") for i in range(9)))
+    made = decide(snapshot, report(drifted=True), state, TriggersSection())
+    assert made.retrain
+    assert "ignore 9 retrainings recorded at a time in the future, the last by run run-8" in (
+        made.summary
+    )
+
+
+def blocks_of(snapshot, state):
+    return policy.find_retraining_blocks(snapshot, state, TriggersSection(), now=NOW)
+
+
+def test_ages_survive_a_time_column_that_gets_a_zone(snapshot, past):
+    zoned = snapshot.model_copy(update={"time_max": snapshot.time_max.replace(tzinfo=UTC)})
+    cooldown = blocks_of(zoned, TriggerState(retrainings=(past(20),)))[1]
+    assert not cooldown.holds
+    assert "20.0 days old" in cooldown.detail

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -22,14 +23,18 @@ def store(tmp_path):
 
 @pytest.fixture
 def run(store, snapshot, report):
-    def decide_in(run_id, seen=None, rows=10_000, settings=None, store=store):
+    def decide_in(run_id, seen=None, rows=10_000, settings=None, store=store, *, snapshot=snapshot):
         made, _ = decide_and_record(
             store,
             "demo",
             run_id,
             (current := snapshot.model_copy(update={"rows": rows})),
             lambda state: decide(
-                current, seen or report(drifted=True), state, settings or TriggersSection()
+                current,
+                seen or report(drifted=True),
+                state,
+                settings or TriggersSection(),
+                now=datetime.now(UTC),
             ),
         )
         return made
@@ -43,6 +48,13 @@ def test_only_a_retraining_is_recorded(store, run, report, snapshot):
     assert run("b").retrain
     (recorded,) = TriggerState.from_json(store.read(KEY)).retrainings
     assert (recorded.run_id, recorded.snapshot_digest) == ("b", snapshot.digest())
+
+
+def test_a_time_in_the_future_is_recorded_as_the_present(store, run, snapshot):
+    wrong = snapshot.model_copy(update={"time_max": datetime(2286, 11, 20)})
+    assert run("a", snapshot=wrong).retrain
+    (recorded,) = TriggerState.from_json(store.read(KEY)).retrainings
+    assert abs(recorded.data_time.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=5)
 
 
 def test_a_run_that_is_started_again_decides_as_before(store, run):

@@ -175,3 +175,13 @@ def test_failed_retrainings_use_up_the_budget(inputs, monkeypatch):
         store_ends(inputs, f"run-{number}", train_model="failed")
     most = TriggersSection().max_retrainings
     assert tried == [True] * most + [False] * (8 - most)
+
+
+def test_the_records_of_the_last_run_are_read_once(inputs, monkeypatch):
+    """The page shows what the decision was made on, also if that run ends meanwhile."""
+    decide_once(inputs)
+    read, steps = [], StoredRun.steps
+    monkeypatch.setattr(StoredRun, "steps", lambda run: read.append(run) or steps(run))
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
+    decide_once(inputs)
+    assert len(read) == 1

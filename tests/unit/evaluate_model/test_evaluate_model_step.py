@@ -158,6 +158,14 @@ def test_the_first_model_that_learned_nothing_is_rejected(judged, environment):
     assert page.path == "reports/evaluate_model.html"
 
 
+def test_a_challenger_is_not_tagged_as_promoted_before_it_is_registered(judged, environment):
+    _, verdict = judged(GOOD)
+    assert verdict.promote
+    tags = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id).data.tags
+    assert "perennial.outcome" not in tags
+    assert tags["mlflow.note.content"] == tags["perennial.verdict"] == verdict.summary
+
+
 def test_a_baseline_is_beaten_by_the_bound_of_the_difference(judged, snapshot):
     rows = Dataset(snapshot).scan(Split.TEST).collect()
     nearly = rows["signal"].to_numpy() + np.random.default_rng(0).normal(0, 0.15, rows.height)

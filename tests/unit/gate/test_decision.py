@@ -112,6 +112,11 @@ HELD = {
         replace(GOOD, comparisons=comparisons(loss=UNCLEAR)),
         "limit -0.01",
     ),
+    "guard of 0 on a metric of equal values": (
+        GateSection(max_regression={"log_loss": 0.0}),
+        replace(GOOD, comparisons=comparisons(loss=TIE)),
+        "limit +0",
+    ),
     "guards need a champion": (GateSection(max_regression={"log_loss": 0.0}), FIRST, ""),
     "slice worse but not clearly": (
         SLICED,

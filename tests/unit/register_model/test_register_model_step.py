@@ -108,6 +108,13 @@ def test_the_version_says_who_promoted_it_and_why(register, environment):
     assert tags[REPLACED_TAG] == ""
 
 
+def test_a_run_is_tagged_as_promoted_once_its_version_is_champion(register, environment):
+    made = register()
+    tags = open_mlflow(environment).get_run(made.tracking_run_id).data.tags
+    assert (tags["perennial.outcome"], tags["perennial.version"]) == ("Promoted", made.version)
+    assert tags["mlflow.note.content"] == "**Promoted.** Promote: it is better."
+
+
 def test_a_model_that_nobody_described_gets_a_description_that_people_may_replace(
     register, environment, tmp_path
 ):

@@ -21,6 +21,9 @@ from perennial.engine.export import load_model
 from perennial.engine.task import Task, to_device
 
 NANOSECONDS = 1e9
+UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Zulu", "+00:00")
+OFFSET = r"(?:[Zz]|[+-]\d\d:?\d\d)$"
+ZONED_EXAMPLE = "as 2025-07-02T03:00:00+02:00"
 
 
 class ServedModel:
@@ -123,6 +126,8 @@ def _typed(values: "pd.Series[object]", name: str, dtype: pl.DataType) -> pl.Ser
             return pl.Series(name, [None] * len(found), dtype=dtype)
         if _loses(found, dtype):
             raise _mistyped(name, dtype, found)
+        if isinstance(dtype, pl.Datetime) and _needs_zone(found, dtype.time_zone):
+            raise _mistyped(name, dtype, found, f"send times with their offset, {ZONED_EXAMPLE}")
         if found.dtype == pl.String:
             return _from_text(found, dtype)
         if dtype == pl.Duration and found.dtype.is_numeric():  # seconds, as requests have them
@@ -157,10 +162,27 @@ def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
     return is_cut and bool((found.drop_nulls() % 1 != 0).any())
 
 
-def _mistyped(name: str, dtype: pl.DataType, found: pl.Series) -> BadDataError:
+def _needs_zone(found: pl.Series, zone: str | None) -> bool:
+    """Whether times lack the zone that decides which moments they are.
+
+    polars would take the clock of a column in another zone for that of UTC.
+    """
+    if zone is None or zone in UTC_NAMES:
+        return False
+    if found.dtype == pl.String:
+        return not found.str.contains(OFFSET).all()
+    return getattr(found.dtype, "time_zone", None) is None
+
+
+def _mistyped(
+    name: str,
+    dtype: pl.DataType,
+    found: pl.Series,
+    action: str = "send it in the type of the training data; a missing value is null",
+) -> BadDataError:
     shown = found.drop_nulls().head(3).to_list()
     return BadDataError(
         f"column {name!r} cannot be read as {dtype}",
         evidence=f"its first values are {str(shown)[:200]}",
-        action="send it in the type of the training data; a missing value is null",
+        action=action,
     )

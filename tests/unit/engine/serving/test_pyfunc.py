@@ -65,6 +65,23 @@ def test_a_value_of_another_kind_is_refused_by_name_with_what_came(sent, dtype):
     assert str(sent[0])[:3] in str(refused.value)
 
 
+# pyarrow reads pandas' times with a zone in a way that pandas 4 will not have.
+@pytest.mark.filterwarnings("ignore:Series.values returning")
+@pytest.mark.parametrize(
+    "sent",
+    [["2025-07-02T03:00:00"], ["2025-07-02"], [datetime(2025, 7, 2, 3)], [date(2025, 7, 2)]],
+)
+def test_times_without_a_zone_are_not_taken_for_utc_in_a_column_of_another_zone(sent):
+    """03:00 in Berlin was read as 05:00."""
+    kind = pl.Datetime("us", "Europe/Berlin")
+    with pytest.raises(BadDataError, match=r"send times with their offset"):
+        typed_rows(pd.DataFrame({"x": sent}), pl.Schema({"x": kind}))
+    three = datetime(2025, 7, 2, 1, tzinfo=UTC)
+    for zoned in ("2025-07-02T03:00:00+02:00", "2025-07-02T01:00:00Z", three):
+        rows = typed_rows(pd.DataFrame({"x": [zoned, None]}), pl.Schema({"x": kind}))
+        assert rows["x"].dt.hour().to_list() == [3, None]
+
+
 def test_missing_columns_and_missing_rows_are_named():
     schema = pl.Schema({"a": pl.Int64, "b": pl.Int64})
     with pytest.raises(BadDataError, match=r"lack the columns \['b'\]"):

@@ -93,6 +93,9 @@ def test_a_better_version_is_evaluated_against_a_new_champion(
     code, output = perennial(*promote("2"))
     assert (code, champion()) == (0, "2"), output
     assert "judged again: " in output
+    note = "it was promoted in place of version 1, with which this does not compare it"
+    assert note in perennial("explain", f"{NAME}@2")[1]
+    assert "with which this does not compare" not in perennial("explain", f"{NAME}@1")[1]
     client = open_mlflow(environment)
     experiment = client.get_experiment_by_name(NAME).experiment_id
     (run,) = client.search_runs([experiment], "tags.`perennial.run_id` LIKE '%judged-again%'")

@@ -8,7 +8,9 @@ neighbour (Levina and Bickel, Maximum likelihood estimation of intrinsic dimensi
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -75,13 +77,14 @@ def find_near_copies(subject: Subject) -> NearCopies | None:
     """Find validation rows that are near copies; None where rows have too few amounts."""
     train = _tabulate(subject, subject.train_rows)
     held = _tabulate(subject, subject.validation_rows.head(MOST_HELD))
-    if train.shape[1] != held.shape[1]:
+    if train.shape[1] != held.shape[1] or len(train) < FEWEST_ROWS:
         return None
     both = np.concatenate([train, held])
-    distinct = [np.unique(column).size >= DISTINCT_SHARE * len(both) for column in both.T]
-    both = both[:, np.array(distinct, dtype=np.bool_)]
-    if not FEWEST_COLUMNS <= both.shape[1] <= MOST_COLUMNS or len(train) < FEWEST_ROWS:
+    # One more than may be used is enough to know; a sound has 16,000.
+    distinct = list(islice(_distinct_columns(both), MOST_COLUMNS + 1))
+    if not FEWEST_COLUMNS <= len(distinct) <= MOST_COLUMNS:
         return None
+    both = both[:, distinct]
     # By rank, so that no column and no tail decides alone.
     ranks = torch.from_numpy(rankdata(both, axis=0) / len(both))
     nearest = torch.cdist(ranks[len(train) :], ranks[: len(train)]).topk(FAR, largest=False)
@@ -102,6 +105,13 @@ def find_near_copies(subject: Subject) -> NearCopies | None:
     )
     ratio = float((first / near)[is_copy].median())
     return NearCopies(float(is_copy.double().mean()), ratio, same, usual)
+
+
+def _distinct_columns(values: Floats) -> Iterator[int]:
+    """Yield the numbers of the columns [N, D] whose values rarely repeat."""
+    for number, column in enumerate(values.T):
+        if np.unique(column).size >= DISTINCT_SHARE * len(values):
+            yield number
 
 
 def _tabulate(subject: Subject, rows: pl.DataFrame) -> Floats:
