@@ -6,6 +6,7 @@ step takes only what its predecessor made, and the dashboard can show the file.
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
@@ -110,7 +111,8 @@ def write_atomically(target: Path, content: bytes) -> None:
     """Write a file through a temporary name, flushed to disk, so that no reader sees a part."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder: a rename is atomic only within one file system.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # At random: threads, and pods that share a volume, may write the same file at once.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)
