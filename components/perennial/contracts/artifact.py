@@ -123,10 +123,16 @@ def write_atomically(target: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power, as its flushed files do."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def flush_path(path: Path) -> None:
+    """Make a file's content, or the names in a folder, survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def flush_tree(folder: Path) -> None:
+    """Make all below a folder survive a loss of power, before a marker states it to be complete."""
+    for path in (*folder.rglob("*"), folder):
+        flush_path(path)
