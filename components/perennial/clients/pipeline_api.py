@@ -321,6 +321,11 @@ class PipelineApi:
         pages = self._pages("runs", "runs", experiment_id=experiment_id, filter=query)
         return [run for item in pages if not (run := _read_run(item)).is_over]
 
+    def find_run(self, experiment_id: str, name: str) -> str | None:
+        """Return the id of an experiment's run by its name."""
+        found = self._find("a run", "runs", "runs", name, experiment_id=experiment_id)
+        return found["run_id"] if found else None
+
     def run(self, run_id: str) -> PipelineRun:
         """Return one run with its tasks."""
         try:
