@@ -3,6 +3,8 @@
 import io
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boto3
@@ -338,6 +340,25 @@ def test_uploads_that_never_ended_are_unseen_and_forgotten(bucket):
     assert store.discard_uploads("step-") == 1
     left = client.list_multipart_uploads(Bucket=name)["Uploads"]
     assert [upload["Key"] for upload in left] == ["others/step-1/shard"]
+
+
+def test_stores_that_threads_open_at_once_are_opened_in_turn(bucket, monkeypatch):
+    """boto3 documents its default session, which makes the clients, as one for a single thread."""
+    make, inside, most = boto3.client, [], []
+
+    def client(*args, **options):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.01)
+        try:
+            return make(*args, **options)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(boto3, "client", client)
+    with ThreadPoolExecutor(8) as threads:
+        stores = list(threads.map(lambda number: open_store(f"{bucket}/{number}"), range(8)))
+    assert (len(stores), max(most)) == (8, 1)
 
 
 def test_an_upload_into_a_folder_is_on_disk_before_a_marker_is(tmp_path, monkeypatch):
