@@ -296,8 +296,10 @@ def without_pauses(monkeypatch):
     monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda self, response=None: None)
 
 
-def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pauses):
+@pytest.mark.parametrize("answer", [(503, "no healthy upstream"), (500, "the database is away")])
+def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pauses, answer):
     server, url = served
+    server.away_answer = answer
     deploy(url)
     target = target_of(url)
     run = submit(target, contract(), RunRequest("training", "a test"))

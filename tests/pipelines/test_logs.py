@@ -78,6 +78,18 @@ def test_one_step_is_enough_and_the_trainings_pods_belong_to_it(cluster):
     assert "validate-data.executor speaks" not in lines
 
 
+def test_the_pods_of_trials_belong_to_the_step_that_runs_them(cluster):
+    step = step_pod("pod-5", run_id="run-4")
+    add(cluster.fake, step, "wf.root.run-trials.executor", 5, "16 trials")
+    add_training(cluster.fake, TrainJob(), "trial-3-node-0-0", "step 1 of 9", run_id="run-4")
+    of_katib = step_pod("trial-of-katib")
+    of_katib["metadata"]["labels"] = {"perennial/run": "run-4"}
+    add(cluster.fake, of_katib, "", 7, "value=0.4")
+    lines = list(run_log_lines(cluster, "run-4", "run_trials"))
+    assert {"16 trials", "step 1 of 9", "value=0.4"} <= set(lines)
+    assert lines.count("step 1 of 9") == 1
+
+
 def test_the_pods_of_a_trainjob_are_found_by_their_job(cluster):
     add_training(cluster.fake, TrainJob(), "job-node-0-0", "epoch 1 of 3", run_id="run-3")
     assert list(run_log_lines(cluster, "run-3")) == ["── job-node-0-0 (Succeeded)", "epoch 1 of 3"]

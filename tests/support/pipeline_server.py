@@ -52,7 +52,8 @@ class PipelineServer:
         self.token = None
         self.page_size = 2  # small, so that every listing has pages
         self.before = lambda number, call: None
-        self.is_away = False  # a proxy answers for it
+        self.is_away = False
+        self.away_answer = (503, "no healthy upstream")  # of a proxy
         self.fault = None  # (number of the mutating call, "refuse" | "drop after")
         self._clock = datetime(2026, 11, 1, tzinfo=UTC)
         self._numbers = 0
@@ -292,7 +293,7 @@ class _Handler(BaseHTTPRequestHandler):
             how = server.fault[1] if faulty else ""
             try:
                 if server.is_away:
-                    raise RefusedError(503, "no healthy upstream")
+                    raise RefusedError(*server.away_answer)
                 if server.token and self.headers.get("Authorization") != f"Bearer {server.token}":
                     raise RefusedError(401, "Unauthenticated")
                 if how == "refuse":

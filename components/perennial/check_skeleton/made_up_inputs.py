@@ -104,6 +104,7 @@ def find_cast(subject: Subject) -> str:
     doubles = [name for name, tensor in inputs_of(batch).items() if tensor.dtype == torch.float64]
     label = [LABEL] if LABEL in batch else []
     for floats, longs in (
+        ([], []),  # they may reject nothing
         *((doubles, []), ([], label), (label, [])),
         *((doubles, label), (doubles + label, [])),
     ):
@@ -118,7 +119,7 @@ def find_cast(subject: Subject) -> str:
                 is_right = len(subject.task.losses(output, changed)) == len(batch[LABEL])
         except Exception:  # user code may raise anything
             continue
-        if casts and is_right:
+        if is_right:
             return "; ".join(write_cast(name, cast) for name, cast in casts.items())
     return ""
 

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from typing_extensions import override
 
 from perennial.clients.file_tree import TreeEntry, file_version, is_settled, walk_tree
-from perennial.contracts.artifact import write_atomically
+from perennial.contracts.artifact import flush_path, write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.section import Section
 
@@ -359,7 +359,10 @@ class LocalObjectStore(ObjectStore):
         partial = target.with_name(f".{target.name}{_UPLOADING}")
         with self._locked(key):
             shutil.copyfile(file, partial)
+            # Callers write a marker next, which must not outlive what it stands for.
+            flush_path(partial)
             partial.replace(target)
+        flush_path(target.parent)
 
     @override
     def download(self, key: str, file: Path) -> None:

@@ -26,6 +26,7 @@ LONGEST_DESCRIPTION = 255  # characters of the column in MySQL; a longer one fai
 REDIRECTS = range(300, 400)
 SUCCESS, CONFLICT, NOT_FOUND = range(200, 300), 409, 404
 BUSY = (429, 502, 503, 504)
+SERVER_ERRORS = range(500, 600)
 HINTS: Mapping[int, str] = {
     400: "the server refuses the request; its version may be too old (2.16 and newer are tested)",
     401: "the credentials are missing or expired: check [auth] of the profile",
@@ -43,7 +44,7 @@ class TakenError(Exception):
 
 
 class UnreachableError(PerennialError):
-    """The server did not answer, or asked to retry later; the request may be repeated."""
+    """The server did not answer, failed, or asked to retry later; another try may succeed."""
 
 
 class GoneError(PerennialError):
@@ -320,6 +321,11 @@ class PipelineApi:
         pages = self._pages("runs", "runs", experiment_id=experiment_id, filter=query)
         return [run for item in pages if not (run := _read_run(item)).is_over]
 
+    def find_run(self, experiment_id: str, name: str) -> str | None:
+        """Return the id of an experiment's run by its name."""
+        found = self._find("a run", "runs", "runs", name, experiment_id=experiment_id)
+        return found["run_id"] if found else None
+
     def run(self, run_id: str) -> PipelineRun:
         """Return one run with its tasks."""
         try:
@@ -390,7 +396,7 @@ def _refused(doing: str, url: str, answer: requests.Response) -> PerennialError:
     status, message = answer.status_code, answer.text
     with suppress(ValueError, KeyError, TypeError):
         message = str(answer.json()["message"])
-    kinds = {NOT_FOUND: GoneError, **dict.fromkeys(BUSY, UnreachableError)}
+    kinds = {NOT_FOUND: GoneError, **dict.fromkeys((*BUSY, *SERVER_ERRORS), UnreachableError)}
     usual = LOGIN if status in REDIRECTS else "see the log of the deployment ml-pipeline"
     return kinds.get(status, PerennialError)(
         f"the pipeline server refuses to {doing}",

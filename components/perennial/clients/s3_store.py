@@ -49,6 +49,8 @@ _PARTS = TransferConfig(
     multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=4
 )
 _CONNECTIONS = 4
+# boto3's default session, which makes the clients, is not for several threads at once; a client is.
+_OPENING = threading.Lock()
 _CHUNK_BYTES = 256 * 1024
 _ATTEMPTS = 3
 _CONNECTION_ACTION = "check the bucket's name, AWS_ENDPOINT_URL_S3 and the credentials"
@@ -95,7 +97,7 @@ class S3ObjectStore(ObjectStore):
         self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.uri = f"s3://{bucket}/{self.prefix}".rstrip("/")
         self._patience = patience or Patience()
-        with _explained("open", self.uri):
+        with _explained("open", self.uri), _OPENING:
             self._client = boto3.client(
                 "s3",
                 config=Config(

@@ -6,6 +6,7 @@ step takes only what its predecessor made, and the dashboard can show the file.
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
@@ -110,7 +111,8 @@ def write_atomically(target: Path, content: bytes) -> None:
     """Write a file through a temporary name, flushed to disk, so that no reader sees a part."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder: a rename is atomic only within one file system.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # At random: threads, and pods that share a volume, may write the same file at once.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)
@@ -121,10 +123,16 @@ def write_atomically(target: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power, as its flushed files do."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def flush_path(path: Path) -> None:
+    """Make a file's content, or the names in a folder, survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def flush_tree(folder: Path) -> None:
+    """Make all below a folder survive a loss of power, before a marker states it to be complete."""
+    for path in (*folder.rglob("*"), folder):
+        flush_path(path)

@@ -211,6 +211,17 @@ class _CleanInterpreter:
             cls._running = running = cls()
         return running
 
+    @classmethod
+    def fork(cls, request: bytes, descriptors: list[int]) -> None:
+        """Send the request for a model's process; to a new interpreter if this one was killed."""
+        running = cls.get()
+        try:
+            socket.send_fds(running.requests, [request], descriptors)
+        except (BrokenPipeError, ConnectionResetError):
+            running._process.kill()  # its socket may be closed before its end is seen
+            running._process.wait()
+            socket.send_fds(cls.get().requests, [request], descriptors)
+
     def _close(self) -> None:
         if self._owner == os.getpid():
             self.requests.close()
@@ -245,10 +256,8 @@ class _CleanProcess:
             for descriptor in (stdin, stdout, state):
                 theirs.callback(os.close, descriptor)
             log = theirs.enter_context(self._errors.open("w"))
-            socket.send_fds(
-                _CleanInterpreter.get().requests,
-                [json.dumps(request).encode() + b"\n"],
-                [stdin, stdout, log.fileno(), state],
+            _CleanInterpreter.fork(
+                json.dumps(request).encode() + b"\n", [stdin, stdout, log.fileno(), state]
             )
         # 0 if the interpreter was killed; `_kill` skips it: the number 0 means our own group.
         self._id = int(self._states.readline() or 0)

@@ -17,7 +17,7 @@ from pydantic import Field, FiniteFloat, JsonValue, ValidationError
 
 from perennial.clients.object_store import copy_tree, sha256_of_file
 from perennial.clients.outages import waiting_out_outages
-from perennial.contracts.artifact import documents_in, write_atomically
+from perennial.contracts.artifact import documents_in, flush_tree, write_atomically
 from perennial.contracts.environment import (
     NO_RUN,
     POD_NAME,
@@ -262,6 +262,7 @@ class _Attempt:
         if self.folder is not None:
             for key, path in self.outputs.items():
                 copy_tree(path, self.folder / key)
+            flush_tree(self.folder)
             write_atomically(self.folder / RESULT_FILE, result.to_json().encode())
         if self.stored is not None:
             logging.getLogger(__name__).info("step=%s finished: %s", self.name, result.summary)

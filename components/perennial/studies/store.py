@@ -128,11 +128,12 @@ class StudyStore:
     def release(self, number: int) -> None:
         """Release a claim; another worker may take the trial at once."""
         with self._lock:
-            claim = self._claims.pop(number, None)
-            key = self._key("claims", number)
-            # Another worker's claim stays: ours was taken over if it was not renewed in time.
-            if claim is not None and self._store.read(key) == claim.to_json().encode():
-                self._store.delete(key)
+            try:
+                # Renewed first, as no store deletes on condition: a new claim is not taken over.
+                if number in self._claims and self._renew(number):
+                    self._store.delete(self._key("claims", number))
+            finally:  # one that could not be deleted must become stale
+                self._claims.pop(number, None)
 
     @contextmanager
     def renewing(self) -> Iterator[None]:
@@ -157,17 +158,21 @@ class StudyStore:
     def renew(self) -> None:
         """Renew this worker's claims."""
         with self._lock:
-            for number, claim in list(self._claims.items()):
-                renewed = claim.model_copy(update={"renewals": claim.renewals + 1})
-                try:
-                    self._store.replace(
-                        self._key("claims", number),
-                        renewed.to_json().encode(),
-                        previous=claim.to_json().encode(),
-                    )
-                    self._claims[number] = renewed
-                except ConflictError:
-                    logger.warning("the claim of trial=%d was taken over", number)
+            for number in list(self._claims):
+                self._renew(number)
+
+    def _renew(self, number: int) -> bool:
+        """Renew a claim; False if another worker took it over."""
+        claim = self._claims[number]
+        renewed = claim.model_copy(update={"renewals": claim.renewals + 1})
+        before, after = (each.to_json().encode() for each in (claim, renewed))
+        try:
+            self._store.replace(self._key("claims", number), after, previous=before)
+        except ConflictError:
+            logger.warning("the claim of trial=%d was taken over", number)
+            return False
+        self._claims[number] = renewed
+        return True
 
     def end_of(self, stage: Stage) -> int | None:
         """Return the last trial of a stage that the budget cut short; None if it did not."""

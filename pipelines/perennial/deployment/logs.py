@@ -17,6 +17,8 @@ from perennial.training_jobs.leftovers import (
 
 CONTAINERS = ("main", "pytorch", "node")
 """Containers of a step, a PyTorchJob's pod and a TrainJob's pod."""
+TRAINING_STEPS = ("train-model", "run-trials")
+"""Places of the steps that start trainings in pods of their own; a pipeline has one of them."""
 
 
 def run_log_lines(
@@ -24,8 +26,9 @@ def run_log_lines(
 ) -> Iterator[str]:
     """Yield each line of a run's pods, in the order of their creation; a running pod is followed.
 
-    With a step, such as `train_model`, only pods whose place in the pipeline contains it; training
-    pods belong to that one. If the run's pods are gone, the logs that its steps have stored.
+    With a step, such as `train_model`, only pods whose place in the pipeline contains it; pods of
+    trainings belong to that one, and those of a study's trials to `run_trials`. If the run's pods
+    are gone, the logs that its steps have stored.
 
     Raises:
         PerennialError: neither pods nor stored logs of the run are left, or none matches.
@@ -49,7 +52,7 @@ def run_log_lines(
         )
     wanted = step.replace("_", "-")
     found = [pod for pod in steps if wanted in _place(pod)]
-    found += [pod for pod in jobs if wanted in "train-model"]
+    found += [pod for pod in jobs if any(wanted in each for each in TRAINING_STEPS)]
     if not found:
         places = sorted({_place(pod) for pod in steps})
         raise PerennialError(
@@ -61,18 +64,17 @@ def run_log_lines(
 
 
 def _training_pods(cluster: Cluster, run_id: str) -> list[Object]:
+    # Pods of PyTorchJobs, and of Katib's trials, which are no such jobs, name their run.
+    found = cluster.list(PODS, f"{RUN_LABEL}={run_id}")
     try:
         jobs = list(training_jobs(cluster, {RUN_LABEL: run_id}))
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
-        # Who may see pods and no jobs: those of PyTorchJobs name their run, too.
-        return cluster.list(PODS, f"{RUN_LABEL}={run_id}")
-    return [
-        pod
-        for resource, job in jobs
-        for pod in cluster.list(PODS, pods_of(resource, job["metadata"]["name"]))
-    ]
+        return found
+    for resource, job in jobs:
+        found += cluster.list(PODS, pods_of(resource, job["metadata"]["name"]))
+    return list({pod["metadata"]["name"]: pod for pod in found}.values())
 
 
 def _lines_of(cluster: Cluster, pod: Object) -> Iterator[str]:

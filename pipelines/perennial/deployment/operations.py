@@ -44,6 +44,7 @@ from perennial.steps.stored_steps import StoredRun
 POLL_SECONDS = 5.0
 LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
 SHOWN_RUNS = 10
+EVENT_DIGITS = 16
 COMPARED = ("model", "data", "reason")  # parameters for people alone
 
 
@@ -134,7 +135,7 @@ def submit(target: TargetCluster, contract: Contract, request: RunRequest) -> st
 
 
 def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> str:
-    """Start what is deployed, now; the run's id.
+    """Start what is deployed, now; the run's id. An event starts one run, however often it asks.
 
     Raises:
         PerennialError: the model has no schedule, a run of it is under way, or its contract is not
@@ -382,6 +383,12 @@ def _start(
     request: RunRequest,
 ) -> str:
     experiment = target.experiment(model)
+    name = f"{model} {request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}"
+    if request.event:
+        name = f"{model} {request.kind} event {request.event[:EVENT_DIGITS]}"
+        started = target.api.find_run(experiment, name)
+        if started is not None:  # by who was killed before it could report it
+            return started
     under_way = target.api.unfinished_runs(experiment)
     if under_way and not request.force:
         raise PerennialError(
@@ -390,7 +397,7 @@ def _start(
             action="wait, `perennial cancel` it, or use --force",
         )
     new = NewRun(
-        name=f"{model} {request.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
+        name=name,
         version=version,
         parameters=parameters,
         description=request.trigger,  # monitoring finds a trigger of its own, and takes none

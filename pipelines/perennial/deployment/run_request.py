@@ -25,6 +25,9 @@ class RunRequest:
     """Evidence of another system, a JSON object; empty for a person."""
     force: bool = False
     """Also while another run of the model is under way."""
+    event: str = ""
+    """Id of the event that asks for the run, which is part of the run's name: who asks again gets
+    the same run."""
     request: str = field(default_factory=lambda: secrets.token_hex(8))
     """By which a run that is cloned in the dashboard is distinguished from the first one."""
 

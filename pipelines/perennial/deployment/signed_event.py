@@ -75,8 +75,8 @@ class Gate:
                 another model.
         """
         signed = _read(SignedEvent, body, "the body")
-        digest = _signed_text(signed.timestamp, signed.event)
-        expected = hmac.new(self.key, digest, hashlib.sha256).hexdigest()
+        text = _signed_text(signed.timestamp, signed.event)
+        expected = hmac.new(self.key, text, hashlib.sha256).hexdigest()
         # In constant time, and as bytes: of texts, compare_digest takes only ASCII ones.
         if not hmac.compare_digest(expected.encode(), signed.signature.encode()):
             raise RefusedEventError(
@@ -92,7 +92,7 @@ class Gate:
                 action="send it to the other model's receiver",
             )
         # Last: a refused event stays free for the receiver that it is meant for.
-        self._claim(hashlib.sha256(digest).hexdigest(), signed.timestamp, claimant, now)
+        self._claim(event_id(body), signed.timestamp, claimant, now)
         return event
 
     def _claim(self, name: str, timestamp: int, claimant: str, now: datetime) -> None:
@@ -119,6 +119,16 @@ class Gate:
                 evidence=f"{key} in the object store records by whom and when",
                 action="an event starts one run; send another one with a timestamp of its own",
             )
+
+
+def event_id(body: str) -> str:
+    """Return the digest of the signed text: other events have another one, also of equal texts.
+
+    Raises:
+        RefusedEventError: the body is not a signed event.
+    """
+    signed = _read(SignedEvent, body, "the body")
+    return hashlib.sha256(_signed_text(signed.timestamp, signed.event)).hexdigest()
 
 
 def sign(event: Event, key: bytes, now: datetime) -> str:

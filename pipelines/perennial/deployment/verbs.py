@@ -125,7 +125,7 @@ def receive(
     from perennial.contracts.section import canonical_json
     from perennial.deployment.operations import start_deployed
     from perennial.deployment.run_request import RunRequest
-    from perennial.deployment.signed_event import Gate, RefusedEventError, checked_key
+    from perennial.deployment.signed_event import Gate, RefusedEventError, checked_key, event_id
 
     cluster = connect_to(profile)
     store = open_store(cluster.profile.stores.store_uri)
@@ -137,7 +137,8 @@ def receive(
     except RefusedEventError as error:
         print(f"perennial: {error}", file=sys.stderr)
         return REFUSED
-    request = RunRequest(pipeline, accepted.reason, canonical_json(accepted.evidence))
+    evidence = canonical_json(accepted.evidence)
+    request = RunRequest(pipeline, accepted.reason, evidence, event=event_id(body))
     run = start_deployed(cluster, model, request)
     return follow_run(cluster, run, wait=False)
 

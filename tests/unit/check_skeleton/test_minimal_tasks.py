@@ -75,6 +75,16 @@ class Multiclass(Least):
         return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
 
 
+class OneHot(Multiclass):
+    """classes are encoded as in Keras, for labels that are mixed later"""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if LABEL in batch:
+            batch[LABEL] = nn.functional.one_hot(batch[LABEL], self.outputs).float()
+        return batch
+
+
 class Numbers(Least):
     def build_model(self):
         return Scaled(super().build_model(), *self.fitted["label"])
@@ -156,3 +166,12 @@ def test_defaults_follow_the_kind():
     assert next(iter(Binary.metrics)) == "roc_auc"
     assert Measured.statistics == ("loss",)
     assert Measured.metrics == {"mean_loss": "minimize"}
+
+
+def test_classes_that_are_encoded_as_in_keras_are_told_where_mixtures_belong(examine):
+    results = examine(OneHot, "multiclass")
+    assert results["labels"].measured.startswith("labels have shape [1024, 4]")
+    assert "augment and training_losses" in results["labels"].hint
+    hints = [each.hint for each in results.values() if "score raises" in each.measured]
+    assert hints
+    assert not [hint for hint in hints if "float()" in hint]  # nothing rejects the type

@@ -3,6 +3,8 @@
 import io
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boto3
@@ -10,6 +12,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from urllib3 import HTTPResponse
 
+from flushes import recorded_flushes
 from perennial.clients.object_store import (
     ConflictError,
     LocalObjectStore,
@@ -337,6 +340,33 @@ def test_uploads_that_never_ended_are_unseen_and_forgotten(bucket):
     assert store.discard_uploads("step-") == 1
     left = client.list_multipart_uploads(Bucket=name)["Uploads"]
     assert [upload["Key"] for upload in left] == ["others/step-1/shard"]
+
+
+def test_stores_that_threads_open_at_once_are_opened_in_turn(bucket, monkeypatch):
+    """boto3 documents its default session, which makes the clients, as one for a single thread."""
+    make, inside, most = boto3.client, [], []
+
+    def client(*args, **options):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.01)
+        try:
+            return make(*args, **options)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(boto3, "client", client)
+    with ThreadPoolExecutor(8) as threads:
+        stores = list(threads.map(lambda number: open_store(f"{bucket}/{number}"), range(8)))
+    assert (len(stores), max(most)) == (8, 1)
+
+
+def test_an_upload_into_a_folder_is_on_disk_before_a_marker_is(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"content")
+    store, flushed = open_store(str(tmp_path / "store")), recorded_flushes(monkeypatch)
+    store.upload("step-1/shard", tmp_path / "file")
+    uploaded = tmp_path / "store" / "step-1"
+    assert [path.stat().st_ino for path in (uploaded / "shard", uploaded)] == flushed
 
 
 def test_a_copy_into_a_folder_that_was_cut_short_is_forgotten(tmp_path):

@@ -119,6 +119,24 @@ def test_a_model_whose_process_is_killed_from_outside_is_served_again(
     assert len(killed) == kills
 
 
+def test_a_model_is_served_when_the_clean_interpreter_is_killed_before_it_is_asked(
+    served, monkeypatch
+):
+    get, killed = serving._CleanInterpreter.get, []
+
+    def get_then_kill():
+        interpreter = get()
+        if not killed:
+            killed.append(interpreter)
+            interpreter._process.kill()
+            interpreter._process.wait()
+        return interpreter
+
+    monkeypatch.setattr(serving._CleanInterpreter, "get", get_then_kill)
+    assert served().failure == ""
+    assert killed
+
+
 @pytest.mark.alone
 def test_the_champion_is_timed_in_turns_and_a_model_is_no_faster_than_its_copy(served, tmp_path):
     copytree(tmp_path / "challenger", tmp_path / "champion")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flushes import recorded_flushes
 from perennial.contracts import environment
 from perennial.contracts.errors import BadDataError, OutageError, PerennialError
 from perennial.contracts.section import Section, canonical_json
@@ -77,6 +78,17 @@ def test_finished_step_is_reused_with_its_outputs(run_folder, tmp_path):
     assert (out / "doubled" / "value").read_text() == "xx"
     assert json.loads((out / "metrics").read_text()) == {"size": 2.0}
     assert kinds(run_folder) == ["step_started", "step_finished", "step_reused"]
+
+
+def test_outputs_are_on_disk_before_the_result_that_reuses_them(run_folder, tmp_path, monkeypatch):
+    flushed = recorded_flushes(monkeypatch)
+    step, _ = counting_step()
+    run(step, tmp_path, 1)
+    (folder,) = (run_folder / "steps").iterdir()
+    kept = {path.stat().st_ino: path.name for path in (folder, *folder.rglob("*"))}
+    names = [kept.get(number) for number in flushed]
+    before = names[: names.index("result.json")]
+    assert {folder.name, "doubled", "value", "report", "metrics"} <= set(before)
 
 
 @pytest.mark.parametrize("change", ["config", "artifact", "code", "store", "tracking"])

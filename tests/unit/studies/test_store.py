@@ -60,6 +60,25 @@ def test_a_claim_that_is_renewed_is_kept_and_a_stale_one_taken_over(workers, mon
     assert not one.claim(3)
 
 
+def test_a_release_leaves_the_claim_of_a_worker_that_takes_over_meanwhile(workers, monkeypatch):
+    one, two = workers
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    assert one.claim(3)
+    assert not two.claim(3)
+    clock[0] = 61.0  # stale, as after a machine slept
+    delete, taken = one._store.delete, []
+
+    def take_over_then_delete(key):
+        taken.append(two.claim(3))
+        delete(key)
+
+    monkeypatch.setattr(one._store, "delete", take_over_then_delete)
+    one.release(3)
+    assert taken == [False]
+    assert two.claim(3)
+
+
 def test_the_next_attempt_of_a_worker_takes_its_claims_over(workers, place):
     assert workers[0].claim(3)
     again = StudyStore(open_store(place), workers[0].plan, "one")

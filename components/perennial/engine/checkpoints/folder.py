@@ -17,7 +17,7 @@ from typing import ClassVar
 from pydantic import Field, JsonValue
 
 from perennial.clients.object_store import sha256_of_file
-from perennial.contracts.artifact import Artifact, flush_folder, write_atomically
+from perennial.contracts.artifact import Artifact, flush_path, write_atomically
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.contracts.training import (
@@ -145,7 +145,7 @@ def seal(folder: Path, manifest: CheckpointManifest) -> CheckpointManifest:
     write_atomically(partial / MARKER, sha256_of_file(listing).encode())
     # On disk before `publish` renames the folder: after a power failure, a committed checkpoint
     # must not lack a file.
-    flush_folder(partial)
+    flush_path(partial)
     return sealed
 
 
@@ -155,7 +155,7 @@ def publish(folder: Path, step: int) -> Path:
     if target.exists():
         delete(target)  # of an earlier pass over this step
     partial_path(folder, step).rename(target)
-    flush_folder(folder)
+    flush_path(folder)
     return target
 
 

@@ -32,6 +32,12 @@ from perennial.engine.task import LABEL, Batch, inputs_of
 
 REBUILT = "the labels are made from the inputs: the task sets reconstructs_inputs"
 RECONSTRUCTS = "if the task is an autoencoder or denoiser, set reconstructs_inputs = True"
+NUMBERS = "encode one finite number per row, shape [B]"
+CODES = (
+    "encode the class as one whole number per row, shape [B]; mixup and label smoothing, which "
+    "need the share of each class [B, C], belong to augment and training_losses: PyTorch's "
+    "cross_entropy takes both forms"
+)
 # Codes may be clipped, so that some do not follow.
 FOLLOWING_SHARE = 0.9
 
@@ -174,7 +180,7 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
             f"labels have shape {list(encoded.shape)} or are not finite",
-            hint="encode one finite number per row, shape [B]",
+            hint=CODES if subject.task.kind == "multiclass" else NUMBERS,
         )
     pairs = pl.DataFrame({"raw": raw, "code": encoded.double().numpy()}).unique()
     twofold = pairs.group_by("raw").len().filter(pl.col("len") > 1)
