@@ -1,7 +1,7 @@
 """An event starts one run, also where its receiver is killed and tries again."""
 
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -62,8 +62,9 @@ def test_a_receiver_that_was_killed_after_the_start_finds_its_run(server, folder
 
 
 def test_two_events_with_the_same_text_start_two_runs(server, folder):
+    now = datetime.now(UTC)
     for seconds in (0, 1):
-        signed_at = datetime.fromtimestamp(int(datetime.now(UTC).timestamp()) - seconds, UTC)
+        signed_at = now - timedelta(seconds=seconds)
         event = sign(Event(model="flights", reason="labels corrected"), KEY, signed_at)
         assert receive(folder, event) == 0
         for run in server.runs.values():
