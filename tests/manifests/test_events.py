@@ -83,12 +83,13 @@ def test_a_signed_event_starts_one_run_with_its_reason_as_written(mounted, capsy
 
     # The Job that was killed comes again, and finds its run; another event has to wait for that
     # run's end, and anybody else repeats the event.
-    assert (mounted(body)[0], len(mounted(body)[1])) == (0, 1)
+    code, runs = mounted(body)
+    assert (code, len(runs)) == (0, 1)
     assert mounted(signed("labels corrected"))[0] == verb_errors.BAD_INPUT
     assert "under way" in capsys.readouterr().err
-    assert mounted(body, job="job-2")[0] == REFUSED
+    code, runs = mounted(body, job="job-2")
+    assert (code, len(runs)) == (REFUSED, 1)
     assert "the event was accepted before" in capsys.readouterr().err
-    assert len(mounted(body)[1]) == 1
 
 
 def test_an_event_that_is_not_signed_starts_nothing_and_is_not_tried_again(mounted, capsys):

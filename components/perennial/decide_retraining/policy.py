@@ -53,7 +53,7 @@ def decide(
 
     The first trigger that fires names the decision. Blocks may then prevent it, so that a trigger
     that keeps firing while challengers keep losing does not start one training after the other.
-    Rows later than `now` count as of now.
+    Rows later than `now` count as current.
     """
     found = find_triggers(snapshot, drift, state, triggers, now=now)
     fired = [finding for finding in found if finding.fires]

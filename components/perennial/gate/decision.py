@@ -283,6 +283,7 @@ def _guards(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         dependent = _dependence(evidence, comparison, gate.min_effective_days)
         held = improvement is not None and improvement.low >= -limit and not dependent
         shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
+        # Subtracted, as minus 0 would be shown as -0.
         detail = f"lower bound of the change in {metric} is {shown}, limit {0.0 - limit:+g}"
         detail += f"; {dependent}" if dependent else ""
         measured = _improvement(metric, improvement, -limit) if improvement is not None else None

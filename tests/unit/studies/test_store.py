@@ -23,6 +23,14 @@ def workers(place):
     return [StudyStore(open_store(place), plan, owner) for owner in ("one", "two")]
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The seconds that the workers' clock shows, for tests to set."""
+    shown = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: shown[0])
+    return shown
+
+
 def test_a_trial_is_claimed_by_one_worker(workers):
     one, two = workers
     assert one.claim(3)
@@ -43,10 +51,8 @@ def test_a_record_is_written_once(workers):
     assert [trial.number for trial in two.trials(range(9))] == [3]
 
 
-def test_a_claim_that_is_renewed_is_kept_and_a_stale_one_taken_over(workers, monkeypatch):
+def test_a_claim_that_is_renewed_is_kept_and_a_stale_one_taken_over(workers, clock):
     one, two = workers
-    clock = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     assert one.claim(3)
     assert not two.claim(3)
     clock[0] = 59.0
@@ -60,10 +66,10 @@ def test_a_claim_that_is_renewed_is_kept_and_a_stale_one_taken_over(workers, mon
     assert not one.claim(3)
 
 
-def test_a_release_leaves_the_claim_of_a_worker_that_takes_over_meanwhile(workers, monkeypatch):
+def test_a_release_leaves_the_claim_of_a_worker_that_takes_over_meanwhile(
+    workers, clock, monkeypatch
+):
     one, two = workers
-    clock = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     assert one.claim(3)
     assert not two.claim(3)
     clock[0] = 61.0  # stale, as after a machine slept
