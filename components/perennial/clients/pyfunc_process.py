@@ -7,6 +7,7 @@ loaded. All processes end when the socket and their own inputs are closed.
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -29,6 +30,7 @@ def main(requests: socket.socket) -> None:
         for module in ("torch", "torch.distributed.tensor", "pandas"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
+    gc.freeze()  # a fork's collector would visit, and so copy, all of this
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what `_follow` leaves
     while True:
         content, descriptors, _, _ = socket.recv_fds(requests, MAX_BYTES, 4)

@@ -3,6 +3,7 @@
 Both are `concurrent.futures.Executor`s, and results do not depend on which of them did the work.
 """
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -135,6 +136,7 @@ class _LocalPool(Executor):
 
 
 def _enter_worker(environment: dict[str, str]) -> None:
+    gc.freeze()  # see `processes.enter_process`
     os.environ.clear()
     os.environ.update(environment)
     end_with_parent()

@@ -7,6 +7,7 @@ Ends with 0 when the training is finished and its result written, with 75 when a
 at a checkpoint, and with 1 after writing `errors/rank-N.json`.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -96,6 +97,7 @@ logger = logging.getLogger(__name__)
 
 def main() -> int:
     """Run the job named on the command line as one of its ranks; returns the exit code."""
+    gc.freeze()  # what was imported stays; a rank that visits it lets all others wait
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         # A process of the fork server has imported PyTorch before it got this environment.
         torch.set_num_threads(int(threads))

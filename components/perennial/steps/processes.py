@@ -5,6 +5,7 @@ and Polars have started in it. The fork server has imported the engine and done 
 that its forks are safe, also where they use CUDA.
 """
 
+import gc
 import importlib
 import logging
 import multiprocessing
@@ -135,6 +136,9 @@ def run_module(
 
 def enter_process(environment: Mapping[str, str], log: Path) -> None:
     """Give this process a session, an environment and a file for its output of its own."""
+    # The collector would visit all that the fork server imported, and so copy its pages: measured
+    # at half of the CPU time of a training of 20 steps.
+    gc.freeze()
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)

@@ -4,6 +4,7 @@ They hand over through the cache's files, which the training maps: no example pa
 Their number changes neither the order nor the content of a batch.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -126,6 +127,7 @@ _encoder: BlockEncoder | Exception = RuntimeError("the process was not prepared"
 def _begin(recipe: EncoderRecipe) -> None:
     """Prepare a worker process: one thread, no signals of the terminal, no life of its own."""
     global _encoder  # noqa: PLW0603 (the one state of a worker process)
+    gc.freeze()  # see `processes.enter_process`
     os.environ["POLARS_MAX_THREADS"] = "1"
     torch.set_num_threads(1)
     for number in (signal.SIGINT, signal.SIGTERM):  # the training decides when they end
