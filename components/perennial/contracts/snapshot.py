@@ -12,10 +12,17 @@ from perennial.contracts.section import Section
 CLOCK_MARGIN = timedelta(days=1)
 
 
+def as_utc(moment: datetime) -> datetime:
+    """Give a row's time, which is in UTC or without a zone, the zone UTC.
+
+    Times of two snapshots are comparable then, also where the column's type changed in between.
+    """
+    return moment.replace(tzinfo=UTC)
+
+
 def is_future(moment: datetime, now: datetime) -> bool:
-    """Whether a row's time, in UTC or without a zone, is later than any clock may show now."""
-    latest = (now + CLOCK_MARGIN).astimezone(UTC)
-    return moment.replace(tzinfo=UTC) > latest
+    """Whether a row's time is later than any clock may show now."""
+    return as_utc(moment) > now + CLOCK_MARGIN
 
 
 class DataFile(Section):

@@ -23,7 +23,7 @@ from perennial.clients.object_store import (
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError
-from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.contracts.snapshot import DataFile, Snapshot, as_utc
 from perennial.data.parquet_files import LIBRARY_ERRORS, decodable
 from perennial.data.verified_files import is_verified, record_verified
 
@@ -387,9 +387,7 @@ def _local_day(moment: pl.Expr, snapshot: Snapshot) -> pl.Expr:
 
 def _microseconds(moment: datetime) -> int:
     """Microseconds since 1970 of a moment; one without a zone is taken unchanged."""
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECONDS
+    return (as_utc(moment) - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECONDS
 
 
 def _stable_uniform(key: pl.Expr, salt: str, *, repeats: bool) -> pl.Expr:

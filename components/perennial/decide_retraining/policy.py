@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from perennial.contracts.monitoring import ColumnDrift, DriftReport, RetrainingDecision, WindowDrift
-from perennial.contracts.snapshot import Snapshot, is_future
+from perennial.contracts.snapshot import Snapshot, as_utc, is_future
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.state import Retraining, TriggerState
 from perennial.reports.text import counted
@@ -231,9 +231,8 @@ def _ages(snapshot: Snapshot, retrainings: Sequence[Retraining], now: datetime) 
     # By data time: a replay or a backfill must decide as the year itself did.
     newest = snapshot.data_time(now)
     moments = [past.data_time for past in retrainings if past.data_time is not None]
-    # Both are in UTC or without a zone.
     return [
-        (newest.replace(tzinfo=None) - each.replace(tzinfo=None)) / DAY
+        (as_utc(newest) - as_utc(each)) / DAY
         for each in moments
         if newest is not None and not is_future(each, now)
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from perennial.clients.object_store import ObjectStore
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
-from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.snapshot import Snapshot, as_utc
 from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import ValidationReport
 from perennial.data.dataset import Dataset
@@ -138,7 +138,7 @@ def conclude(
     new_time = timedelta(0)
     newest = current.data_time(datetime.now(UTC))
     if newest is not None and reference.time_max is not None:
-        new_time = max(new_time, newest - reference.time_max)
+        new_time = max(new_time, as_utc(newest) - as_utc(reference.time_max))
     judged = [window.decayed for window in windows if window.loss_z_score is not None]
     notes = [unjudged] if unjudged else []
     notes += [*chosen.notes, *_notes(measured, windows, len(judged), reference, limit)]

@@ -15,7 +15,7 @@ from perennial.clients.pyfunc_flavor import CODE_FOLDER
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import AnchorComparison, Serving, Verdict
-from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.snapshot import Snapshot, as_utc
 from perennial.contracts.training import Challenger
 from perennial.contracts.version_decisions import GATE, REPLACED_TAG, VersionDecision
 from perennial.data.dataset import Dataset, count_seen_rows
@@ -114,7 +114,7 @@ def read_champion(
         "",
         weights,
         notes,
-        outdated=now is not None and then is not None and then < now,
+        outdated=now is not None and then is not None and as_utc(then) < as_utc(now),
         megabytes=model_megabytes(folder),
         folder=folder,
     )

@@ -24,7 +24,7 @@ from perennial.contracts.initial import (
 )
 from perennial.contracts.initial_model import FOLDER, FormerTask, InitialModel, Origin
 from perennial.contracts.lineage import LINEAGE_FILE, Lineage
-from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.snapshot import Snapshot, as_utc
 from perennial.contracts.training import ENSEMBLE, Challenger
 from perennial.data.dataset import Dataset, count_seen_rows
 from perennial.engine.adapters import write_merged
@@ -229,7 +229,7 @@ def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot,
     )
     newest: list[Snapshot] = []
     by_time = sorted(
-        (*seen, own), key=lambda one: one.time_max.timestamp() if one.time_max else 0.0
+        (*seen, own), key=lambda one: as_utc(one.time_max).timestamp() if one.time_max else 0.0
     )
     for each in by_time:
         newest = [one for one in newest if (one.data, one.split) != (each.data, each.split)]

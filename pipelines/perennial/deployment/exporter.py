@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from datetime import UTC
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -18,6 +17,7 @@ from typing_extensions import override
 from perennial.clients.object_store import ObjectStore, open_store
 from perennial.clients.pipeline_api import PipelineRun
 from perennial.contracts.environment import TRACKING_URI, Environment
+from perennial.contracts.snapshot import as_utc
 from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
 from perennial.deployment.desired import KINDS, PIPELINE_OF
 from perennial.deployment.operations import TargetCluster
@@ -136,9 +136,7 @@ def _run_values(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float
 def _monitoring_values(look: MonitoringRecord) -> Iterator[tuple[str, float]]:
     yield "look_timestamp_seconds", look.at.timestamp()
     if look.data_time is not None:
-        is_utc = look.data_time.tzinfo is None  # times of data without a zone are taken for UTC
-        moment = look.data_time.replace(tzinfo=UTC) if is_utc else look.data_time
-        yield "look_data_timestamp_seconds", moment.timestamp()
+        yield "look_data_timestamp_seconds", as_utc(look.data_time).timestamp()
     yield "look_windows", float(look.windows)
     yield "look_drifted", float(look.drifted)
     yield "look_decayed", float(look.decayed)

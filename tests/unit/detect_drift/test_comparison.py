@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import pytest
 
@@ -91,6 +91,12 @@ def test_windows_without_labels_neither_break_nor_make_a_row(concluded, decays, 
 def test_growth_is_counted_from_the_champions_snapshot(concluded):
     report = concluded([False])
     assert (report.new_rows, report.new_days) == (500, 28.0)
+
+
+def test_growth_is_counted_although_the_time_columns_type_changed(concluded, current):
+    assert current.time_max.tzinfo is None
+    object.__setattr__(current, "time_max", current.time_max.replace(tzinfo=UTC))
+    assert concluded([False]).new_days == 28.0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A champion is loaded by the current code; the verdict notes what that hides. A machine without memory decides nothing."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import torch
@@ -47,6 +47,14 @@ def test_a_champion_served_by_other_code_than_it_is_scored_by_is_reported(read, 
     (note,) = read().notes
     assert note.startswith("version 3 is scored with the task's current code, and perennial/tasks/")
     assert "tabular.py changed" in note
+
+
+@pytest.mark.parametrize(("days", "outdated"), [(1, True), (0, False)])
+def test_its_age_is_known_although_the_time_columns_type_changed(read, folder, days, outdated):
+    then = Snapshot.read(folder)
+    newest = then.time_max.replace(tzinfo=UTC) - timedelta(days=days)
+    then.model_copy(update={"time_max": newest}).write(folder)
+    assert read().outdated is outdated
 
 
 @pytest.mark.hostile
