@@ -68,7 +68,8 @@ class ArrivingDigests:
         """Take a part of the file that has arrived."""
         # Before the lock: the thread that holds it then goes on with this part.
         self._arrived[start] = stop
-        with self._lock, self._file.open("rb") as stream:
+        # Without a buffer, which would hold the next part as it was before it arrived.
+        with self._lock, self._file.open("rb", buffering=0) as stream:
             while self._at in self._arrived:
                 stop = self._arrived.pop(self._at)
                 stream.seek(self._at)

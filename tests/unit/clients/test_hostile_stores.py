@@ -1,12 +1,15 @@
 """A store that breaks the protocol ends in one clear error, in a stated time; never in less data."""
 
 import logging
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from hostile_store import HTML, Answer, hostile_store, page
+from perennial.clients.s3_checksums import ArrivingDigests
 from perennial.clients.s3_store import Patience, S3ObjectStore
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.partitions import find_partitions
@@ -252,6 +255,29 @@ def test_a_server_that_never_answers_is_named_in_the_stated_time(server, caplog)
     with caplog.at_level(logging.WARNING), pytest.raises(PerennialError, match="cannot list"):
         S3ObjectStore("bucket", "data", HURRIED).list()
     assert "still waiting to list s3://bucket/data" in caplog.text
+
+
+def test_a_part_that_arrives_while_the_one_before_is_read_is_read_as_it_arrived(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"first\0\0\0\0\0\0")
+    digests = ArrivingDigests(file, {"ContentLength": 11})
+    second = threading.Thread(target=digests.add, args=(5, 11))
+
+    class Slow:
+        content = b""
+
+        def update(self, chunk):
+            self.content += chunk
+            if self.content == b"first":
+                file.write_bytes(b"firstsecond")
+                second.start()
+                while 5 not in digests._arrived:
+                    time.sleep(0.001)
+
+    digests._digests = {"sha256": Slow()}
+    digests.add(0, 5)
+    second.join()
+    assert digests._digests["sha256"].content == b"firstsecond"
 
 
 def test_parts_of_a_large_object_are_each_verified(server, store, tmp_path, monkeypatch):
