@@ -344,23 +344,37 @@ def test_uploads_that_never_ended_are_unseen_and_forgotten(bucket):
     assert [upload["Key"] for upload in left] == ["others/step-1/shard"]
 
 
-def test_stores_that_threads_open_at_once_are_opened_in_turn(bucket, monkeypatch):
-    """boto3 documents its default session, which makes the clients, as one for a single thread."""
-    make, inside, most = boto3.client, [], []
+@pytest.fixture
+def made_clients(monkeypatch):
+    """The clients that are made, each slowly."""
+    make, made = boto3.client, []
 
     def client(*args, **options):
-        inside.append(1)
-        most.append(len(inside))
         time.sleep(0.01)
-        try:
-            return make(*args, **options)
-        finally:
-            inside.pop()
+        made.append(make(*args, **options))
+        return made[-1]
 
     monkeypatch.setattr(boto3, "client", client)
+    return made
+
+
+def test_stores_that_threads_open_at_once_share_a_client(bucket, made_clients):
+    """boto3 documents its default session, which makes clients, as one for a single thread."""
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(lambda number: open_store(f"{bucket}/{number}"), range(8)))
-    assert (len(stores), max(most)) == (8, 1)
+    assert (len(stores), len(made_clients)) == (8, 1)
+
+
+def test_a_fork_and_other_variables_get_a_client_of_their_own(bucket, made_clients, monkeypatch):
+    open_store(bucket).write("a", b"mine")
+    child = os.fork()
+    if child == 0:
+        code = 0 if open_store(bucket).read("a") == b"mine" and len(made_clients) == 2 else 1
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://elsewhere")
+    open_store(bucket)
+    assert [one.meta.endpoint_url for one in made_clients][1:] == ["http://elsewhere"]
 
 
 def test_an_upload_into_a_folder_is_on_disk_before_a_marker_is(tmp_path, monkeypatch):
