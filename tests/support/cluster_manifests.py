@@ -52,7 +52,7 @@ def build(folder: Path) -> list[Object]:
     assert done.returncode == 0, done.stderr
     # Deprecated fields and the like: reported, but not a failure to kubectl.
     assert done.stderr == "", done.stderr
-    return [item for item in yaml.safe_load_all(done.stdout) if item]
+    return [item for item in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if item]
 
 
 def build_component(component: Path, folder: Path) -> list[Object]:

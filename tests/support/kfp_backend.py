@@ -45,7 +45,7 @@ class Backend:
 
     def run(self, **parameters: Any) -> dict[str, Values]:
         """Run the pipeline; returns the outputs of its outermost tasks."""
-        self.spec = next(iter(yaml.safe_load_all(self.compiled.read_text())))
+        self.spec = next(iter(yaml.load_all(self.compiled.read_text(), Loader=yaml.CSafeLoader)))
         self.run_id = uuid.uuid4().hex
         self.store = boto3.client("s3")
         known = self.spec["root"].get("inputDefinitions", {}).get("parameters", {})

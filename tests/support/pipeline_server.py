@@ -137,7 +137,7 @@ class PipelineServer:
         pipeline = self._existing(self.pipelines, query["pipelineid"])["pipeline_id"]
         here = {key: item for key, item in self.versions.items() if item["pipeline_id"] == pipeline}
         self._free(here, query["name"])
-        spec, platform = yaml.safe_load_all(body)
+        spec, platform = yaml.load_all(body, Loader=yaml.CSafeLoader)
         json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
         json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
         version = {

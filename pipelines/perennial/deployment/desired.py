@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import yaml
 from pydantic import JsonValue
 
 from perennial.clients.outages import single_attempts
@@ -17,7 +16,7 @@ from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.deployment.placement import place
+from perennial.deployment.placement import place, read_documents
 from perennial.deployment.profile import Profile, check_address, with_seconds
 from perennial.steps.parameters import LargeParameter, encode_parameter, shown_parameter
 
@@ -70,7 +69,7 @@ class DesiredPipeline:
     @property
     def floor(self) -> str:
         """Return how long a run takes at least, whatever its steps do."""
-        tasks, levels = count_tasks(next(iter(yaml.safe_load_all(self.package))))
+        tasks, levels = count_tasks(read_documents(self.package)[0])
         seconds = DRIVER_SECONDS * (1 + levels) + TASK_SECONDS * tasks
         return f"{self.name}: up to {tasks} tasks, of which Kubeflow itself takes {seconds} s"
 

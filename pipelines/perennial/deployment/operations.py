@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import yaml
 from pydantic import JsonValue
 
 from perennial.clients.pipeline_api import (
@@ -32,7 +31,7 @@ from perennial.deployment.desired import (
     parameters_of,
     parse_schedule_metadata,
 )
-from perennial.deployment.placement import settings_in
+from perennial.deployment.placement import read_documents, settings_in
 from perennial.deployment.plan import Observed, apply, observe
 from perennial.deployment.profile import Profile
 from perennial.deployment.run_reasons import Waiting, reason_lines, step_states
@@ -359,7 +358,7 @@ def difference(target: TargetCluster, desired: Desired, observed: Observed) -> I
     for kind in KINDS:
         version = _deployed_version(target, newest, kind)
         there = target.api.version_documents(version) if version is not None else []
-        placed = yaml.safe_load_all(desired.pipeline(PIPELINE_OF[kind]).package)
+        placed = read_documents(desired.pipeline(PIPELINE_OF[kind]).package)
         changes = _changes(*(_texts(settings_in(each)) for each in (there, placed)))
         yield from (f"{line[:2]}{kind}: {line[2:]}" for line in changes)
 
