@@ -23,7 +23,7 @@ from perennial.data.partitions import lost_line
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.metrics.arrays import all_finite
-from perennial.engine.serving.sources import changed_sources
+from perennial.engine.sources import changed_sources
 from perennial.gate.comparison import Contender, Match, compare, find_undefined
 from perennial.gate.scoring import score_exported
 from perennial.gate.serving import model_megabytes

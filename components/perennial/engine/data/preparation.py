@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import as_completed
@@ -61,6 +60,7 @@ from perennial.engine.data.stored_caches import record_use
 from perennial.engine.data.streamed import SampledSplit, StreamedSplit
 from perennial.engine.handover import load_decision, save_decision
 from perennial.engine.job import Decision, FittedTask, TrainingJob
+from perennial.engine.sources import sources_of
 from perennial.engine.task import Batch, Task, load_task
 from perennial.engine.world.distributed import World
 
@@ -370,7 +370,7 @@ def encode_ahead(job: TrainingJob) -> int:
         cache=(job.scratch / "ahead", 0),
         identity=encoding_identity(job, snapshot, state),
         shards=job.common_uri,
-        sources=_sources_of(task),
+        sources=_digest_sources(task),
     )
     record_caches(job, snapshot, recipe.identity)
     encoder = BlockEncoder(recipe, task)
@@ -399,11 +399,12 @@ def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
     with tempfile.TemporaryDirectory() as folder:
         # Without shards, because the block is made here; a limit of 0 keeps the newest block alone.
         own = replace(recipe, cache=(Path(folder), 0), shards="")
-        encoder = BlockEncoder(own, _tasks.get(recipe.identity))
-        if recipe.sources not in ("", _sources_of(encoder.task)):
+        known = _tasks.get(recipe.identity)
+        encoder = BlockEncoder(own, known)
+        if not known and recipe.sources not in ("", _digest_sources(encoder.task)):
             raise PerennialError(
                 "a worker that encodes rows has other sources of the task than the training",
-                evidence=f"{type(encoder.task).__module__}, or a module of a base class, on "
+                evidence=f"{type(encoder.task).__module__}, or a module that it imports, on "
                 f"{socket.gethostname()}",
                 action="deploy the Dask workers with an image that holds the training's task",
             )
@@ -413,11 +414,9 @@ def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
         ShardStore(recipe.shards, recipe.identity).add(key, encoder.cache.path(key))
 
 
-def _sources_of(task: Task) -> str:
-    """Return the digest of the modules that define the task's class and its base classes."""
+def _digest_sources(task: Task) -> str:
+    """Return the digest of the task's sources: its module and what it imports, but packages."""
     found = hashlib.sha256()
-    for name in sorted({each.__module__ for each in type(task).__mro__}):
-        file = getattr(sys.modules[name], "__file__", None) or ""
-        if file.endswith(".py"):
-            found.update(name.encode() + b"\0" + hashlib.sha256(Path(file).read_bytes()).digest())
+    for name, file in sources_of(each.__module__ for each in type(task).__mro__).files.items():
+        found.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return found.hexdigest()

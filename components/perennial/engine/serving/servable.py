@@ -11,7 +11,7 @@ from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
 from perennial.engine.export import ADAPTERS, load_exported_task, load_model
 from perennial.engine.serving import pyfunc
-from perennial.engine.serving.sources import sources_of
+from perennial.engine.sources import sources_of
 from perennial.engine.task import Task
 
 EXAMPLE_ROWS = 5

@@ -495,15 +495,39 @@ def ahead(snapshot, folder: Path, name: str, task: str = "tiny_training:TinyTask
     )
 
 
-def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch):
+OWN_SCALE = """
+from own_number import SCALE
+from tiny_training import TinyTask
+
+class Own(TinyTask):
+    scale = SCALE
+"""
+
+
+def write_own_task(folder, scale):
+    """A task, and in a module of its own a number that it imports."""
+    folder.mkdir(exist_ok=True)
+    (folder / "own_scale.py").write_text(OWN_SCALE)
+    (folder / "own_number.py").write_text(f"SCALE = {scale}\n")
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory):
+    """A scheduler and two workers, which have a task of their own."""
+    folder = tmp_path_factory.mktemp("dask")
+    write_own_task(folder, 2)
+    with dask_cluster(folder) as cluster:
+        yield cluster
+
+
+def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch, dask):
     """Through a real scheduler and two worker processes, against processes of this machine."""
     jobs = [ahead(snapshot, tmp_path, name) for name in ("here", "dask")]
     encode_ahead(jobs[0])
     # Sums over the same rows may differ in the last bit, so both take one fitted state.
     shutil.copytree(tmp_path / "here/store/fitted", tmp_path / "dask/store/fitted")
-    with dask_cluster(tmp_path) as cluster:
-        monkeypatch.setenv(DASK_SCHEDULER, cluster.address)
-        encode_ahead(jobs[1])
+    monkeypatch.setenv(DASK_SCHEDULER, dask.address)
+    encode_ahead(jobs[1])
     here, there = (
         {each.name: each.read_bytes() for each in (tmp_path / name / "store").glob("encoded/*/*")}
         for name in ("here", "dask")
@@ -512,15 +536,11 @@ def test_dask_encodes_ahead_the_same_bytes(snapshot, tmp_path, monkeypatch):
     assert here == there
 
 
-def test_a_dask_worker_with_another_task_encodes_nothing(snapshot, tmp_path, monkeypatch):
+def test_a_dask_worker_with_another_task_encodes_nothing(snapshot, tmp_path, monkeypatch, dask):
     """Its blocks would be stored as those of the training's task."""
-    source = "from tiny_training import TinyTask\n\nclass Own(TinyTask):\n    scale = {}\n"
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "own_scale.py").write_text(source.format(1))
-    (tmp_path / "own_scale.py").write_text(source.format(2))  # the workers' folder
+    write_own_task(tmp_path / "mine", 1)
     monkeypatch.syspath_prepend(tmp_path / "mine")
-    with dask_cluster(tmp_path) as cluster:
-        monkeypatch.setenv(DASK_SCHEDULER, cluster.address)
-        with pytest.raises(PerennialError, match="other sources of the task"):
-            encode_ahead(ahead(snapshot, tmp_path, "dask", "own_scale:Own"))
+    monkeypatch.setenv(DASK_SCHEDULER, dask.address)
+    with pytest.raises(PerennialError, match="other sources of the task"):
+        encode_ahead(ahead(snapshot, tmp_path, "dask", "own_scale:Own"))
     assert not [*(tmp_path / "dask" / "store").glob("encoded/*/*")]

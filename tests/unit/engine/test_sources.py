@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import pytest
 
-from perennial.engine.serving.sources import sources_of
+from perennial.engine.sources import sources_of
 
 TASK = """
 import json
