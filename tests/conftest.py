@@ -55,12 +55,14 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the long variants, before those that are not asked for are left out."""
+    """Mark the long variants, before those that are not asked for are left out; order the files."""
     lines = LONG.read_text().splitlines()
     found = {item.nodeid: item for item in items}
     long = {line for line in lines if not line.startswith("#")}
     for name in long & found.keys():
         found[name].add_marker(pytest.mark.full)
+    # Last come files of a second or two, so that no worker waits long for the last file of another.
+    items.sort(key=lambda item: item.nodeid.startswith("tests/manifests/"))
     files = {name.partition("::")[0] for name in found}
     whole = not config.option.keyword and "::" not in "".join(config.args)
     gone = {name for name in long - found.keys() if name.partition("::")[0] in files}
