@@ -59,6 +59,7 @@ class Reference(Artifact):
 
     snapshot_digest: str
     time_max: datetime | None
+    """Time of the newest row, or of the registration if that row is of the future."""
     rows: int
     blocks: tuple[BlockSketch, ...]
     performance: tuple[BlockPerformance, ...]

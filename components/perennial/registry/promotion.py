@@ -6,6 +6,7 @@ import logging
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -216,7 +217,8 @@ def write_package(
         write_atomically(folder / DIFF_FILE, diff)
     Reference(
         snapshot_digest=snapshot.digest(),
-        time_max=snapshot.time_max,
+        # A row of the far future would make all later rows count as those that it was trained on.
+        time_max=snapshot.data_time(datetime.now(UTC)),
         rows=snapshot.rows,
         blocks=content.validation.blocks,
         performance=verdict.performance_reference,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import Reference
-from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.snapshot import Snapshot, as_utc
 from perennial.contracts.version_decisions import (
     GATE,
     REPLACED_TAG,
@@ -66,6 +67,20 @@ def test_the_version_holds_all_that_scoring_and_monitoring_need(register, enviro
     reference = Reference.read(folder)
     assert reference.performance == Verdict.read(folder).performance_reference
     assert reference.snapshot_digest == dataset.snapshot.digest()
+
+
+@pytest.mark.parametrize("newest", [datetime(2100, 1, 1), datetime(2025, 3, 31)])
+def test_monitoring_begins_at_the_present_where_a_row_is_of_the_future(
+    environment, tmp_path, newest
+):
+    write_inputs(tmp_path, GOOD, "", True)
+    snapshot = Snapshot.read(tmp_path / "snapshot").model_copy(update={"time_max": newest})
+    snapshot.write(tmp_path / "snapshot")
+    register_model_step(**step_arguments(tmp_path, CONTRACT, TRIGGER))
+    version = open_registry(environment).version_by_alias(NAME, "champion")
+    folder = open_registry(environment).download(version, tmp_path / "downloads")
+    begins = Reference.read(folder).time_max
+    assert begins == newest or abs(as_utc(begins) - datetime.now(UTC)) < timedelta(hours=1)
 
 
 def test_lineage_records_data_code_and_reason(register, environment, tmp_path):
