@@ -91,7 +91,7 @@ def assert_equal(one: FactsState, other: FactsState) -> None:
         assert table.equals(other[name]), f"{name}: {table} {other[name]}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tables(), st.randoms(use_true_random=False))
 def test_the_order_grouping_and_partitioning_of_the_rows_do_not_matter(made, chance):
     with small_capacities():

@@ -67,7 +67,11 @@ def test_another_suite_or_sample_is_counted_again(healthy, snapshot_of, counted)
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("damage", [lambda old: old[:-9], lambda old: b"", lambda old: b"x" * 99])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda old: old[:-9], lambda old: b"", lambda old: b"x" * 99],
+    ids=["cut", "empty", "other"],
+)
 def test_damaged_counts_are_counted_again(healthy, snapshot_of, counted, damage):
     before, _ = counted(snapshot_of(healthy), suite=SUITE)
     (key,) = [each.key for each in counted.store.list("") if "/suite-" in each.key]
