@@ -13,11 +13,11 @@ CLOCK_MARGIN = timedelta(days=1)
 
 
 def as_utc(moment: datetime) -> datetime:
-    """Give a row's time, which is in UTC or without a zone, the zone UTC.
+    """Return a row's time in UTC, which one without a zone is taken for.
 
     Times of two snapshots are comparable then, also where the column's type changed in between.
     """
-    return moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def is_future(moment: datetime, now: datetime) -> bool:

@@ -401,7 +401,7 @@ def encode_shard(recipe: EncoderRecipe, block: RowBlock) -> None:
         own = replace(recipe, cache=(Path(folder), 0), shards="")
         known = _tasks.get(recipe.identity)
         encoder = BlockEncoder(own, known)
-        if not known and recipe.sources not in ("", _digest_sources(encoder.task)):
+        if known is None and recipe.sources not in ("", _digest_sources(encoder.task)):
             raise PerennialError(
                 "a worker that encodes rows has other sources of the task than the training",
                 evidence=f"{type(encoder.task).__module__}, or a module that it imports, on "
