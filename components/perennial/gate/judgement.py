@@ -51,7 +51,7 @@ from perennial.gate.power import reach_line, reach_of
 from perennial.gate.repeats import Days, PastTest, claim_test, days_of
 from perennial.gate.report import write_report
 from perennial.gate.scoring import score_exported
-from perennial.gate.serving import measure_size, serve_in_clean_process
+from perennial.gate.serving import measure_size, serve_in_clean_process, start_clean_interpreter
 from perennial.gate.slices import compare_slices, undefined_slices
 from perennial.registry.champion_records import CHAMPION
 from perennial.registry.initial import find_seen_test_rows
@@ -257,6 +257,8 @@ def judge_challenger(
         Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
     }
     shards = section.scoring.shards
+    if shards == 1:
+        start_clean_interpreter()  # it imports while rows are scored
     task, scored = score_exported(challenger, dataset, keep, section.gate.processes, shards)
     record = Challenger.read(challenger)
     contender = finite_contender(task, scored[Split.TEST], record.turned_off)

@@ -93,6 +93,11 @@ def serve_in_clean_process(
     )
 
 
+def start_clean_interpreter() -> None:
+    """Start the interpreter in whose forks models are served; its imports take seconds."""
+    _CleanInterpreter.get()
+
+
 def measure_size(artifact: Path) -> Serving:
     """Return the sizes of an exported model that is not served here."""
     files = [file for file in artifact.rglob("*") if file.is_file()]
