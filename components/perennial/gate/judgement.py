@@ -257,8 +257,7 @@ def judge_challenger(
         Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
     }
     shards = section.scoring.shards
-    if shards == 1:
-        start_clean_interpreter()  # it imports while rows are scored
+    start_clean_interpreter(shards)  # it imports while rows are scored
     task, scored = score_exported(challenger, dataset, keep, section.gate.processes, shards)
     record = Challenger.read(challenger)
     contender = finite_contender(task, scored[Split.TEST], record.turned_off)
