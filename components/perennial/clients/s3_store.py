@@ -51,7 +51,7 @@ _PARTS = TransferConfig(
     multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=4
 )
 _CONNECTIONS = 4
-_POOLED_CONNECTIONS = 32
+_POOLED_CONNECTIONS = 32  # of all stores and threads together
 # boto3's default session, which makes the clients, is not for several threads at once; a client is.
 _OPENING = threading.Lock()
 _CHUNK_BYTES = 256 * 1024
@@ -102,10 +102,7 @@ class S3ObjectStore(ObjectStore):
         self._patience = patience or Patience()
         with _explained("open", self.uri), _OPENING:
             self._client = _shared_client(
-                self._patience.connect_s,
-                self._patience.silence_s,
-                environment=frozenset(os.environ.items()),
-                process=os.getpid(),
+                self._patience, frozenset(os.environ.items()), process=os.getpid()
             )
 
     @override
@@ -517,15 +514,16 @@ class S3ObjectStore(ObjectStore):
 # Few: a process that changes its variables has no use for the clients of before.
 @lru_cache(maxsize=4)
 def _shared_client(
-    connect_s: float,
-    silence_s: float,
-    *,
+    patience: Patience,
     environment: frozenset[tuple[str, str]],  # boto3 reads it
+    *,
     process: int,  # a fork must not use the connections of its parent
 ) -> BaseClient:
     """Return the client of all stores of this process: a new one costs 30 ms and connections."""
     config = Config(
-        connect_timeout=connect_s, read_timeout=silence_s, max_pool_connections=_POOLED_CONNECTIONS
+        connect_timeout=patience.connect_s,
+        read_timeout=patience.silence_s,
+        max_pool_connections=_POOLED_CONNECTIONS,
     )
     client = boto3.client("s3", config=config)
     client.meta.events.register("after-call.s3", _refuse_html)

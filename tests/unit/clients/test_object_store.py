@@ -1,6 +1,7 @@
 """One contract, two stores: a local folder and the S3 protocol (a real server of it)."""
 
 import io
+import multiprocessing
 import os
 import threading
 import time
@@ -367,11 +368,15 @@ def test_stores_that_threads_open_at_once_share_a_client(bucket, made_clients):
 
 def test_a_fork_and_other_variables_get_a_client_of_their_own(bucket, made_clients, monkeypatch):
     open_store(bucket).write("a", b"mine")
-    child = os.fork()
-    if child == 0:
-        code = 0 if open_store(bucket).read("a") == b"mine" and len(made_clients) == 2 else 1
-        os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def read() -> None:
+        assert open_store(bucket).read("a") == b"mine"
+        assert len(made_clients) == 2
+
+    child = multiprocessing.get_context("fork").Process(target=read)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://elsewhere")
     open_store(bucket)
     assert [one.meta.endpoint_url for one in made_clients][1:] == ["http://elsewhere"]
