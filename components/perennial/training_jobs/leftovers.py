@@ -19,6 +19,8 @@ POD_LABELS: Mapping[Resource, str] = MappingProxyType(
 """Kind → the label with the job's name on its pods; they do not get a TrainJob's own labels."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "perennial"}
 RUN_LABEL = "perennial/run"
+TRAINING_STEPS = ("train_model", "run_trials")
+"""Steps that wait for trainings in pods of their own; a pipeline has one of them."""
 KFP_RUN_LABEL = "pipeline/runid"  # of every pod of a run
 NODE_ANNOTATION = "workflows.argoproj.io/node-name"  # a step's place in the pipeline, and attempt
 ENDED = frozenset({"Succeeded", "Complete", "Failed"})

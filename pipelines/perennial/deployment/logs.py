@@ -10,6 +10,7 @@ from perennial.steps.stored_steps import StoredRun
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
     RUN_LABEL,
+    TRAINING_STEPS,
     place_of_pod,
     pods_of,
     training_jobs,
@@ -17,8 +18,6 @@ from perennial.training_jobs.leftovers import (
 
 CONTAINERS = ("main", "pytorch", "node")
 """Containers of a step, a PyTorchJob's pod and a TrainJob's pod."""
-TRAINING_STEPS = ("train-model", "run-trials")
-"""Places of the steps that start trainings in pods of their own; a pipeline has one of them."""
 
 
 def run_log_lines(
@@ -52,7 +51,9 @@ def run_log_lines(
         )
     wanted = step.replace("_", "-")
     found = [pod for pod in steps if wanted in _place(pod)]
-    found += [pod for pod in jobs if any(wanted in each for each in TRAINING_STEPS)]
+    found += [
+        pod for pod in jobs if any(wanted in each.replace("_", "-") for each in TRAINING_STEPS)
+    ]
     if not found:
         places = sorted({_place(pod) for pod in steps})
         raise PerennialError(

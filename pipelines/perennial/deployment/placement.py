@@ -16,12 +16,16 @@ from pydantic import JsonValue
 from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.profile import PodsSection, Profile, StepResources
-from perennial.training_jobs.leftovers import KFP_RUN_LABEL, LEFT_IN_PLACE, NODE_ANNOTATION
+from perennial.training_jobs.leftovers import (
+    KFP_RUN_LABEL,
+    LEFT_IN_PLACE,
+    NODE_ANNOTATION,
+    TRAINING_STEPS,
+)
 
 UNPINNED = "0" * 64
 SCRATCH = "/tmp"  # all that a read-only root file system lacks
 SHARED_MEMORY = "/dev/shm"
-TRAINING_STEPS = ("train_model", "run_trials")  # they wait for training jobs
 TASK_IMAGE = "perennial-trainer"  # the one whose steps run the task's own code
 Document = dict[str, Any]
 # Ten times as fast; PyYAML is also built without it.
