@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -35,7 +35,6 @@ _WIDE_TYPES = ("Binary", "List", "Array")
 _WIDE_ROWS = 2_048
 # Reading waits for the store more than it computes; boto3 pools ten connections by default.
 _FETCHING_THREADS = 8
-_MICROSECONDS = timedelta(microseconds=1)
 ZONE = re.compile(r"time_zone='([^']+)'")
 
 
@@ -285,7 +284,7 @@ def within_window(name: pl.Expr, day: pl.Expr, snapshot: Snapshot) -> pl.Expr:
 
 def window_start(snapshot: Snapshot, days: int) -> pl.Expr:
     """The first of the newest `days` days; the snapshot has a newest moment."""
-    newest = pl.lit(_microseconds(cast("datetime", snapshot.time_max))).cast(pl.Datetime("us"))
+    newest = pl.lit(as_utc(cast("datetime", snapshot.time_max)).replace(tzinfo=None))
     return _local_day(newest, snapshot) - timedelta(days=days - 1)
 
 
@@ -383,11 +382,6 @@ def _local_day(moment: pl.Expr, snapshot: Snapshot) -> pl.Expr:
     if zone is None:
         return moment.dt.date()
     return moment.dt.replace_time_zone("UTC").dt.convert_time_zone(zone[1]).dt.date()
-
-
-def _microseconds(moment: datetime) -> int:
-    """Microseconds since 1970 of a moment; one without a zone is taken unchanged."""
-    return (as_utc(moment) - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECONDS
 
 
 def _stable_uniform(key: pl.Expr, salt: str, *, repeats: bool) -> pl.Expr:
