@@ -16,3 +16,8 @@ class ScoringSection(Section):
     one process; the processes then score all rows together, and the gate does not serve the model
     in a clean process, which would hold it whole. A forward pass gathers one of the task's `blocks`
     after the other; without any, all weights."""
+
+    @property
+    def fits_one_process(self) -> bool:
+        """Return whether a process may hold the model whole, and so can serve it."""
+        return self.shards == 1

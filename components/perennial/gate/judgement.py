@@ -14,11 +14,14 @@ from perennial.contracts.data import Split
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import BlockPerformance, Repeats, Serving, Verdict
+from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, Direction
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks_of, direction_of
+from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.metrics.arrays import array_of, parts_of
+from perennial.engine.task import Task
 from perennial.gate.champion import (
     Champion,
     compare_with_anchor,
@@ -251,18 +254,11 @@ def judge_challenger(
             the records of which version is champion contradict each other.
     """
     dataset = Dataset(Snapshot.read(snapshot))
-    keep = {
-        # Validation rows do not judge: their losses are part of the reference that monitoring uses.
-        Split.VALIDATION: block_columns(dataset.snapshot.data),
-        Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
-    }
-    shards = section.scoring.shards
-    start_clean_interpreter(shards)  # it imports while rows are scored
-    task, scored = score_exported(challenger, dataset, keep, section.gate.processes, shards)
+    task, scored = _score_challenger(section, challenger, dataset)
     record = Challenger.read(challenger)
     contender = finite_contender(task, scored[Split.TEST], record.turned_off)
     weights = record.weights_sha256
-    notes = _notes(record, dataset, shards)
+    notes = _notes(record, dataset, section.scoring)
     test = replace(judged_rows(dataset, contender, section.gate), notes=notes)
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
@@ -294,6 +290,20 @@ def judge_challenger(
     return verdict
 
 
+def _score_challenger(
+    section: JudgementConfig, challenger: Path, dataset: Dataset
+) -> tuple[Task, dict[Split, Scored]]:
+    keep = {
+        # Validation rows do not judge: their losses are part of the reference that monitoring uses.
+        Split.VALIDATION: block_columns(dataset.snapshot.data),
+        Split.TEST: columns_to_keep(dataset.snapshot, section.gate),
+    }
+    if section.scoring.fits_one_process:
+        start_clean_interpreter()  # it imports while rows are scored
+    shards = section.scoring.shards
+    return score_exported(challenger, dataset, keep, section.gate.processes, shards)
+
+
 def _measure_serving(
     section: JudgementConfig,
     artifact: Path,
@@ -301,22 +311,22 @@ def _measure_serving(
     dataset: Dataset,
     champion: Champion,
 ) -> Serving:
-    """Serve the challenger in a clean process, unless it is divided because it is too large."""
-    if section.scoring.shards > 1:
+    """Serve the challenger in a clean process, unless it is too large for one."""
+    if not section.scoring.fits_one_process:
         return measure_size(artifact)
     rival = champion.folder if section.gate.times_champion else None
     predictions = challenger.scored.predictions
     return serve_in_clean_process(artifact, challenger.task, dataset, predictions, rival)
 
 
-def _notes(challenger: Challenger, dataset: Dataset, shards: int) -> tuple[str, ...]:
+def _notes(challenger: Challenger, dataset: Dataset, scoring: ScoringSection) -> tuple[str, ...]:
     """Return what a reader of the verdict should know of the challenger's training."""
     seen = find_seen_test_rows(
         challenger.initial, dataset, challenger.taught_by, challenger.members
     )
     signals = (f"while it trained, {each.finding}" for each in challenger.signals)
-    unserved = f"it was not served in a clean process, because scoring.shards = {shards}"
-    return (*seen.lines, *signals, *([unserved] if shards > 1 else []))
+    unserved = f"it was not served in a clean process, because scoring.shards = {scoring.shards}"
+    return (*seen.lines, *signals, *([] if scoring.fits_one_process else [unserved]))
 
 
 def _champion(

@@ -93,13 +93,9 @@ def serve_in_clean_process(
     )
 
 
-def start_clean_interpreter(shards: int) -> None:
-    """Start the interpreter in whose forks models are served; its imports take seconds.
-
-    A model that is scored in several shards is too large to be served.
-    """
-    if shards == 1:
-        _CleanInterpreter.get()
+def start_clean_interpreter() -> None:
+    """Start the interpreter in whose forks models are served; its imports take seconds."""
+    _CleanInterpreter.get()
 
 
 def measure_size(artifact: Path) -> Serving:
