@@ -114,6 +114,7 @@ def train(training: Training) -> bool:
     while training.step < training.end:
         judgement, stop = update(training)
         if judgement is Judgement.REWIND:
+            # Neither logged nor saved: the weights behind this step are about to be replaced.
             rewind(training)
             continue
         if training.is_due(section.log_every_steps):
@@ -179,6 +180,7 @@ def update(training: Training) -> tuple[Judgement, bool]:
 def next_batch(training: Training) -> RankBatch:
     """Return this rank's share of the update's global batch."""
     start = time.monotonic()
+    # After a rewind a step uses a later batch than its own: those before the jump are left out.
     batch = training.loader.batch(training.step - 1 + training.data_offset)
     parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
     training.telemetry.waited(time.monotonic() - start)
@@ -209,6 +211,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     else:
         total = 0.0
         for number, micro_batch in enumerate(batch.micro_batches, start=1):
+            # Gradients add up on each rank first, so that an update exchanges them once.
             set_gradient_sync(model, enabled=number == len(batch.micro_batches))
             on_device = to_device(micro_batch, device)
             loss, objective = forward(training.task, model, on_device, section)
@@ -228,6 +231,7 @@ def measure_norm(training: Training) -> Scalar:
         squares = scalar(local_squared_norm(parameters, None))
     else:
         squares = scalar(local_squared_norm(parameters, world.layout))
+        # Together, because a reduction's latency counts and not its size.
         squares, excess = world.sum_scalars([squares, excess])
     clipper.observe_clipping(excess)
     return squares**0.5 / scale
@@ -335,4 +339,5 @@ def save(training: Training, *, is_evaluated: bool) -> None:
     )
     progress = training.guard.record(progress)
     training.checkpointer.save(training.model, training.optimizer, progress, metrics)
+    # Evaluation and checkpoint would count as slow updates.
     training.telemetry.restart_clock()
