@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from own_tasks import Leaving, Praise, Reader
+from own_tasks import Leaving, Net, Praise, Reader
 from perennial.engine.task import LABEL
+from perennial.tasks.image_classification import ImageClassification
 from planted import Bug, planted, require_caught
 from workshop import results_of
 
@@ -57,6 +58,45 @@ class NothingDecays(Leaving):
     """weight decay is set, and all parameters are exempt"""
 
 
+@planted(BUGS, CHECK, "undoes all", material="customers")
+class ForeignPenalty(Leaving):
+    """the penalty has the strength that suits a loss summed over all rows: every output is alike"""
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) + 3.0 * output.abs().mean(dim=-1)
+
+
+class Counting(Net):
+    """The network, which remembers how many rows it has seen last."""
+
+    def forward(self, numbers, job):
+        self.rows = len(job)
+        return super().forward(numbers, job)
+
+
+@planted(BUGS, CHECK, "undoes all", material="customers")
+class ForeignAuxiliaryPenalty(Leaving):
+    """an auxiliary loss that holds all weights at zero"""
+
+    def build_model(self):
+        return Counting(4, 1 + len(self.learned["jobs"]))
+
+    def auxiliary_losses(self, model):
+        return sum(each.abs().sum() for each in model.parameters()).expand(model.rows)
+
+
+@planted(BUGS, CHECK, "outweighs the gradients", material="digits", outcome="warned",
+         training={"optimizer": {"name": "sgd", "learning_rate": 0.1, "weight_decay": 0.3}})  # fmt: skip
+class DecayOfAdamw(ImageClassification):
+    """a weight decay that suits adamw, with sgd: most of what is learned is forgotten"""
+
+
+@planted(BUGS, CHECK, "outweighs the gradients", material="customers",
+         training={"optimizer": {"name": "sgd", "learning_rate": 0.3, "weight_decay": 0.9}})  # fmt: skip
+class DecayOfEverything(Leaving):
+    """a weight decay that leaves no weight"""
+
+
 class OneKey(Reader):
     """Attention over a single key, whatever its weights."""
 
@@ -94,6 +134,13 @@ class Smoothed(Noisy):
         return self.losses(output, {**batch, LABEL: 0.1 + 0.8 * batch[LABEL]})
 
 
+class Penalised(Leaving):
+    """A penalty that costs a little of what is learned."""
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) + 0.05 * output.abs()
+
+
 class WithoutEntropy(Leaving):
     """The same gradients by design: a term is left out that no model can change."""
 
@@ -113,6 +160,7 @@ class SwitchedOff(Leaving):
     [
         (Noisy, "customers", "passed"),
         (Smoothed, "customers", "passed"),
+        (Penalised, "customers", "passed"),
         (Praise, "reviews", "passed"),
         (WithoutEntropy, "customers", "passed"),
         (SwitchedOff, "customers", "skipped"),

@@ -9,6 +9,7 @@ from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.language_modeling import CausalLanguageModel
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
+from workshop import results_of
 
 BUGS: list[Bug] = []
 
@@ -263,6 +264,14 @@ class RateTooLowForTexts(CausalLanguageModel):
     """a learning rate a hundred times too low, of texts"""
 
 
+@planted(
+    BUGS, "first_steps", "too low", material="digits",
+    training={"optimizer": {"name": "sgd", "learning_rate": 1e-3}},
+)  # fmt: skip
+class RateOfAdamForDescent(ImageClassification):
+    """plain descent at the learning rate of adam: the weights move, and the budget ends long before"""
+
+
 # Gradients
 
 
@@ -298,3 +307,12 @@ class FlippedByAugmentation(TabularClassification):
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_planted_bug_is_caught_by_the_check_meant_for_it(bug, workshop):
     require_caught(bug, workshop)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.1])
+def test_usual_rates_of_plain_descent_pass(rate, workshop):
+    training = {"optimizer": {"name": "sgd", "learning_rate": rate, "weight_decay": 5e-4}}
+    subject = workshop.subject(ImageClassification, "digits", training=training)
+    for name in ("first_steps", "ablation"):
+        result = results_of(subject, name)[name]
+        assert result.outcome == "passed", result

@@ -15,13 +15,12 @@ from torch.overrides import TorchFunctionMode
 from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.data.augmentation import is_augmenting
 from perennial.check_skeleton.checks.model.attention import MASKED_SCORE, SOFTMAXES
-from perennial.check_skeleton.checks.training.learning import (
-    NUM_EVALUATIONS,
-    run_plain,
-)
+from perennial.check_skeleton.checks.training.dynamics import MOST_STEPS, ShortTraining, run
+from perennial.check_skeleton.checks.training.learning import NUM_EVALUATIONS, run_plain
 from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import (
     build_noisy_model,
+    is_trained_otherwise,
     run_model,
     run_updates,
     shuffle_batches,
@@ -30,6 +29,7 @@ from perennial.check_skeleton.models import (
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.config.optimization import Sgd
 from perennial.engine.evaluation.scoring import ScoredBatch, score_in_parts
 from perennial.engine.optimization.parameters import split_by_decay
 from perennial.engine.task import Batch, NoOptions, Task, inputs_of
@@ -45,6 +45,15 @@ LOST_SHARE = 0.5
 ALL = 1.0
 CLEAR_ERRORS = 5.0
 RESAMPLES = 50
+# Predictions that vary less than this share of what they do without the part are constant: 0.2 to
+# 0.3% under an L1 penalty a hundred times too strong. Slow beginnings get four times the updates.
+CONSTANT_SHARE = 0.05
+LONGER = 4
+# Weights are forgotten in 1 / (rate x decay) updates: 2,000 to 100,000 in published recipes. Below
+# this, trainings with decay and without it are compared.
+SHORTEST_MEMORY = 200
+RUINED_SHARE = 0.9
+TINY = 1e-12
 # The gradient of a softmax over a single key is rounding, which Adam turns into small steps.
 ROUNDING = 1e-3
 
@@ -68,7 +77,7 @@ PARTS: Sequence[tuple[str, Arm]] = (
 @check(
     "ablation",
     expects="a different model without each of augmentation, training loss and attention, which "
-    "is not clearly better; weight decay that reaches a parameter",
+    "is not clearly better; weight decay that reaches a parameter and leaves something learned",
     source="guides: change one thing at a time; a part without effect is not applied",
     tolerance=f"{LOST_SHARE:.0%} of what was learned and {CLEAR_ERRORS:g} standard errors, twice",
 )
@@ -80,7 +89,7 @@ def check_ablation(subject: Subject, judge: Judge) -> CheckResult:
             hint="biases, norms and embeddings get none: remove weight_decay, or narrow "
             "optimizer.no_decay",
         )
-    if is_own_loss(subject.task) and (found := _judge_idle_loss(judge, subject)):
+    if found := _judge_strong_decay(judge, subject) or _judge_idle_loss(judge, subject):
         return found
     effects = list(_measure_effects(subject))
     if not effects:
@@ -100,7 +109,7 @@ def check_ablation(subject: Subject, judge: Judge) -> CheckResult:
     if harmful := [each for each in effects if each.lost > LOST_SHARE]:
         worst = max(harmful, key=lambda each: each.lost)
         # Class weights raise the measured loss above the constant's by design.
-        is_ruined = worst.lost >= ALL and worst.part != PARTS[0][0]
+        is_ruined = worst.is_constant or (worst.lost >= ALL and worst.part != PARTS[0][0])
         much = "all" if is_ruined else "more than half"
         return (judge.failed if is_ruined else judge.warned)(
             shown,
@@ -121,6 +130,7 @@ class Effect:
     z_score: float  # standard errors by which the loss with the part is lower
     is_idle: bool  # whether every loss is the same, bit for bit; for attention, up to rounding
     lost: float  # share of what is learned without the part that it costs; 0 if not clearly
+    is_constant: bool = False  # whether all rows get nearly the same prediction with it
 
     def __str__(self) -> str:
         return (
@@ -145,9 +155,36 @@ def _describe_idle_decay(subject: Subject) -> str:
     return f"weight_decay = {optimizer.weight_decay:g} applies to no parameter"
 
 
+def _judge_strong_decay(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge weight decay that outweighs the gradients; None where it is weak or costs little."""
+    training, optimizer = subject.training, subject.training.optimizer
+    share = optimizer.peak_rate(training.global_batch_size) * optimizer.weight_decay
+    if isinstance(optimizer, Sgd):
+        share /= 1 - optimizer.momentum  # it repeats each step's decay
+    if share * SHORTEST_MEMORY < 1:
+        return None
+    trial = ShortTraining.of(subject)
+    free = trial.training.optimizer.model_copy(update={"weight_decay": 0.0})
+    without = replace(trial, training=trial.training.model_copy(update={"optimizer": free}))
+    steps = min(training.steps, MOST_STEPS)
+    decayed, plain = (run(subject, each, 1.0, steps) for each in (trial, without))
+    lost = (decayed.end - plain.end) / max(plain.start - plain.end, TINY)
+    if plain.errors < CLEAR_ERRORS or lost <= LOST_SHARE:
+        return None
+    conclude = judge.failed if lost >= RUINED_SHARE else judge.warned
+    return conclude(
+        f"loss {decayed} in {steps} updates with weight_decay = {optimizer.weight_decay:g}, and "
+        f"{plain} without: each update takes {share:.2g} of the weights",
+        hint="the decay outweighs the gradients: lower optimizer.weight_decay tenfold or more; "
+        "values for adamw are too strong for sgd, whose rate and momentum multiply them",
+    )
+
+
 def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge a training loss that is the measured loss, bit for bit, with its gradients."""
     task = subject.task
+    if not is_own_loss(task):
+        return None
     batch = select_head(subject.train, max(PROBED_ROWS, 2 * task.scored_together))
     try:
         if is_augmenting(task):
@@ -189,7 +226,11 @@ def _measure_effects(subject: Subject) -> Iterator[Effect]:
     plain = run_plain(subject).losses
     steps = sorted(plain)[EVALUATION - 1] if len(plain) == NUM_EVALUATIONS else max(plain)
     arm, without = Arm(), plain[steps]
-    has_part = is_own_loss(subject.task), is_augmenting(subject.task), uses_attention(subject)
+    has_part = (
+        is_trained_otherwise(subject.task),
+        is_augmenting(subject.task),
+        uses_attention(subject),
+    )
     for (name, changed), is_there in zip(PARTS, has_part, strict=True):
         if not is_there:
             continue
@@ -209,16 +250,17 @@ def _compare(
     subject: Subject, name: str, losses: tuple[Floats, Floats], arms: tuple[Arm, Arm], steps: int
 ) -> Effect:
     without, having = losses
-    lost = _measure_lost(subject, losses)
+    lost, is_constant = _measure_lost(subject, losses), False
     if lost > LOST_SHARE:
-        lost = min(lost, _measure_lost_again(subject, arms, steps))
+        again, is_constant = _measure_lost_again(subject, arms, steps)
+        lost = min(lost, again)
     rounding = ROUNDING if any(arm.is_attention_even for arm in arms) else 0.0
     is_same = bool(np.allclose(without, having, rtol=rounding, atol=rounding))
     # Of a training loss with equal gradients, the values decide: see `_judge_idle_loss`.
     is_loss = name == PARTS[0][0]
     return Effect(
         name, float(without.mean()), float(having.mean()), z_score(without - having),
-        is_same and not is_loss, lost,
+        is_same and not is_loss, lost, is_constant,
     )  # fmt: skip
 
 
@@ -234,17 +276,33 @@ def _measure_lost(subject: Subject, losses: tuple[Floats, Floats]) -> float:
     return max(lost / learned, 0.0) if is_clear else 0.0
 
 
-def _measure_lost_again(subject: Subject, arms: tuple[Arm, Arm], steps: int) -> float:
-    """Return the same share under another seed; 0 unless each metric is worse, too."""
+def _measure_lost_again(subject: Subject, arms: tuple[Arm, Arm], steps: int) -> tuple[float, bool]:
+    """Return the same share under another seed, and whether predictions are constant with the part.
+
+    The share is 0 unless they are, or each metric is worse, too.
+    """
     other = subject.training.model_copy(update={"seed": subject.seed + 1})
     again = replace(subject, training=other)
     without, having = (train_arm(again, arm, steps)[0] for arm in arms)
+    is_constant = _is_constant(subject.task, without, having)
+    if is_constant:
+        longer, _ = train_arm(again, arms[1], LONGER * steps)
+        is_constant = _is_constant(subject.task, without, longer)
     # Weights of classes and smoothing raise the measured loss by design, but no metric of ranks.
-    is_worse = all(
+    is_worse = is_constant or all(
         _lose_metric(subject.task, name, without, having, subject.seed)
         for name in subject.task.metrics
     )
-    return _measure_lost(again, (without.losses, having.losses)) if is_worse else 0.0
+    lost = _measure_lost(again, (without.losses, having.losses)) if is_worse else 0.0
+    return lost, is_constant
+
+
+def _is_constant(task: Task, without: ScoredBatch, having: ScoredBatch) -> bool:
+    """Whether predictions hardly vary with a part, beside those without it."""
+    if task.kind == "statistic":  # what is scored is no prediction
+        return False
+    varied, left = (float(np.std(each.predictions, axis=0).mean()) for each in (without, having))
+    return left < CONSTANT_SHARE * varied
 
 
 def _lose_metric(

@@ -40,6 +40,9 @@ FASTER = 4.0
 # not move far.
 MOST_STEPS = 1000
 LEARNED_SHARE = 0.5
+# Plain descent moves less as gradients shrink, so the way that its weights go tells little: its
+# rate is too low if fifty updates at a hundred times the rate learn more than the whole budget.
+DESCENT_SHARE = 0.75
 # Within 50 updates the weights grow 1.0 to 1.3 times on healthy tasks, 2.4 times where embeddings
 # start small, and 4.3 to 40 times at a hundred times the rate.
 LARGEST_GROWTH = 4.0
@@ -194,16 +197,9 @@ def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped(f"needs an optimizer that can be built: {error.problem}")
     if course.rises or course.growth > LARGEST_GROWTH:
         return _judge_too_high(judge, course, run(subject, trial, 1 / FACTOR), subject, trial)
-    if measure_travel(course, subject.training, trial) < SHORTEST_TRAVEL:
-        faster = run(subject, trial, FACTOR)
-        gain, slow_gain = faster.start - faster.end, course.start - course.end
-        is_better = faster.is_finite and faster.errors >= CLEAR_ERRORS
-        if is_better and gain > FASTER * max(slow_gain, 0.0):
-            # The contract's rate may also learn most of it, in the updates of its budget.
-            whole = run(subject, trial, 1.0, min(subject.training.steps, MOST_STEPS))
-            if whole.start - whole.end <= LEARNED_SHARE * gain:
-                return _judge_too_low(judge, course, faster, subject, trial)
-    return _judge_gradients(judge, course, subject, trial)
+    return _judge_too_low(judge, course, subject, trial) or _judge_gradients(
+        judge, course, subject, trial
+    )
 
 
 def _judge_too_high(
@@ -239,14 +235,30 @@ def _judge_too_high(
 
 
 def _judge_too_low(
-    judge: Judge, course: Course, faster: Course, subject: Subject, trial: ShortTraining
-) -> CheckResult:
-    rate = subject.training.optimizer.peak_rate(subject.training.global_batch_size)
-    path = measure_travel(course, subject.training, trial)
-    conclude = judge.failed if path < HOPELESS_TRAVEL else judge.warned
+    judge: Judge, course: Course, subject: Subject, trial: ShortTraining
+) -> CheckResult | None:
+    """Judge a rate at which the budget is not enough to learn; None if it is enough."""
+    training = subject.training
+    travel = measure_travel(course, training, trial)
+    is_short = travel < SHORTEST_TRAVEL
+    is_descent = training.optimizer.name == "sgd" and training.steps <= MOST_STEPS
+    if not (is_short or is_descent):
+        return None
+    faster = run(subject, trial, FACTOR)
+    gain, slow_gain = faster.start - faster.end, course.start - course.end
+    is_better = faster.is_finite and faster.errors >= CLEAR_ERRORS
+    if not is_better or gain <= FASTER * max(slow_gain, 0.0):
+        return None
+    # The contract's rate may also learn most of it, in the updates of its budget.
+    whole = run(subject, trial, 1.0, min(training.steps, MOST_STEPS))
+    if whole.start - whole.end > (LEARNED_SHARE if is_short else DESCENT_SHARE) * gain:
+        return None
+    rate = training.optimizer.peak_rate(training.global_batch_size)
+    conclude = judge.warned if HOPELESS_TRAVEL <= travel < SHORTEST_TRAVEL else judge.failed
     return conclude(
-        f"the weights move by at most {path:.2g} of their length in {subject.training.steps} "
-        f"updates at rate {rate:.3g}; loss {course}, and {faster} at a hundred times the rate",
+        f"the weights move by at most {travel:.2g} of their length in {training.steps} updates at "
+        f"rate {rate:.3g}; loss {course}, {whole.end:.4g} after {len(whole.points)} updates, and "
+        f"{faster} at a hundred times the rate",
         hint=_cut_short(subject, course)
         or "the learning rate is too low: raise optimizer.learning_rate, to between "
         f"{10 * rate:.2g} and {FACTOR * rate:.2g}",
