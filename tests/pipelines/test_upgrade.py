@@ -109,7 +109,7 @@ def test_retrainings_tests_arrivals_and_watched_files_are_still_known(store):
         data=DataSection(uri="d", label="y"), split=SplitSection(), files=(), columns={}, rows=0,
         split_rows={},
     )  # fmt: skip
-    decide_and_record(store, NAME, "run-1", snapshot, decide)
+    decide_and_record(store, NAME, "run-1", snapshot, decide, now=datetime.now(UTC))
     assert [known.run_id for known in seen[0].retrainings] == ["run-1"]
     assert seen[0].retrainings[0].decision.trigger == "drift"
     again = PastTest(

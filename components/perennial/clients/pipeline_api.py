@@ -25,8 +25,9 @@ LONGEST_WAIT_SECONDS = 30  # a server that is busy may ask for hours
 LONGEST_DESCRIPTION = 255  # characters of the column in MySQL; a longer one fails the creation
 REDIRECTS = range(300, 400)
 SUCCESS, CONFLICT, NOT_FOUND = range(200, 300), 409, 404
-BUSY = (429, 502, 503, 504)
 SERVER_ERRORS = range(500, 600)
+# Repeated for seconds: a proxy's, or the server's own when it is busy.
+TRANSIENT = (429, 502, 503, 504)
 HINTS: Mapping[int, str] = {
     400: "the server refuses the request; its version may be too old (2.16 and newer are tested)",
     401: "the credentials are missing or expired: check [auth] of the profile",
@@ -196,7 +197,7 @@ class PipelineApi:
             redirect=False,
             backoff_factor=0.5,
             retry_after_max=LONGEST_WAIT_SECONDS,
-            status_forcelist=BUSY,
+            status_forcelist=TRANSIENT,
             # A repeated DELETE finds nothing, which `delete_schedule` accepts.
             allowed_methods=("GET", "DELETE"),
             # The last answer is returned: `_refused` reports the server's own message.
@@ -396,7 +397,7 @@ def _refused(doing: str, url: str, answer: requests.Response) -> PerennialError:
     status, message = answer.status_code, answer.text
     with suppress(ValueError, KeyError, TypeError):
         message = str(answer.json()["message"])
-    kinds = {NOT_FOUND: GoneError, **dict.fromkeys((*BUSY, *SERVER_ERRORS), UnreachableError)}
+    kinds = {NOT_FOUND: GoneError, **dict.fromkeys((*TRANSIENT, *SERVER_ERRORS), UnreachableError)}
     usual = LOGIN if status in REDIRECTS else "see the log of the deployment ml-pipeline"
     return kinds.get(status, PerennialError)(
         f"the pipeline server refuses to {doing}",

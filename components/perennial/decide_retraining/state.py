@@ -1,7 +1,7 @@
 """State across runs, in the object store: started retrainings, and the last monitoring."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
@@ -93,6 +93,8 @@ def decide_and_record(
     run_id: str,
     snapshot: Snapshot,
     decide: Callable[[TriggerState], RetrainingDecision],
+    *,
+    now: datetime,
 ) -> tuple[RetrainingDecision, TriggerState]:
     """Decide on the newest state; record a retraining before anybody acts on it.
 
@@ -124,7 +126,7 @@ def decide_and_record(
         retraining = Retraining(
             run_id=run_id,
             snapshot_digest=digest,
-            data_time=snapshot.data_time(datetime.now(UTC)),
+            data_time=snapshot.data_time(now),
             rows=snapshot.rows,
             decision=decision,
         )

@@ -51,9 +51,10 @@ def decide_retraining_step(
         environment.run_id,
         current,
         lambda state: decide(current, drift_report, state, settings.triggers, now=now),
+        now=now,
     )
     monitored = MonitoringRecord(
-        at=datetime.now(UTC),
+        at=now,
         run_id=environment.run_id,
         champion_version=drift_report.champion_version,
         data_time=current.time_max,

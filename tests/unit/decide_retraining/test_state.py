@@ -24,6 +24,7 @@ def store(tmp_path):
 @pytest.fixture
 def run(store, snapshot, report):
     def decide_in(run_id, seen=None, rows=10_000, settings=None, store=store, *, snapshot=snapshot):
+        now = datetime.now(UTC)
         made, _ = decide_and_record(
             store,
             "demo",
@@ -34,8 +35,9 @@ def run(store, snapshot, report):
                 seen or report(drifted=True),
                 state,
                 settings or TriggersSection(),
-                now=datetime.now(UTC),
+                now=now,
             ),
+            now=now,
         )
         return made
 
