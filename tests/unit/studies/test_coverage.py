@@ -134,6 +134,20 @@ def test_an_infeasible_end_of_a_range_is_found():
     assert 0.005 < found.proposed[1] < 0.02
 
 
+@pytest.mark.parametrize("space", [{"log": (1e-6, 1e-1)}, {"log_integer": (1, 64)}])
+@pytest.mark.parametrize("own", [0, 1])
+def test_a_baseline_of_zero_does_not_hide_the_feasible_end_of_a_logarithmic_range(space, own):
+    plan = made_plan({RATE: {"log": (1e-4, 1e-1)}, DECAY: space})
+    trials = made_trials(plan, lambda at: None if at[DECAY] > 0.7 else at[RATE])
+    values = {**trials[0].values, DECAY: own * trials[0].values[DECAY]}
+    trials[0] = trials[0].model_copy(update={"values": values})
+    (found,) = find_infeasible_regions(Search.of(plan, trials))
+    axis = Search.of(plan, trials).ranges[DECAY]
+    assert found.where.startswith(">=")
+    assert found.proposed[0] == axis.bounds[0]
+    assert 0.5 < axis.position(found.proposed[1]) < 0.75
+
+
 def test_an_infeasible_choice_is_found():
     plan = made_plan(scientific={ACTIVATION: {"choices": ("relu", "exp")}})
     search = searched(plan, lambda at: None if at[ACTIVATION] == "exp" else at[RATE])

@@ -227,6 +227,7 @@ def _rules(search: Search) -> Iterator[InfeasibleRegion]:
                 yield _rule(option, f"= {name}", (inside, known & ~inside), bad, None)
             continue
         places = search.positions(option, ended)
+        known &= np.isfinite(places)  # the baseline may have no place, as zero on a log scale
         for place in np.unique(places[known & bad]):
             values = axis.at(float(place))
             for sign, inside in ((">=", places >= place), ("<=", places <= place)):
