@@ -13,6 +13,8 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, with_values
 from perennial.studies.config import Dimension
 
+MOST_COMPARED = 100_000
+"""Of more points of a grid, equal ones are counted too."""
 Checked = TypeVar("Checked", bound=Section)
 DIGITS = 4
 """Significant digits of a searched value: finer steps are below what any training can tell apart,
@@ -232,6 +234,12 @@ class Space:
         combinations = product(*(axis.grid_values() for axis in self.axes))
         found = (self.complete(dict(zip(self.free, each, strict=True))) for each in combinations)
         return list({canonical(dict(values)): values for values in found}.values())
+
+    @property
+    def grid_size(self) -> int:
+        """Return the number of the grid's points; of very many, with those that are equal."""
+        size = math.prod(axis.dimension.grid_points or axis.size or 1 for axis in self.axes)
+        return len(self.grid()) if size <= MOST_COMPARED else size
 
     def contains(self, values: Mapping[str, JsonValue]) -> bool:
         """Whether all values of the axes that have a meaning are inside their ranges."""
