@@ -144,26 +144,40 @@ def fit_linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
 def _predict_last_values(
     subject: Subject, rows: pl.DataFrame, time: str, constant: ScoredBatch
 ) -> Floats:
-    """Return predictions from the label just before in time; the first row gets the constant's.
+    """Return predictions from the newest label of an earlier time; the constant's without one.
 
     The label itself for numbers; for classes how often each came after it in the training sample.
     """
-    predicted, order = constant.predictions.copy(), rows[time].arg_sort().to_numpy()
-    before = constant.labels[order[:-1]]
+    predicted = constant.predictions.copy()
+    following, earlier = _pair_in_time(rows[time])
+    before = constant.labels[earlier]
     if subject.task.kind == "regression":
-        predicted[order[1:]] = before
+        predicted[following] = before
         return predicted
     is_binary = predicted.ndim == 1
     classes = 2 if is_binary else predicted.shape[1]
-    trained = subject.train[LABEL].numpy()[subject.train_rows[time].arg_sort().to_numpy()]
+    trained = subject.train[LABEL].numpy().astype(int)
+    later, sooner = _pair_in_time(subject.train_rows[time])
     counts = np.zeros((classes, classes))
-    np.add.at(counts, (trained[:-1].astype(int), trained[1:].astype(int)), 1)
+    np.add.at(counts, (trained[sooner], trained[later]), 1)
     # One pseudo-row of the usual shares: a class that was seen once is weak evidence.
-    shares = np.bincount(trained.astype(int), minlength=classes) / len(trained)
+    shares = np.bincount(trained, minlength=classes) / len(trained)
     after = (counts + shares) / (counts.sum(axis=1, keepdims=True) + 1)
     chances = after[before.astype(int)]
-    predicted[order[1:]] = chances[:, 1] if is_binary else chances
+    predicted[following] = chances[:, 1] if is_binary else chances
     return predicted
+
+
+def _pair_in_time(times: pl.Series) -> tuple[Codes, Codes]:
+    """Return the rows that have an earlier one, in the order of time, and the newest of each.
+
+    Rows of one time do not know each other's labels: their order in the file may be the label's.
+    """
+    order = times.arg_sort()[times.null_count() :]
+    first = times.gather(order).rank("min").cast(pl.Int64).to_numpy() - 1
+    has_earlier = first > 0
+    places = order.to_numpy().astype(np.int64)
+    return places[has_earlier], places[first[has_earlier] - 1]
 
 
 def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:

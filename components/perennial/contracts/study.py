@@ -35,13 +35,17 @@ class Confirmed(Section):
     """The improvement that the search showed, on validation rows."""
     confirmations_needed: int | None = None
     """Confirmations per candidate that would settle it; None if no number of them does."""
+    diverged: tuple[int, ...] = ()
+    """Those of the two trials of which a confirmation diverged; it is not in the improvement."""
     text: str
 
     @property
     def is_clear(self) -> bool:
-        """Whether one of the two is certainly better."""
+        """Whether one of the two is certainly better, and did not diverge."""
         found = self.improvement
-        return found is not None and (found.low > 0.0 or found.high < 0.0)
+        if found is None or found.low <= 0.0 <= found.high:
+            return False
+        return (self.trial if found.low > 0.0 else self.against) not in self.diverged
 
 
 class ScientificAnswer(Section):

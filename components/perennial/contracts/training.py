@@ -24,6 +24,10 @@ SignalKind = Literal["clipping", "exploding", "vanishing", "plateau", "oscillati
 Limit = Literal["input-bound", "overhead-bound", "memory-bound", "compute-bound"]
 
 
+AVERAGED = "averaged_"
+"""Before the name of a metric: that of the weights' moving average, where a training has one."""
+
+
 class EvaluationPoint(Section):
     """The measurements at one evaluation."""
 

@@ -392,21 +392,36 @@ class MeasuredBaselines:
         return cls(SkeletonReport.read(skeleton).baselines, BaselineRows.read(skeleton))
 
 
+def _at_baselines(match: Match, rows: BaselineRows) -> Match | None:
+    """Return the match on the rows that baselines were measured on; None if they are unknown."""
+    selected = np.zeros(len(match.challenger.scored.labels), dtype=bool)
+    if not len(rows.positions) or rows.positions[-1] >= len(selected):
+        return None  # of an earlier version, or of another split
+    selected[rows.positions] = True
+    return match if selected.all() else match.at(selected)
+
+
+def measure_beside_baselines(match: Match, rows: BaselineRows, metric: str) -> float | None:
+    """Return the challenger's metric on the rows that baselines were measured on, if known."""
+    part = _at_baselines(match, rows)
+    if part is None or find_undefined(replace(part, champion=None), [metric]):
+        return None
+    return measure_metrics(part.challenger, [metric])[metric]
+
+
 def compare_with_baselines(
     match: Match, baselines: MeasuredBaselines, names: Sequence[str], metric: str
 ) -> dict[str, Comparison]:
     """Return the comparison with each baseline whose stored predictions reproduce its score."""
     found, rows = {}, baselines.rows
+    part = _at_baselines(match, rows)
+    if part is None:
+        return {}
     for name in names:
         predicted, score = rows.predictions.get(name), baselines.scores.get(name, {}).get(metric)
         # Only predictions are stored, so a baseline has no losses here.
         if predicted is None or score is None or metric == "loss":
             continue
-        selected = np.zeros(len(match.challenger.scored.labels), dtype=bool)
-        if len(rows.positions) and rows.positions[-1] >= len(selected):
-            continue  # of another split
-        selected[rows.positions] = True
-        part = match if selected.all() else match.at(selected)
         ours, unknown = part.challenger.scored, np.full(len(predicted), np.nan)  # its losses
         scored = Scored(unknown, predicted, rows.labels, ours.weights, ours.rows)
         baseline = Contender(part.challenger.task, scored)

@@ -52,6 +52,8 @@ class Evidence:
         anchor: Comparison with the anchor; None if the champion is the anchor.
         beside_baselines: Baseline → the comparison with it; only without a comparison with a
             champion, and if the baseline's predictions are stored.
+        on_baseline_rows: The challenger's figure of the gate's metric on the rows that baselines
+            were measured on, which may be a sample of the test rows; None if they are unknown.
         turned_off: What `training.simplified` turned off in the challenger's training.
     """
 
@@ -72,6 +74,7 @@ class Evidence:
     anchor: AnchorComparison | None = None
     figures: Sequence[Figure] = ()
     beside_baselines: Mapping[str, Comparison] = field(default_factory=dict)
+    on_baseline_rows: float | None = None
     turned_off: Sequence[str] = ()
 
 
@@ -332,10 +335,12 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
             detail = f"{name} was not measured on {metric}; baselines measured: {others}"
             reasons.append(_reason(condition, False, detail))
             continue
-        shown, own = comparison.challenger, "by the estimate: the difference has no bound"
+        on_all, beside = comparison.challenger, evidence.on_baseline_rows
+        value = on_all if beside is None or name == "human" else beside
+        shown, own = value, "by the estimate: the difference has no bound"
         # The rows behind a human score are unknown, so no difference can be paired.
         if name == "human":
-            shown, own = _worst(evidence, metric, comparison.challenger)
+            shown, own = _worst(evidence, metric, value)
         elif comparison.champion is not None:  # the champion had to beat it by the bound
             own = "by the estimate, as there is a champion"
         lead = sign * (shown - score)
@@ -346,7 +351,7 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
             own = f"lower bound of the difference {lead:+.2g}"
         held = lead > 0
         verb = "beats" if held else "does not significantly beat"
-        detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
+        detail = f"{metric} {value:.5g} {verb} {score:.5g} of {name} ({own})"
         measured = Measurement(
             quantity=f"improvement in {metric} over the baseline {name}",
             value=interval.estimate if interval else lead,

@@ -39,6 +39,7 @@ from perennial.gate.comparison import (
     conditions_of,
     find_undefined,
     finite_contender,
+    measure_beside_baselines,
     searched_columns,
 )
 from perennial.gate.config import GateSection, JudgementConfig
@@ -126,6 +127,7 @@ def reach_verdict(
         slices=compare_slices(match, names[0], gate, test.searchable),
         baselines=baselines.scores,
         beside_baselines=beside,
+        on_baseline_rows=measure_beside_baselines(match, baselines.rows, names[0]),
         champion_version=champion.version,
         champion_failure=champion.failure,
         same_weights="" != champion.weights_sha256 == weights_sha256,

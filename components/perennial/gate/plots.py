@@ -33,8 +33,8 @@ def add_plots(page: Page, scored: Mapping[str, ScoredBatch], kind: Kind) -> None
         counted = {
             name: confusion_counts(each.predictions, each.labels) for name, each in scored.items()
         }
-        for name, (_, counts) in counted.items():
-            _draw_confusion(page, name, counts, len(scored[name].labels))
+        for name, (classes, counts) in counted.items():
+            _draw_confusion(page, name, classes, counts, len(scored[name].labels))
         for name, (classes, counts) in counted.items():
             if len(classes) <= TABLE_CLASSES:
                 _list_confusion(page, name, classes, counts)
@@ -105,7 +105,7 @@ def _add_roc(page: Page, scored: Mapping[str, ScoredBatch]) -> None:
     )
 
 
-def _draw_confusion(page: Page, name: str, counts: Codes, total: int) -> None:
+def _draw_confusion(page: Page, name: str, classes: Codes, counts: Codes, total: int) -> None:
     rows, right = int(counts.sum()), int(np.trace(counts))
     left = total - rows
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -116,6 +116,7 @@ def _draw_confusion(page: Page, name: str, counts: Codes, total: int) -> None:
             x_label=f"predicted class, {name}",
             y_label="true class",
             shade="share of row",
+            names=[str(number) for number in classes],
         ),
         f"Confusion matrix of the {name}: {right:,} of {rows:,} rows are on the diagonal.{note}",
     )

@@ -253,7 +253,7 @@ def _add_baselines(page: Page, verdict: Verdict) -> None:
             (name, *(f"{values[m]:.5g}" if m in values else "not measured" for m in metrics))
             for name, values in rows.items()
         ],
-        caption="Measured by check_skeleton on the same test split.",
+        caption="Measured by check_skeleton on at most skeleton.baseline_rows of these test rows.",
     )
 
 

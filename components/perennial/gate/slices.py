@@ -192,8 +192,9 @@ def _quarters(column: pl.Series, searched: Rows) -> Column | None:
     if not known.any():
         return None
     edges = np.unique(np.quantile(values[known], QUARTERS))
-    inner = [f"{low:.4g} < {name} ≤ {high:.4g}" for low, high in pairwise(edges)]
-    names = (f"{name} ≤ {edges[0]:.4g}", *inner, f"{name} > {edges[-1]:.4g}", f"{name} missing")
+    written = _written(edges, values[known])
+    inner = [f"{low} < {name} ≤ {high}" for low, high in pairwise(written)]
+    names = (f"{name} ≤ {written[0]}", *inner, f"{name} > {written[-1]}", f"{name} missing")
 
     def cut(values: pl.Series) -> Codes:
         numbers = values.cast(pl.Float64).to_numpy()
@@ -201,6 +202,16 @@ def _quarters(column: pl.Series, searched: Rows) -> Column | None:
         return np.where(np.isfinite(numbers), codes, len(names) - 1).astype(np.int64)
 
     return Column(name, names, cut, cut(column))
+
+
+def _written(edges: Floats, values: Floats) -> list[str]:
+    """Return edges with four digits, or as many as show them to a hundredth of a quarter."""
+    narrowest = np.diff(np.unique([values.min(), *edges, values.max()])).min()
+    for digits in range(4, 18):
+        written = [f"{edge:.{digits}g}" for edge in edges]
+        if np.abs(np.array(written, dtype=np.float64) - edges).max() <= 0.01 * narrowest:
+            break
+    return written
 
 
 def _conditions(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from perennial.reports.drawing import (
@@ -27,11 +28,31 @@ _INVISIBLE = 0.005
 Cells = Sequence[Sequence[float]]
 
 
-def heat_map(cells: Cells, *, x_label: str, y_label: str, shade: str = "dependence") -> str:
+@dataclass(frozen=True)
+class _NamedAxis(Axis):
+    """An axis of rows or columns that have names."""
+
+    names: Sequence[str] = ()
+
+    @property
+    def tick_labels(self) -> list[str]:
+        """The names of the rows or columns at the ticks."""
+        return [self.names[round(tick)] for tick in self.ticks]
+
+
+def heat_map(
+    cells: Cells,
+    *,
+    x_label: str,
+    y_label: str,
+    shade: str = "dependence",
+    names: Sequence[str] = (),
+) -> str:
     """Draw values from 0 to 1, the first row on top; values beyond count as the nearer of the two.
 
     Where rows or columns are many, a cell shows the largest of those that it stands for. NaN leaves
-    a gap. `shade` names what the cells show, above the legend.
+    a gap. `shade` names what the cells show, above the legend; `names` are those of the rows and of
+    the columns, by default their numbers from 0.
 
     Raises:
         ValueError: the rows differ in length.
@@ -41,13 +62,14 @@ def heat_map(cells: Cells, *, x_label: str, y_label: str, shade: str = "dependen
         raise ValueError(f"the rows of a heat map have {sorted(widths)} values")
     rows, columns = len(cells), max(widths, default=0)
     bottom = _TOP + _SIDE
-    left = 34 + width_of(f"{rows:,}")
+    left = 34 + max(width_of(f"{rows:,}"), *map(width_of, names), 0.0)
     about = f"Map of {y_label} by {x_label}: {rows} by {columns}"
     if not rows or not columns:
         return svg(60, about, [nothing(left + _SIDE / 2, 30)])
     stride = -(-max(rows, columns) // _MOST_CELLS)
-    x_axis = Axis(-0.5, columns - 0.5, left, left + _SIDE, min(6, columns))
-    y_axis = Axis(-0.5, rows - 0.5, _TOP, bottom, min(6, rows))
+    names = names or [f"{number:,}" for number in range(max(rows, columns))]
+    x_axis = _NamedAxis(-0.5, columns - 0.5, left, left + _SIDE, min(6, columns), names)
+    y_axis = _NamedAxis(-0.5, rows - 0.5, _TOP, bottom, min(6, rows), names)
     drawn = list(_shaded(cells, stride, x_axis, y_axis))
     outline = f"M{left:.1f} {_TOP:.1f}h{_SIDE:.1f}v{_SIDE:.1f}h-{_SIDE:.1f}z"
     drawn.append(f'<path class="a" d="{outline}"/>')

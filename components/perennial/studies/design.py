@@ -1,6 +1,5 @@
 """Design checks of a study, before any trial: options, values, conditions and the budget."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
@@ -188,8 +187,7 @@ def _budget(plan: StudyPlan) -> Iterator[Flaw]:
                 )
                 return
         del counted["trials"]  # the grid's own size counts
-        size = math.prod(axis.dimension.grid_points or axis.size or 1 for axis in space.axes)
-        size = len(space.grid()) if size <= 100_000 else size
+        size = space.grid_size
         if size > study.trials:
             yield Flaw(
                 ("trials",),

@@ -17,7 +17,7 @@ from perennial.contracts.gate import Repeats
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.study import Confirmed, Decision, ScientificAnswer, StudyJudgement
-from perennial.contracts.training import TrainingResult
+from perennial.contracts.training import AVERAGED, TrainingResult
 from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.evaluation.resampling import (
@@ -279,7 +279,7 @@ def measure_confirmations(
 def _score(
     plan: StudyPlan, training: TrialTraining, dataset: Dataset, store: ObjectStore
 ) -> tuple[Task, Scored]:
-    """Score the best kept checkpoint of a training on the test rows."""
+    """Score the best kept weights of a training, or moving average of them, on the test rows."""
     key = f"training/{training.fingerprint[:16]}/{TrainingResult.file_name}"
     content = store.read(key)
     if content is None:
@@ -290,9 +290,15 @@ def _score(
         )
     result = TrainingResult.from_json(content)
     sign = sign_of(plan.direction)
-    known = [each for each in result.checkpoints if plan.metric in each.metrics]
-    best = max(known or result.checkpoints, key=lambda e: sign * e.metrics.get(plan.metric, 0.0))
-    task, model = load_checkpoint_model(best.uri, result)
+    known = [
+        (sign * each.metrics[name], each.uri, name != plan.metric)
+        for each in result.checkpoints
+        for name in (plan.metric, f"{AVERAGED}{plan.metric}")
+        if name in each.metrics
+    ]
+    unknown = (0.0, result.checkpoints[0].uri, False)
+    _, uri, averaged = max(known, key=lambda found: found[0], default=unknown)
+    task, model = load_checkpoint_model(uri, result, averaged=averaged)
     model.to(scoring_device())
     keep = block_columns(dataset.snapshot.data)
     scored = score_split(task, model, dataset, Split.TEST, keep=keep)

@@ -9,8 +9,9 @@ from perennial.contracts.toml import toml_line
 from perennial.studies.analysis.search import shown_value
 from perennial.studies.config import Dimension, StudySection
 from perennial.studies.findings import InfeasibleRegion, StudyFindings
+from perennial.studies.pruning import evaluation_interval, rungs
 from perennial.studies.records import StudyPlan, Trial
-from perennial.studies.sampling import shrink
+from perennial.studies.sampling import shrink, space_of
 from perennial.studies.space import Axis, is_among, is_met
 
 FILE_NAME = "next.study.toml"
@@ -64,18 +65,23 @@ def propose_next(
         # With the same seed, the samplers would give the same points of the unit cube again.
         "seed": study.seed + 1,
     }
-    changes |= _budget(study, findings, judgement, reasons)
-    return study.model_copy(update=changes), tuple(reasons)
+    changes |= _budget(plan, findings, judgement, reasons)
+    proposed = study.model_copy(update=changes)
+    points = space_of(plan, spaces).grid_size if study.sampler == "grid" else 0
+    if points > proposed.trials:
+        proposed = proposed.model_copy(update={"trials": points})
+        reasons.append(f"trials = {points}, as many as the grid has points")
+    return proposed, tuple(reasons)
 
 
 def _budget(
-    study: StudySection,
+    plan: StudyPlan,
     findings: StudyFindings,
     judgement: StudyJudgement,
     reasons: list[str],
 ) -> dict[str, object]:
     """Return the budget's changes: trials, seeds, steps and confirmations."""
-    changes: dict[str, object] = {}
+    study, changes = plan.study, dict[str, object]()
     if (more := findings.good_points.more_trials) and not findings.boundaries:
         changes["trials"] = min(study.trials + more, 2 * study.trials)
         reasons.append(findings.good_points.text)
@@ -85,8 +91,12 @@ def _budget(
         reasons.append(noise.text)
     is_free = "training.steps" not in {*study.dimensions, *study.fixed}
     if is_free and findings.length.advice in {"longer", "shorter"} and findings.length.next_steps:
-        changes["steps"] = findings.length.next_steps
+        changes["steps"] = steps = findings.length.next_steps
         reasons.append(findings.length.text)
+        if study.pruning != "off" and not rungs(steps, evaluation_interval(plan), study.reduction):
+            default = StudySection.model_fields["reduction"].default
+            changes |= {"pruning": "off", "reduction": default}
+            reasons.append(f"trials of {steps:,} steps have no rung to be stopped at")
     needed = [each.confirmations_needed for each in judgement.comparisons]
     asked = [count for count in needed if count is not None]
     if judgement.decision == "inconclusive" and asked:

@@ -9,7 +9,7 @@ depends on no timing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perennial.contracts.training import Direction, EvaluationPoint
+from perennial.contracts.training import AVERAGED, Direction, EvaluationPoint
 from perennial.studies.records import StudyPlan, Trial
 
 
@@ -34,9 +34,16 @@ def rungs(steps: int, evaluate_every: int, reduction: int) -> list[int]:
 def best_until(
     points: Sequence[EvaluationPoint], step: int, metric: str, direction: Direction
 ) -> float | None:
-    """Return the best of a metric over the evaluations up to a step; None without a value."""
+    """Return the best of a metric over the evaluations up to a step; None without a value.
+
+    The weights' moving average counts where there is one, as in the choice of a checkpoint.
+    """
     found = [
-        point.metrics[metric] for point in points if point.step <= step and metric in point.metrics
+        point.metrics[name]
+        for point in points
+        if point.step <= step
+        for name in (metric, f"{AVERAGED}{metric}")
+        if name in point.metrics
     ]
     return (max if direction == "maximize" else min)(found, default=None)
 

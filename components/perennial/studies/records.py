@@ -127,7 +127,8 @@ class TrialTraining(Section):
     fingerprint: str
     """Names the training's folder: an equal training, of a run as well, is used again."""
     value: float | None
-    """The best of the metric over the evaluations; None if there is none that is finite."""
+    """The best of the metric over the evaluations, of the weights or their moving average; None if
+    there is none that is finite."""
     evaluations: tuple[EvaluationPoint, ...] = ()
     losses: tuple[tuple[int, float], ...] = ()
     """Step and mean training loss, at the logging interval."""

@@ -13,6 +13,8 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, with_values
 from perennial.studies.config import Dimension
 
+MOST_COMPARED = 100_000
+"""Of more points of a grid, equal ones are counted too."""
 Checked = TypeVar("Checked", bound=Section)
 DIGITS = 4
 """Significant digits of a searched value: finer steps are below what any training can tell apart,
@@ -91,7 +93,12 @@ class Axis:
             found = low + round((found - low) / self._step) * self._step
         if self.dimension.log_integer is not None:
             return max(round(found), 1)  # zero has no place on a logarithmic scale
-        return round(found) if self.dimension.is_whole else float(f"{found:.3g}")
+        if self.dimension.is_whole:
+            return round(found)
+        if self.is_log:
+            return float(f"{found:.3g}")
+        # Relative to the width: 0.999 and 0.9999 differ as much as 0.1 and 0.01 from 1.
+        return float(f"{found:.10g}") if self.levels else round(found, self._decimals - 1)
 
     @property
     def _steps(self) -> int:
@@ -101,6 +108,12 @@ class Axis:
     @property
     def _step(self) -> float:
         return self.dimension.step or 1.0
+
+    @property
+    def _decimals(self) -> int:
+        # Relative to the width of the range: near zero, significant digits would be too fine.
+        low, high = self.bounds
+        return DIGITS - math.floor(math.log10(high - low))
 
     def value(self, u: float) -> JsonValue:
         """Return the value at a place of the axis, `u` from 0 to 1; both ends are reached."""
@@ -123,9 +136,7 @@ class Axis:
         if found.log is not None:
             real = low * math.exp(u * math.log(high / low))
             return min(max(float(f"{real:.{DIGITS}g}"), low), high)
-        # Relative to the width of the range: near zero, significant digits would be too fine.
-        decimals = DIGITS - math.floor(math.log10(high - low))
-        return min(max(round(low + u * (high - low), decimals), low), high)
+        return min(max(round(low + u * (high - low), self._decimals), low), high)
 
     def unit(self, value: JsonValue) -> float | None:
         """Return the place of a value from 0 to 1; beyond them if it is outside the range.
@@ -223,6 +234,12 @@ class Space:
         combinations = product(*(axis.grid_values() for axis in self.axes))
         found = (self.complete(dict(zip(self.free, each, strict=True))) for each in combinations)
         return list({canonical(dict(values)): values for values in found}.values())
+
+    @property
+    def grid_size(self) -> int:
+        """Return the number of the grid's points; of very many, with those that are equal."""
+        size = math.prod(axis.dimension.grid_points or axis.size or 1 for axis in self.axes)
+        return len(self.grid()) if size <= MOST_COMPARED else size
 
     def contains(self, values: Mapping[str, JsonValue]) -> bool:
         """Whether all values of the axes that have a meaning are inside their ranges."""

@@ -79,6 +79,19 @@ def test_a_finalist_that_diverges_again_is_not_adopted(make_study):
     assert "diverged in 1 of 3 confirmations" in page
 
 
+def test_a_value_whose_confirmation_diverged_is_not_the_answer(make_study):
+    study = make_study()
+    study.confirm(17, study.baseline, BAD)
+    study.confirm(20, study.best["gelu"], GOOD, ("complete", "complete", "infeasible"))
+    study.confirm(23, study.best["relu"], BAD)
+    judgement, _, page = analyzed(study)
+    (answer,) = judgement.answers
+    assert answer.text.endswith("inconclusive, gelu diverged in a confirmation")
+    assert answer.text in page
+    next_study = (study.folder / "store" / study.plan.prefix / "next.study.toml").read_text()
+    assert f"{ACTIVATION} is fixed" not in next_study
+
+
 def test_without_confirmations_nothing_is_decided(make_study):
     study = make_study()
     judgement, findings, _ = analyzed(study)

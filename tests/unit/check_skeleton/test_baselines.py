@@ -139,6 +139,37 @@ def test_last_value_is_good_where_labels_persist_and_no_better_than_the_mean_els
     assert "last_value" not in scores
 
 
+@pytest.mark.parametrize(
+    ("task_type", "kind", "metric"),
+    [
+        (TabularRegression, "regression", "rmse"),
+        (TabularClassification, "binary", "log_loss"),
+        (TabularClassification, "multiclass", "log_loss"),
+    ],
+)
+def test_last_value_does_not_read_labels_of_the_same_time(task_type, kind, metric, datasets):
+    """Days of many rows, whose files are in the order of the label."""
+
+    def by_day(rows):
+        days = pl.Series("at", np.arange(rows.height) % 40)
+        return rows.with_columns(days).sort("at", "label")
+
+    subject = prepared(task_type, datasets(kind))
+    subject = replace(subject, train_rows=by_day(subject.train_rows))
+    rows = by_day(sample_rows(datasets(kind), Split.TEST, 2000, seed=1))
+    scores = measure_baselines(subject, rows, "at").scores
+    assert scores["last_value"][metric] > 0.95 * scores["constant"][metric]
+
+
+def test_last_value_is_the_constant_where_no_time_is_known(datasets):
+    rows = with_time(datasets("binary"), repeating=True)
+    subject = prepared(TabularClassification, datasets("binary"))
+    subject = replace(subject, train_rows=subject.train_rows.with_columns(at=rows["at"][0]))
+    rows = rows.with_columns(at=pl.lit(None, pl.Datetime))
+    scores = measure_baselines(subject, rows, "at").scores
+    assert scores["last_value"]["log_loss"] == scores["constant"]["log_loss"]
+
+
 def test_last_value_of_unordered_labels_is_no_better_than_the_prior(datasets):
     subject = prepared(TabularClassification, datasets("binary"))
     times = pl.int_range(subject.num_rows(), eager=True).alias("at")

@@ -7,8 +7,12 @@ import pytest
 
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.gate import Comparison
+from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.evaluation.resampling import blocks_of
-from perennial.gate.comparison import Match, compare
+from perennial.gate.champion import Champion
+from perennial.gate.comparison import Match, MeasuredBaselines, compare
+from perennial.gate.config import GateSection
+from perennial.gate.judgement import JudgedRows, reach_verdict
 from rivals import BY_DAY, BY_ROW, contenders, match_of
 
 
@@ -103,3 +107,22 @@ def test_a_comparison_of_an_older_version_keeps_its_reference_test():
     found = Comparison.from_json(old)
     assert found.reference_test.is_better
     assert Comparison.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(("hardest", "is_held"), [(True, False), (False, True)])
+def test_a_baseline_of_a_sample_is_compared_on_the_rows_of_the_sample(task, hardest, is_held):
+    """Also beside a champion: of rows that are harder than others, the constant's figure is low."""
+    challenger, champion = contenders(task, np.random.default_rng(0), (0.1, 2.0))
+    scored = challenger.scored
+    order = np.argsort(-scored.losses) if hardest else np.arange(len(scored.losses))
+    rows = np.sort(order[:64])
+    constant = BaselineRows(rows, scored.labels[rows], {"constant": np.full(64, 0.5)})
+    verdict = reach_verdict(
+        GateSection(metric="log_loss"), challenger, Champion("7", champion),
+        JudgedRows(blocks_of(scored.rows, BY_DAY, SplitSection())), weights_sha256="",
+        baselines=MeasuredBaselines({"constant": {"log_loss": float(np.log(2))}}, constant),
+        performance=(),
+    )  # fmt: skip
+    (found,) = (each for each in verdict.reasons if "baseline constant" in each.condition)
+    assert found.held == is_held
+    assert f"log_loss {scored.losses[rows].mean():.5g} " in found.detail

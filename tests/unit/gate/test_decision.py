@@ -217,6 +217,11 @@ HELD = {
         beside_linear(0.004),
         "of linear (lower bound of the difference +0.004)",
     ),
+    "better than a baseline on its sample of the rows": (
+        LINEAR,
+        replace(GOOD, baselines={"linear": {"auc": 0.83}}, on_baseline_rows=0.84),
+        "auc 0.84 beats 0.83 of linear (by the estimate",
+    ),
     "not worse, and fresher": (LENIENT, FRESH, "lower bound above -0.01"),
     "serves within its limits": (
         GateSection(max_megabytes=3.0, max_milliseconds=2.0),
@@ -258,6 +263,9 @@ FAILED = {
     ),
     "loses to a baseline": (
         LINEAR, replace(GOOD, baselines={"linear": {"auc": 0.83}}), "beats the baseline linear",
+    ),
+    "loses to a baseline on its sample of the rows": (
+        LINEAR, replace(GOOD, on_baseline_rows=0.70), "beats the baseline linear",
     ),
     "loses to people": (
         GateSection(must_beat=("human",)), replace(GOOD, baselines={"human": {"auc": 0.83}}),

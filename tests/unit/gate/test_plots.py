@@ -1,5 +1,7 @@
 """Plots of the gate's page: ROC curve, confusion matrix and residuals, however many the rows."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -53,6 +55,18 @@ def test_confusion_matrix_counts_rows_by_true_and_predicted_class():
     classes, counts = confusion_counts(predictions, np.array([0.0, 1.0, 1.0]))
     assert classes.tolist() == [0, 1]
     assert counts.tolist() == [[1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("codes", [(0, 1, 2), (3, 17, 29)])
+def test_the_axes_of_a_confusion_matrix_have_the_numbers_of_its_classes(codes):
+    labels = np.repeat(np.array(codes, dtype=np.float64), 4)
+    predictions = np.full((len(labels), 30), 0.01)
+    predictions[np.arange(len(labels)), labels.astype(int)] = 0.7
+    drawn = html("multiclass", challenger=scored(predictions, labels)).partition(
+        "Confusion matrix of"
+    )[0]
+    ticks = re.findall(r'class="[em] q"[^>]*>(\d+)</text>', drawn)
+    assert ticks == [str(code) for code in (*codes, *codes)]
 
 
 def test_of_many_classes_the_most_frequent_are_drawn_and_the_rest_is_counted():

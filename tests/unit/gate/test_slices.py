@@ -212,6 +212,18 @@ def test_a_column_is_cut_into_values_or_quarters_and_missing_rows_are_a_group():
     assert cut_column(pl.Series("t", ["a"] * 8), rows) is None
 
 
+@pytest.mark.parametrize(
+    ("first", "width"), [(20130101.0, 530.0), (1013.0, 0.2), (1.7e9, 1e6), (0.0, 1.0), (-50.0, 1e5)]
+)
+def test_quarters_of_any_range_are_named_by_what_tells_them_apart(first, width):
+    values = first + width * np.linspace(0.0, 1.0, 101)
+    cut = cut_column(pl.Series("x", values), np.ones(101, dtype=bool))
+    assert len(set(cut.names)) == 5
+    shown = [float(name.rpartition(" ")[2]) for name in cut.names[:3]]
+    assert shown == pytest.approx(values[[25, 50, 75]], abs=0.0026 * width, rel=0)
+    assert max(map(len, cut.names)) < 40
+
+
 def test_holm_rejects_step_by_step():
     assert holm([0.01, 0.04, 0.03], 0.05) == [True, False, False]
     assert holm([0.01, 0.04, 0.02], 0.05) == [True, True, True]

@@ -17,9 +17,11 @@ from perennial.contracts.environment import RUN_FOLDER, Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.contracts.user_code import RunStopped
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.run_trials.step import run_trials_step
 from perennial.steps.journal import Journal
 from perennial.steps.processes import share_fork_server, start_fork_server
+from perennial.studies import judgement
 from perennial.studies.planning import StudyConfig
 from perennial.studies.records import StudyPlan, Trial
 from perennial.train_model.step import train_model_step
@@ -31,6 +33,7 @@ RATE, FAULT, WIDTH = (
     "model.options.fault",
     "model.options.width",
 )
+DECAY = "training.averaging.decay"
 MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")
 ONE = ResourcesSection(num_processes=1)
 RATES = {RATE: {"log": [1e-4, 1e-1]}}
@@ -144,6 +147,35 @@ def require_deleted_checkpoints(environment, trials, finalist):
         trial.trainings[0].fingerprint[:16] for trial in [*kept, finalist]
     }
     assert len(list(trainings.glob("*/training.json"))) == len(trials), "curves stay"
+
+
+def test_the_moving_average_of_the_weights_is_searched_and_judged(environment, root, monkeypatch):
+    """Whatever the decay, the weights themselves are the same."""
+    study = {"nuisance": {DECAY: {"choices": [0.8, 0.9]}}, "sampler": "grid", "trials": 2}
+    document = json.loads(config_of(**study).to_json())
+    document["training"]["averaging"] = {"decay": 0.1, "warm_up": False}
+    document["training"]["optimizer"]["learning_rate"] = 0.5  # too high, so that the average helps
+    config = StudyConfig.model_validate_json(json.dumps(document))
+    _, trials, _ = run_study(environment, root, config)
+    assert len({trial.value for trial in trials[:3]}) == 3
+    loaded = []
+
+    def load(uri, result, *, averaged):
+        loaded.append(averaged)
+        return load_checkpoint_model(uri, result, averaged=averaged)
+
+    monkeypatch.setattr(judgement, "load_checkpoint_model", load)
+    out = environment / "first"
+    analyze_study_step(
+        contract="{}", study=str(out / "trials"), judgement=str(out / "judgement"),
+        report=str(out / "analysis.html"), metrics=str(out / "metrics"),
+    )  # fmt: skip
+    averages = [
+        trial.value in {point.metrics["averaged_rmse"] for point in trial.trainings[0].evaluations}
+        for trial in trials
+        if trial.stage == "confirm"
+    ]
+    assert sum(loaded) == sum(averages) > 0
 
 
 def require_child_runs(plan, trials):

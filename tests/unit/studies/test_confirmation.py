@@ -160,6 +160,25 @@ def test_a_scientific_answer_is_one_sentence():
     )
 
 
+def test_a_value_that_diverges_is_not_the_better_one():
+    baseline, rival = made_candidates(
+        [0.0, 5.0], ROWS, np.random.default_rng(0), spread=Spread(between_seeds=0.1)
+    )
+
+    def answer(ours, theirs):
+        (found,) = compare_candidates([(ours, theirs)], ROWS, sign=1.0, confidence=0.95, least=9.0)
+        return found.is_clear, name_values("relu", "gelu", found, 9.0, 3)
+
+    diverged = "relu and gelu: inconclusive, {} diverged in a confirmation"
+    assert answer(replace(rival, diverged=1), baseline) == (False, diverged.format("relu"))
+    assert answer(baseline, replace(rival, diverged=1)) == (False, diverged.format("gelu"))
+    alike = replace(baseline, trial=1, diverged=1)
+    assert answer(alike, baseline) == (False, diverged.format("relu"))
+    is_clear, text = answer(rival, replace(baseline, diverged=1))
+    assert is_clear
+    assert text.startswith("relu is better than gelu, by ")
+
+
 def test_the_confidence_of_several_intervals_together():
     assert simultaneous(0.95, 1) == 0.95
     assert simultaneous(0.95, 4) ** 4 == pytest.approx(0.95)

@@ -12,6 +12,7 @@ from perennial.studies.analysis.search import Search
 
 NARROW = {RATE: {"log": (1e-5, 1e-4)}, DECAY: {"log": (1e-6, 1e-1)}}
 DROPOUT = "model.options.dropout"
+KEPT = "training.averaging.decay"
 
 
 def searched(plan, value, **more):
@@ -132,6 +133,37 @@ def test_an_infeasible_end_of_a_range_is_found():
     assert found.infeasible_inside == found.inside
     assert found.proposed[0] == 1e-4
     assert 0.005 < found.proposed[1] < 0.02
+
+
+@pytest.mark.parametrize("space", [{"log": (1e-6, 1e-1)}, {"log_integer": (1, 64)}])
+@pytest.mark.parametrize("own", [0, 1])
+def test_a_baseline_of_zero_does_not_hide_the_feasible_end_of_a_logarithmic_range(space, own):
+    plan = made_plan({RATE: {"log": (1e-4, 1e-1)}, DECAY: space})
+    trials = made_trials(plan, lambda at: None if at[DECAY] > 0.7 else at[RATE])
+    values = {**trials[0].values, DECAY: own * trials[0].values[DECAY]}
+    trials[0] = trials[0].model_copy(update={"values": values})
+    (found,) = find_infeasible_regions(Search.of(plan, trials))
+    axis = Search.of(plan, trials).ranges[DECAY]
+    assert found.where.startswith(">=")
+    assert found.proposed[0] == axis.bounds[0]
+    assert 0.5 < axis.position(found.proposed[1]) < 0.75
+
+
+@pytest.mark.parametrize("ends", [(0.999, 0.9999), (0.0, 0.9)])
+def test_a_narrow_range_far_from_zero_is_cut_and_extended_like_any_other(ends):
+    plan = made_plan({KEPT: {"linear": ends}, RATE: {"log": (1e-4, 1e-1)}})
+    (found,) = find_infeasible_regions(
+        searched(plan, lambda at: None if at[KEPT] > 0.6 else at[RATE])
+    )
+    axis = Search.of(plan, []).ranges[KEPT]
+    assert 0.6 < axis.position(float(found.where.removeprefix(">= "))) < 0.7
+    assert axis.position(found.proposed[0]) == 0.0
+    assert 0.5 < axis.position(found.proposed[1]) <= 0.6
+    search = searched(plan, lambda at: at[KEPT], noise=0.02)
+    (boundary,) = find_boundaries(search, accepts=lambda option, value: value < 1.0)
+    assert boundary.at_edge == boundary.best > 1
+    assert ends[1] < boundary.proposed[1] < 1.0
+    assert f"to {boundary.proposed[1]:.10g} next" in boundary.text
 
 
 def test_an_infeasible_choice_is_found():

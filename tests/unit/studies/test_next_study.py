@@ -42,7 +42,8 @@ def next_of(plan, trials, **findings):
     loaded = tomllib.loads(write_study(section, reasons))["study"]
     read = StudySection.model_validate_json(json.dumps(loaded))
     assert read == section
-    draft = plan.model_copy(update={"study": read})
+    training = {**plan.contract["training"], **({"steps": read.steps} if read.steps else {})}
+    draft = plan.model_copy(update={"study": read, "contract": {"training": training}})
     assert find_flaws(read, lambda: draft, lambda values: "") == []
     return read, reasons
 
@@ -70,6 +71,32 @@ def test_steps_that_are_searched_are_not_set_as_well():
     longer = length.model_copy(update={"advice": "longer", "next_steps": 900})
     section, _ = next_of(plan, trials, length=longer)
     assert section.steps is None
+
+
+@pytest.mark.parametrize(("best", "trials"), [(9, 20), (2, 16)], ids=["extended", "inside"])
+def test_the_next_grid_has_a_trial_for_each_point(best, trials):
+    space = {WIDTH: {"integer": (1, 4)}, RATE: {"log": (1e-4, 1e-2), "grid_points": 4}}
+    plan = made_up_plan(nuisance=space, trials=16, sampler="grid")
+
+    def value(values):
+        outside = 9 * (values[WIDTH] > 4)  # the baseline
+        return outside + abs(values[WIDTH] - best) + 0.01 * abs(np.log10(values[RATE]) + 3)
+
+    searched = made_up_search(plan, value)
+    boundaries = find_boundaries(Search.of(plan, searched))
+    section, _ = next_of(plan, searched, boundaries=boundaries)
+    assert section.trials >= trials
+    assert bool(boundaries) == (best > 4)
+
+
+@pytest.mark.parametrize(("steps", "pruning"), [(20, "off"), (60, "asha")])
+def test_trials_too_short_for_a_rung_are_not_pruned(steps, pruning):
+    plan = made_up_plan(nuisance={RATE: SPACE[RATE]}, trials=16, pruning="asha", reduction=4)
+    trials = made_up_search(plan, lambda values: abs(np.log10(values[RATE]) + 2))
+    length = analyze_search(plan, trials).length
+    shorter = length.model_copy(update={"advice": "shorter", "next_steps": steps})
+    section, _ = next_of(plan, trials, length=shorter)
+    assert (section.steps, section.pruning) == (steps, pruning)
 
 
 def test_an_infeasible_choice_is_left_out():

@@ -67,3 +67,12 @@ def test_the_best_until_a_step():
     assert best_until(points, 20, "log_loss", "minimize") == 0.3
     assert best_until(points, 30, "log_loss", "maximize") == 0.5
     assert best_until(points, 5, "log_loss", "minimize") is None
+
+
+def test_the_moving_average_of_the_weights_counts_where_it_is_better():
+    points = [
+        EvaluationPoint(step=10, train_loss=None, metrics={"auc": 0.6, "averaged_auc": 0.7}),
+        EvaluationPoint(step=20, train_loss=None, metrics={"auc": 0.8, "averaged_auc": 0.75}),
+    ]
+    assert best_until(points, 10, "auc", "maximize") == 0.7
+    assert best_until(points, 20, "auc", "maximize") == 0.8

@@ -1,8 +1,11 @@
 """Finalists: the best trial and the best of each scientific value, at most four."""
 
+import pytest
+
 from made_trials import ACTIVATION, RATE, made_plan, made_trial
 from perennial.studies.analysis.search import Search, best_by_value, finalists
 
+KEPT = "training.averaging.decay"
 CHOICES = {ACTIVATION: {"choices": ("relu", "gelu", "tanh")}}
 
 
@@ -56,3 +59,20 @@ def test_of_a_range_the_best_of_each_third_is_confirmed():
     assert best_by_value(Search.of(plan, trials)) == {
         RATE: {"0.001 to 0.01": 3, "0.0001 to 0.001": 2, "0.01 to 0.1": 6}
     }
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values"),
+    [
+        ({"linear": (0.999, 0.9999)}, (0.9991, 0.9995, 0.9998)),
+        ({"integer": (10_000, 10_030)}, (10_001, 10_015, 10_029)),
+        ({"linear": (70_000.0, 70_020.0), "step": 10.0}, (70_000.0, 70_010.0, 70_020.0)),
+        ({"choices": (0.10001, 0.10002, 0.10003)}, (0.10001, 0.10002, 0.10003)),
+        ({"linear": (0.0, 0.9)}, (0.1, 0.5, 0.8)),
+    ],
+    ids=["decay", "integer", "step", "choices", "wide"],
+)
+def test_values_that_differ_little_are_not_one(dimension, values):
+    plan = made_plan(scientific={KEPT: dimension})
+    trials = [made_trial(n, {KEPT: v}, [n / 10]) for n, v in enumerate((values[0], *values))]
+    assert finalists(plan, trials) == (3, 2, 1)

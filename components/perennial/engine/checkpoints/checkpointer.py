@@ -33,6 +33,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.training import (
+    AVERAGED,
     CheckpointRecord,
     Direction,
     KeptAs,
@@ -94,7 +95,7 @@ class Retention:
         A checkpoint whose metric is missing or not finite is not among the best.
         """
         sign = 1.0 if self.direction == "minimize" else -1.0
-        names = (self.metric, f"averaged_{self.metric}")
+        names = (self.metric, f"{AVERAGED}{self.metric}")
         figures = {
             step: [sign * metrics[name] for name in names if name in metrics]
             for step, metrics in measured.items()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from perennial.contracts.training import AVERAGED
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.loader import Loader, RankBatch
@@ -316,7 +317,7 @@ def evaluate(training: Training) -> Evaluated:
         return evaluated
     with training.averaged.swapped():
         averaged = training.evaluate(training.model, training.step)
-    named = {f"averaged_{name}": value for name, value in averaged.metrics.items()}
+    named = {f"{AVERAGED}{name}": value for name, value in averaged.metrics.items()}
     return replace(evaluated, metrics=evaluated.metrics | named)
 
 

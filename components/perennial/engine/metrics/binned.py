@@ -104,20 +104,31 @@ def area_under_precision(own: Floats, others: Floats) -> Floats:
 
 
 def binned_median(values: Callable[[Floats, Floats], Floats]) -> Binned:
-    """Return the median over rows of a value: the middle of its bin."""
+    """Return the median over rows of a value: the mean of all values in its bin.
+
+    Exact where they are equal, as errors of whole numbers are; the middle of a bin is not one.
+    """
 
     def binned(predictions: Floats, labels: Floats) -> tuple[Sums, Figure]:
-        every = (values(predictions[part], labels[part]) for part in parts_of(predictions))
-        edges = _quantiles(every, len(labels), BINS)
-        middles = np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
+        def every() -> Iterator[Floats]:
+            return (values(predictions[part], labels[part]) for part in parts_of(predictions))
+
+        edges = _quantiles(every(), len(labels), BINS)
+        count = len(edges) + 1
+        rows, totals = np.zeros(count), np.zeros(count)
+        for each in every():
+            cells = np.searchsorted(edges, each, side="right")
+            rows += np.bincount(cells, minlength=count)
+            totals += np.bincount(cells, weights=each, minlength=count)
+        means = totals / np.maximum(rows, 1.0)
 
         def sums(predictions: Floats, labels: Floats, groups: Groups) -> Floats:
             cells = np.searchsorted(edges, values(predictions, labels), side="right")
-            return _counted(cells, len(middles), groups)
+            return _counted(cells, count, groups)
 
         def figure(sums: Floats) -> Floats:
             below = np.cumsum(sums, axis=-1)
-            median: Floats = middles[(below < below[..., -1:] / 2).sum(axis=-1)]
+            median: Floats = means[(below < below[..., -1:] / 2).sum(axis=-1)]
             return median
 
         return sums, figure

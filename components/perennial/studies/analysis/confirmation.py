@@ -217,6 +217,7 @@ def compare_candidates(
                 decision=decision,
                 searched=(searched or {}).get((ours.trial, theirs.trial)),
                 confirmations_needed=needed,
+                diverged=tuple(each.trial for each in (ours, theirs) if each.diverged),
                 text=_describe(ours, theirs, interval, needed, target),
             )
         )
@@ -275,9 +276,12 @@ def _finite(value: float) -> float | None:
 def name_values(first: str, second: str, found: Confirmed, least: float, seeds: int) -> str:
     """Return the answer to a scientific question about two values, in a sentence."""
     interval = found.improvement
-    if interval is None:
-        return f"{first} and {second}: inconclusive, {found.text}"
-    if interval.low > 0.0 or interval.high < 0.0:
+    if interval is None or (found.diverged and not found.is_clear):
+        names = {found.trial: first, found.against: second}
+        diverged = " and ".join(names[trial] for trial in found.diverged)
+        why = f"{diverged} diverged in a confirmation" if diverged else found.text
+        return f"{first} and {second}: inconclusive, {why}"
+    if found.is_clear:
         better, worse = (first, second) if interval.low > 0.0 else (second, first)
         low, high = sorted((abs(interval.low), abs(interval.high)))
         return f"{better} is better than {worse}, by {low:.3g} to {high:.3g}"

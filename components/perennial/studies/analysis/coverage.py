@@ -84,12 +84,12 @@ def _boundary(search: Search, option: str, side: Side, accepts: Accepts | None) 
             return None
         end, where = axis.bounds[side == "high"], "upper" if side == "high" else "lower"
         text = f"{at_edge} of the best {len(best)} trials lie at the {where} end of {option}"
-        text += f" ({end:g})"
+        text += f" ({end:.10g})"
     proposed = _extended(axis, side, places, accepts)
     if proposed is None:
         text += "; it cannot be extended: at the option's limit"
     else:
-        text += f": search {proposed[0]:g} to {proposed[1]:g} next"
+        text += f": search {proposed[0]:.10g} to {proposed[1]:.10g} next"
     return Boundary(
         option=option,
         side=side,
@@ -227,12 +227,13 @@ def _rules(search: Search) -> Iterator[InfeasibleRegion]:
                 yield _rule(option, f"= {name}", (inside, known & ~inside), bad, None)
             continue
         places = search.positions(option, ended)
+        known &= np.isfinite(places)  # the baseline may have no place, as zero on a log scale
         for place in np.unique(places[known & bad]):
             values = axis.at(float(place))
             for sign, inside in ((">=", places >= place), ("<=", places <= place)):
                 parts = known & inside, known & ~inside
                 cut = _cut(axis, places, parts[1])
-                yield _rule(option, f"{sign} {values:.3g}", parts, bad, cut)
+                yield _rule(option, f"{sign} {values:.10g}", parts, bad, cut)
 
 
 def _cut(axis: Axis, places: Floats, kept: Flags) -> tuple[float, float] | None:

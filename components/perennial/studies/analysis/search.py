@@ -86,7 +86,7 @@ class Search:
         is_binned = axis is not None and not names
         if axis is not None and is_binned:
             ends = [axis.at(number / bins) for number in range(bins + 1)]
-            names = [f"{low:.3g} to {high:.3g}" for low, high in itertools.pairwise(ends)]
+            names = [f"{low:.10g} to {high:.10g}" for low, high in itertools.pairwise(ends)]
         for index, trial in enumerate(self.usable):
             if option not in trial.values:
                 continue
@@ -149,5 +149,5 @@ def shown_value(value: JsonValue) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.10g}"
     return json.dumps(value)

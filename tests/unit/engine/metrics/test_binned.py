@@ -60,6 +60,10 @@ def test_other_orders_are_nearly_exact(binned):
     numbers = np.random.default_rng(1).normal(size=ROWS)
     exact, found = binned("median_absolute_error", numbers, np.zeros(ROWS))
     assert found == pytest.approx(exact, rel=2e-3)
+    for mean in (0.3, 3.0):
+        numbers = np.random.default_rng(1).poisson(mean, size=ROWS).astype(float)
+        exact, found = binned("median_absolute_error", numbers, np.zeros(ROWS))
+        assert found == exact == float(np.median(numbers)), "whole numbers stay whole"
 
 
 def test_rows_of_one_class_define_no_area_in_bins_either(monkeypatch):
