@@ -134,7 +134,7 @@ def _typed(values: "pd.Series[object]", name: str, dtype: pl.DataType) -> pl.Ser
             return (found * NANOSECONDS).cast(pl.Int64).cast(pl.Duration("ns")).cast(dtype)
         return found.cast(dtype)
     except (pl.exceptions.PolarsError, pa.ArrowException) as error:
-        raise _mistyped(name, dtype, pl.Series(values.astype(str).tolist())) from error
+        raise _mistyped(name, dtype, pl.Series([str(each) for each in values.dropna()])) from error
 
 
 def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:

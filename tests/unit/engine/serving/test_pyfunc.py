@@ -50,6 +50,9 @@ def test_values_arrive_in_the_type_of_the_training_data(sent, dtype, read):
         ([1.5, 2.0], pl.Int64),
         ([300], pl.Int8),
         ([["a"]], LISTS),
+        ([300, None], pl.Int8),
+        (["far", None], pl.Enum(["near"])),
+        (["far", None], pl.Date),
         ([{"a": 1}, 2], pl.String),
         (["yesterday"], pl.Date),
         # polars would take days, or units of the type, since 1970.
