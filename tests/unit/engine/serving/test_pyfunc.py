@@ -22,6 +22,7 @@ LISTS = pl.List(pl.Float32)
         ([1.0, float("nan")], pl.Int64, [1, None]),  # as pandas keeps whole numbers that miss one
         ([None, None], pl.Int64, [None, None]),
         (["a", None], pl.String, ["a", None]),
+        ([5, 6], pl.String, ["5", "6"]),
         (["a", "b"], pl.Categorical(), ["a", "b"]),
         ([True, None], pl.Boolean, [True, None]),
         ([b"\x89PNG"], pl.Binary, [b"\x89PNG"]),
@@ -54,6 +55,10 @@ def test_values_arrive_in_the_type_of_the_training_data(sent, dtype, read):
         (["far", None], pl.Enum(["near"])),
         (["far", None], pl.Date),
         ([{"a": 1}, 2], pl.String),
+        ([5, None], pl.String),  # 5.0 for pandas, and so for polars' text
+        ([5.0], pl.String),
+        ([True], pl.String),
+        ([date(2025, 1, 2)], pl.String),
         (["yesterday"], pl.Date),
         # polars would take days, or units of the type, since 1970.
         ([1_700_000_000], pl.Datetime("us", "UTC")),
