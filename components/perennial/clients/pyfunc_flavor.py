@@ -5,6 +5,7 @@ import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from shutil import copyfile
 
@@ -72,9 +73,10 @@ def write_flavor(
         target.parent.mkdir(parents=True, exist_ok=True)
         copyfile(file, target)
     example.write_parquet(folder / EXAMPLE_ROWS_FILE)
-    request = {"columns": example.columns, "data": [list(map(_plain, r)) for r in example.rows()]}
-    (folder / _EXAMPLE).write_text(json.dumps(request))
-    (folder / _SERVING_EXAMPLE).write_text(json.dumps({"dataframe_split": request}))
+    request = {"columns": example.columns, "data": example.rows()}
+    served = {"dataframe_split": request}
+    (folder / _EXAMPLE).write_text(json.dumps(request, default=_plain))
+    (folder / _SERVING_EXAMPLE).write_text(json.dumps(served, default=_plain))
     _write_environment(folder, requirements)
     model = Model(
         signature=ModelSignature(
@@ -122,14 +124,14 @@ def _kind(dtype: pl.DataType) -> DataType | Array | AnyType:
 
 
 def _plain(value: object) -> object:
-    """Return a cell as a request has it."""
+    """Return a value for which JSON has no form as a request has it."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
-    return value
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def _write_environment(folder: Path, requirements: Sequence[str]) -> None:

@@ -1,7 +1,8 @@
 """What MLflow reads beside a model's files: types that fit raw rows, an example, an environment."""
 
 import json
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 
 import polars as pl
 import pytest
@@ -65,6 +66,28 @@ def test_mlflow_reads_signature_example_and_loader(flavor):
     assert sent["data"] == [["2025-01-02T00:00:00", "AA==", 1.5, None]]
     example = model.load_input_example(str(flavor))
     assert list(example.columns) == ["when", "picture", "size", "count"]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "sent"),
+    [
+        (Decimal("1.50"), pl.Decimal(10, 2), 1.5),
+        ([date(2025, 1, 2)], pl.List(pl.Date), ["2025-01-02"]),
+        ([b"\x00"], pl.List(pl.Binary), ["AA=="]),
+        ({"at": time(3)}, pl.Struct({"at": pl.Time}), {"at": "03:00:00"}),
+        ([1.5, None], pl.List(pl.Float32), [1.5, None]),
+        (timedelta(seconds=90), pl.Duration("us"), 90.0),
+    ],
+)
+def test_values_without_a_form_in_json_are_in_the_example(tmp_path, value, dtype, sent):
+    """A training on amounts of money ended after it with a TypeError."""
+    rows = pl.DataFrame({"x": pl.Series([value], dtype=dtype)})
+    write_flavor(
+        tmp_path, loader="mine", sources={}, requirements=[], example=rows, nullable=[],
+        outputs={"late": float},
+    )  # fmt: skip
+    request = json.loads((tmp_path / "serving_input_example.json").read_text())
+    assert request["dataframe_split"]["data"] == [[sent]]
 
 
 def test_environments_are_exact(flavor):
