@@ -104,7 +104,8 @@ def column(name: str, dtype: pl.DataType, nullable: bool) -> ColSpec:
     """Return MLflow's name of a column's type.
 
     `any` where its own types would refuse what training took: whole numbers that may be missing,
-    which pandas keeps as fractions, categories, times with a zone, and what has no name there.
+    which pandas keeps as fractions, lists of numbers, categories, times with a zone, and what has
+    no name there.
     """
     return ColSpec(_ANY if nullable and dtype.is_integer() else _kind(dtype), name)
 
@@ -116,8 +117,10 @@ def refusal(error: Exception) -> MlflowException:
 
 def _kind(dtype: pl.DataType) -> DataType | Array | AnyType:
     if isinstance(dtype, pl.List | pl.Array):
-        inner = _kind(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner())
-        return inner if isinstance(inner, AnyType) else Array(inner)
+        values = dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()
+        inner = _kind(values)
+        # In lists, MLflow converts nothing: of JSON it refuses [1, 2] as doubles, [1.5] as floats.
+        return _ANY if values.is_numeric() or isinstance(inner, AnyType) else Array(inner)
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
         return DataType.datetime
     return _TYPES.get(type(dtype), _ANY)

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 import yaml
 from mlflow.models import Model
-from mlflow.types import DataType
+from mlflow.types import DataType, Schema
+from mlflow.utils.proto_json_utils import dataframe_from_parsed_json
 
 from perennial.clients.pyfunc_flavor import column, write_flavor
 
@@ -30,13 +31,23 @@ from perennial.clients.pyfunc_flavor import column, write_flavor
         (pl.Datetime("us"), False, "datetime"),
         (pl.Datetime("us", "UTC"), False, "Any"),
         (pl.Date(), False, "Any"),
-        (pl.List(pl.Float64), False, "Array(double)"),
-        (pl.Array(pl.Int64, 3), False, "Array(long)"),
+        (pl.List(pl.Float64), False, "Any"),
+        (pl.Array(pl.Int64, 3), False, "Any"),
+        (pl.List(pl.String), False, "Array(string)"),
         (pl.List(pl.Date), False, "Any"),
     ],
 )
 def test_types_are_those_that_mlflow_lets_raw_rows_through_with(dtype, nullable, kind):
     assert str(column("x", dtype, nullable).type).removeprefix("DataType.") == kind
+
+
+@pytest.mark.parametrize("dtype", [pl.Float32, pl.Float64, pl.Int32, pl.UInt8, pl.Int64])
+@pytest.mark.parametrize("sent", [[1, 2], [1.5, 2.0]])
+def test_mlflows_server_lets_lists_of_numbers_through(dtype, sent):
+    """It refused the example that is stored beside a model of windows or embeddings."""
+    body = {"columns": ["x"], "data": [[sent]]}
+    schema = Schema([column("x", pl.List(dtype), nullable=False)])
+    assert dataframe_from_parsed_json(body, "split", schema)["x"].to_list() == [sent]
 
 
 @pytest.fixture

@@ -154,6 +154,10 @@ def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
 
     These would be days, or some part of a second, since 1970; a request has epochs of any unit.
     """
+    if found.null_count() == len(found):
+        return False
+    if isinstance(dtype, pl.List | pl.Array) and isinstance(found.dtype, pl.List | pl.Array):
+        return _loses(found.explode(), pl.Series([], dtype=dtype.inner).dtype)
     # pandas keeps whole numbers as fractions where one is missing: 5 would be the text "5.0".
     rewritten = found.dtype.is_float() or found.dtype.is_decimal() or found.dtype.is_temporal()
     if dtype == pl.String and (rewritten or found.dtype == pl.Boolean):
