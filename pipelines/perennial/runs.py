@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -28,6 +29,7 @@ from perennial.steps.parameters import LargeParameter, resolve
 from perennial.steps.stored_steps import FLOW, SHOWN, StoredStep
 
 RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
+logger = logging.getLogger(__name__)
 
 # What enters the numbers besides our own sources.
 NUMERIC_PACKAGES = (
@@ -99,11 +101,14 @@ class Home:
         return is_held(self.lock_folder(model))
 
     def runs(self) -> list[RunRecord]:
-        """Return every run, oldest first."""
-        records = (self.path / "runs").glob(f"*/{RunRecord.file_name}")
-        return sorted(
-            (RunRecord.read(path.parent) for path in records), key=lambda run: run.created
-        )
+        """Return every run whose record can be read, oldest first; name the others in a warning."""
+        found = []
+        for path in (self.path / "runs").glob(f"*/{RunRecord.file_name}"):
+            try:
+                found.append(RunRecord.read(path.parent))
+            except PerennialError as error:  # of one run must not block all other runs and models
+                logger.warning("the run in %s is left out: %s", path.parent, error.problem)
+        return sorted(found, key=lambda run: run.created)
 
     def new_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
         """Make a run's folder and first record."""

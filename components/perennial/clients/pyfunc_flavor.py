@@ -5,6 +5,7 @@ import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from shutil import copyfile
 
@@ -72,9 +73,10 @@ def write_flavor(
         target.parent.mkdir(parents=True, exist_ok=True)
         copyfile(file, target)
     example.write_parquet(folder / EXAMPLE_ROWS_FILE)
-    request = {"columns": example.columns, "data": [list(map(_plain, r)) for r in example.rows()]}
-    (folder / _EXAMPLE).write_text(json.dumps(request))
-    (folder / _SERVING_EXAMPLE).write_text(json.dumps({"dataframe_split": request}))
+    request = {"columns": example.columns, "data": example.rows()}
+    served = {"dataframe_split": request}
+    (folder / _EXAMPLE).write_text(json.dumps(request, default=_plain))
+    (folder / _SERVING_EXAMPLE).write_text(json.dumps(served, default=_plain))
     _write_environment(folder, requirements)
     model = Model(
         signature=ModelSignature(
@@ -102,7 +104,8 @@ def column(name: str, dtype: pl.DataType, nullable: bool) -> ColSpec:
     """Return MLflow's name of a column's type.
 
     `any` where its own types would refuse what training took: whole numbers that may be missing,
-    which pandas keeps as fractions, categories, times with a zone, and what has no name there.
+    which pandas keeps as fractions, lists of numbers, categories, times with a zone, and what has
+    no name there.
     """
     return ColSpec(_ANY if nullable and dtype.is_integer() else _kind(dtype), name)
 
@@ -114,22 +117,24 @@ def refusal(error: Exception) -> MlflowException:
 
 def _kind(dtype: pl.DataType) -> DataType | Array | AnyType:
     if isinstance(dtype, pl.List | pl.Array):
-        inner = _kind(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner())
-        return inner if isinstance(inner, AnyType) else Array(inner)
+        values = dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner()
+        inner = _kind(values)
+        # In lists, MLflow converts nothing: of JSON it refuses [1, 2] as doubles, [1.5] as floats.
+        return _ANY if values.is_numeric() or isinstance(inner, AnyType) else Array(inner)
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
         return DataType.datetime
     return _TYPES.get(type(dtype), _ANY)
 
 
 def _plain(value: object) -> object:
-    """Return a cell as a request has it."""
+    """Return a value for which JSON has no form as a request has it."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
-    return value
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def _write_environment(folder: Path, requirements: Sequence[str]) -> None:

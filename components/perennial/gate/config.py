@@ -1,6 +1,6 @@
 """The `[gate]` section: the conditions that a challenger must meet to become champion."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
@@ -13,6 +13,8 @@ from perennial.contracts.section import Advanced, Layout, Section
 
 NonNegative = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
+LISTS = ("List", "Array")
+"""Beginnings of the names of column types with several values in each row."""
 
 
 class GateSection(Section):
@@ -147,25 +149,34 @@ class GateSection(Section):
         hidden = self.hidden_slice_tolerance * abs(champion) if found else 0.0
         return max(self.slice_max_regression, hidden)
 
-    def require_slices(self, columns: Collection[str]) -> None:
-        """Refuse slices that are not columns of the dataset.
+    def require_slices(self, columns: Mapping[str, str]) -> None:
+        """Refuse slices that are not columns of the dataset, or hold lists.
+
+        Args:
+            columns: Column of the dataset → type.
 
         Raises:
             PerennialError: there are some; the action has the nearest names.
         """
         unknown = sorted(set(self.slices) - set(columns))
-        if not unknown:
-            return
-        near = [
-            name if name in columns else "".join(get_close_matches(name, columns, n=1))
-            for name in self.slices
-        ]
-        shown = ", ".join(f'"{name}"' for name in near if name)
-        raise PerennialError(
-            f"gate.slices names {unknown}, which are not columns of the dataset",
-            evidence=f"its columns are: {', '.join(columns)}",
-            action=f"write slices = [{shown}]  # in [gate]",
-        )
+        if unknown:
+            near = [
+                name if name in columns else "".join(get_close_matches(name, columns, n=1))
+                for name in self.slices
+            ]
+            shown = ", ".join(f'"{name}"' for name in near if name)
+            raise PerennialError(
+                f"gate.slices names {unknown}, which are not columns of the dataset",
+                evidence=f"its columns are: {', '.join(columns)}",
+                action=f"write slices = [{shown}]  # in [gate]",
+            )
+        lists = {name: columns[name] for name in self.slices if columns[name].startswith(LISTS)}
+        if lists:
+            raise PerennialError(
+                f"gate.slices names {sorted(lists)}, whose values are lists",
+                evidence=", ".join(f"{name} is {kind}" for name, kind in lists.items()),
+                action="name columns with one value per row, such as one made of these lists",
+            )
 
     @model_validator(mode="after")
     def _worth_more_than_the_least(self) -> Self:

@@ -87,7 +87,7 @@ def serve_in_clean_process(
         rows=len(found),
         milliseconds=1e3 * float(np.median(turns[0])),
         loading_seconds=seconds,
-        failure=_difference(found, expected[: len(found)].reshape(len(found), -1)),
+        failure=difference(found, expected),
         champion_milliseconds=1e3 * float(np.median(turns[1])) if len(turns) > 1 else None,
         times_as_fast=min(bounds, default=None),
     )
@@ -338,13 +338,20 @@ class _CleanProcess:
                 os.kill(self._id, signal.SIGKILL)
 
 
-def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
+def difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
+    """Return how served predictions differ from the evaluation's; empty if they do not.
+
+    `expected` begins with the same rows, and may have more.
+    """
+    every, expected = expected, expected[: len(found)].reshape(len(found), -1)
     if found.shape != expected.shape:
         return f"its predictions have shape {found.shape}, the evaluation's {expected.shape}"
     if expected.dtype == object:
         differing = int((found != expected).any(axis=1).sum())
         return f"{differing} of {len(found)} answers differ from the evaluation's" * bool(differing)
-    if not np.allclose(found, expected, rtol=RELATIVE, atol=ABSOLUTE):
+    # Of all rows: in currents of microamperes, a difference of 1e-5 is larger than any prediction.
+    size = min(1.0, max(float(every.max()), -float(every.min())))
+    if not np.allclose(found, expected, rtol=RELATIVE, atol=ABSOLUTE * size):
         worst = float(np.abs(found - expected).max())
         return f"its predictions differ from the evaluation's by up to {worst:.2g}"
     return ""

@@ -45,6 +45,7 @@ class AliasChange(Section):
     """
 
     champion: str
+    """Empty if a person's repair left the model without one."""
     replaced: str
     done: bool
     tags: dict[str, dict[str, str]] = Field(default_factory=dict)
@@ -74,9 +75,9 @@ def refuse_recorded_champion(store: ObjectStore, name: str) -> None:
         UnclearChampionError: the object store has a record of a promotion.
     """
     content = store.read(record_key(name))
-    if content is not None:
-        place = f"{store.uri}/{record_key(name)}"
-        records = ChampionRecords(name, place, "", *read_change(content), {})
+    place = f"{store.uri}/{record_key(name)}"
+    records = ChampionRecords(name, place, "", *read_change(content), {})
+    if content is not None and not records.is_forgotten():
         raise UnclearChampionError(
             f"no champion of {name} was found, but a promotion is recorded",
             evidence=records.lines()[-1],
@@ -127,6 +128,9 @@ class ChampionRecords:
         if change is None:
             promoted = "".join(self.promoted_versions()[:1])
             return promoted and f"the record of the promotion of {name} {promoted} is missing"
+        if self.is_forgotten():
+            is_half_done = bool(alias) and not change.done
+            return f"the repair of {name} that leaves no champion was interrupted" * is_half_done
         what = ""
         # The alias is a person's to move: what it left may even be deleted.
         replaced_by_hand = change.done and alias not in ("", change.champion)
@@ -150,9 +154,10 @@ class ChampionRecords:
         change = self.change
         if change is None or not change.done or self.alias in ("", change.champion):
             return ""
+        last = f"the last recorded promotion is that of version {change.champion}"
         return (
-            f"version {self.alias} is champion by an alias that was moved by hand in MLflow; the "
-            f"last recorded promotion is that of version {change.champion}"
+            f"version {self.alias} is champion by an alias that was moved by hand in MLflow; "
+            f"{'a repair left the model without one' if self.is_forgotten() else last}"
         )
 
     def promoted_versions(self) -> list[str]:
@@ -193,10 +198,14 @@ class ChampionRecords:
             found.append(f"digest of its files: {then} at promotion, tag {FILES_TAG}: {now}")
         return found
 
+    def is_forgotten(self) -> bool:
+        """Whether a person's repair left the model without a champion."""
+        return self.change is not None and not self.change.champion
+
     def is_unusable(self) -> bool:
         """Whether the object store's record is corrupt or announces a version that is gone."""
-        change = self.change
-        gone = change is not None and not change.done and change.champion not in self.versions
+        change, announced = self.change, self.change.champion if self.change else ""
+        gone = change is not None and not change.done and announced not in ("", *self.versions)
         return bool(self.garbage) or gone
 
     def refuse_unusable(self) -> None:
@@ -217,6 +226,8 @@ class ChampionRecords:
             VersionDecision.of(change.tags.get(change.champion, {}), one)
             for one in ("promoted", "restored")
         ]
+        if self.is_forgotten():
+            return "no champion, by a repair"
         who = "".join(f", {each.at} UTC by {each.by}" for each in decisions if each)
         replaced = f" in place of {change.replaced}" if change.replaced else ""
         state = "" if change.done else " (announced, not done)"

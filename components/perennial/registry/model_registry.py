@@ -101,21 +101,17 @@ class ModelRegistry:
         if content is not None:
             # Before any change, so that a repair that was a mistake can be undone.
             self._store.write(aside, content)
-        if champion:
-            alias = self.aliases(name).get(CHAMPION, "")
-            change = self._change(name, champion, alias, tags)
-            try:
-                self._store.replace(record_key(name), change, previous=content)
-            except ConflictError as error:
-                raise PerennialError(
-                    f"the champion of {name} changed during the repair; nothing was changed",
-                    action=f"run `perennial models {name} --repair` again",
-                ) from error
-            self.finish_change(name)
-        else:
-            with tolerated("RESOURCE_DOES_NOT_EXIST"):
-                self._client.delete_registered_model_alias(name, CHAMPION)
-            self._store.delete(record_key(name))
+        alias = self.aliases(name).get(CHAMPION, "")
+        # Also of no champion: earlier promotions without a record of the last one contradict it.
+        change = self._change(name, champion, alias, tags)
+        try:
+            self._store.replace(record_key(name), change, previous=content)
+        except ConflictError as error:
+            raise PerennialError(
+                f"the champion of {name} changed during the repair; nothing was changed",
+                action=f"run `perennial models {name} --repair` again",
+            ) from error
+        self.finish_change(name)
         return f"{self._store.uri}/{aside}" if content is not None else ""
 
     def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
@@ -308,12 +304,19 @@ class ModelRegistry:
             if change.done and not is_late:
                 return None, None
             self._tag(name, change)
-            despite_rivals(self._client.set_registered_model_alias, name, CHAMPION, change.champion)
+            self._move_alias(name, change.champion)
             # After a conflict a newer change overtook this one: the alias just set is outdated.
             is_late = True
             return change.model_copy(update={"done": True}).to_json().encode(), None
 
         self._store.update(record_key(name), complete)
+
+    def _move_alias(self, name: str, champion: str) -> None:
+        if champion:
+            despite_rivals(self._client.set_registered_model_alias, name, CHAMPION, champion)
+            return
+        with tolerated("RESOURCE_DOES_NOT_EXIST"):
+            self._client.delete_registered_model_alias(name, CHAMPION)
 
     def _tag(self, name: str, change: AliasChange) -> None:
         for version, tags in change.tags.items():

@@ -132,8 +132,10 @@ class Catalogue:
         # Refuses contradictory records, which the alias alone does not show.
         if wanted in ("", CHAMPION):
             self.champion(name)
-        number = aliases.get(wanted or CHAMPION, wanted)
-        found = [version for version in versions if version.version == number]
+        # MLflow takes a number as the name of an alias; it is a version first, as people mean it.
+        by_number = {version.version: version for version in versions}
+        number = wanted if wanted in by_number else aliases.get(wanted or CHAMPION, wanted)
+        found = [by_number[number]] if number in by_number else []
         if not found:
             numbers = ", ".join(version.version for version in versions) or "none"
             pointing = ", ".join(f"{alias} → {at}" for alias, at in aliases.items()) or "none"

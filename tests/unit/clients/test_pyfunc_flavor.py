@@ -1,13 +1,15 @@
 """What MLflow reads beside a model's files: types that fit raw rows, an example, an environment."""
 
 import json
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 
 import polars as pl
 import pytest
 import yaml
 from mlflow.models import Model
-from mlflow.types import DataType
+from mlflow.types import DataType, Schema
+from mlflow.utils.proto_json_utils import dataframe_from_parsed_json
 
 from perennial.clients.pyfunc_flavor import column, write_flavor
 
@@ -29,13 +31,23 @@ from perennial.clients.pyfunc_flavor import column, write_flavor
         (pl.Datetime("us"), False, "datetime"),
         (pl.Datetime("us", "UTC"), False, "Any"),
         (pl.Date(), False, "Any"),
-        (pl.List(pl.Float64), False, "Array(double)"),
-        (pl.Array(pl.Int64, 3), False, "Array(long)"),
+        (pl.List(pl.Float64), False, "Any"),
+        (pl.Array(pl.Int64, 3), False, "Any"),
+        (pl.List(pl.String), False, "Array(string)"),
         (pl.List(pl.Date), False, "Any"),
     ],
 )
 def test_types_are_those_that_mlflow_lets_raw_rows_through_with(dtype, nullable, kind):
     assert str(column("x", dtype, nullable).type).removeprefix("DataType.") == kind
+
+
+@pytest.mark.parametrize("dtype", [pl.Float32, pl.Float64, pl.Int32, pl.UInt8, pl.Int64])
+@pytest.mark.parametrize("sent", [[1, 2], [1.5, 2.0]])
+def test_mlflows_server_lets_lists_of_numbers_through(dtype, sent):
+    """It refused the example that is stored beside a model of windows or embeddings."""
+    body = {"columns": ["x"], "data": [[sent]]}
+    schema = Schema([column("x", pl.List(dtype), nullable=False)])
+    assert dataframe_from_parsed_json(body, "split", schema)["x"].to_list() == [sent]
 
 
 @pytest.fixture
@@ -65,6 +77,28 @@ def test_mlflow_reads_signature_example_and_loader(flavor):
     assert sent["data"] == [["2025-01-02T00:00:00", "AA==", 1.5, None]]
     example = model.load_input_example(str(flavor))
     assert list(example.columns) == ["when", "picture", "size", "count"]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "sent"),
+    [
+        (Decimal("1.50"), pl.Decimal(10, 2), 1.5),
+        ([date(2025, 1, 2)], pl.List(pl.Date), ["2025-01-02"]),
+        ([b"\x00"], pl.List(pl.Binary), ["AA=="]),
+        ({"at": time(3)}, pl.Struct({"at": pl.Time}), {"at": "03:00:00"}),
+        ([1.5, None], pl.List(pl.Float32), [1.5, None]),
+        (timedelta(seconds=90), pl.Duration("us"), 90.0),
+    ],
+)
+def test_values_without_a_form_in_json_are_in_the_example(tmp_path, value, dtype, sent):
+    """A training on amounts of money ended after it with a TypeError."""
+    rows = pl.DataFrame({"x": pl.Series([value], dtype=dtype)})
+    write_flavor(
+        tmp_path, loader="mine", sources={}, requirements=[], example=rows, nullable=[],
+        outputs={"late": float},
+    )  # fmt: skip
+    request = json.loads((tmp_path / "serving_input_example.json").read_text())
+    assert request["dataframe_split"]["data"] == [[sent]]
 
 
 def test_environments_are_exact(flavor):

@@ -17,7 +17,7 @@ from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
 from perennial.gate import serving
 from perennial.gate.champion import Champion
-from perennial.gate.serving import INPUT_ROWS, lower_bound, serve_in_clean_process
+from perennial.gate.serving import INPUT_ROWS, difference, lower_bound, serve_in_clean_process
 from small_models import GOOD, stream, write_challenger, write_snapshot
 
 WORDS = """
@@ -87,6 +87,23 @@ def test_a_classification_that_answers_texts_is_served(tmp_path, monkeypatch):
 
 def test_predictions_that_differ_from_the_evaluations_are_a_failure(served):
     assert "differ from the evaluation's by up to 0.01" in served(moved=np.float64(0.01)).failure
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
+def test_predictions_are_compared_by_their_own_size(unit):
+    """In a small unit, a model that serves zeros or the opposite passed."""
+    expected = unit * np.linspace(-1.0, 1.0, 200)
+    served = expected[:INPUT_ROWS, None]
+    assert difference(served * (1 + 1e-6), expected) == ""
+    assert difference(served + 1e-6 * unit, expected) == ""
+    assert "differ" in difference(0.0 * served, expected)
+    assert "differ" in difference(-served, expected)
+
+
+def test_rows_near_zero_are_compared_by_the_size_of_all_predictions():
+    expected = np.concatenate([np.zeros(INPUT_ROWS), np.ones(10)])
+    assert difference(np.full((INPUT_ROWS, 1), 1e-7), expected) == ""
+    assert difference(np.zeros((INPUT_ROWS, 1)), expected[:INPUT_ROWS]) == ""
 
 
 def test_damaged_weights_and_code_that_is_missing_are_failures(served):

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from perennial.contracts.errors import PerennialError
 from perennial.gate import slices as slicing
 from perennial.gate.comparison import Contender, compare
 from perennial.gate.config import GateSection
@@ -251,3 +252,14 @@ def test_of_many_rows_evenly_spaced_ones_are_searched_and_all_are_judged(task, m
     assert "carrier = c" in worst.value
     frame = match.champion.scored.rows
     assert worst.rows == pytest.approx(long_flights_of_c(frame).sum() / 2, rel=0.5)
+
+
+@pytest.mark.parametrize("kind", ["List(Int64)", "Array(Float32, shape=(2,))"])
+def test_a_slice_of_lists_is_refused_before_anything_is_scored(kind):
+    """It ended the gate with an error of polars, after the training."""
+    gate = GateSection(slices=("tags", "region"))
+    with pytest.raises(
+        PerennialError, match=r"gate.slices names \['tags'\], whose values are lists"
+    ):
+        gate.require_slices({"tags": kind, "region": "String"})
+    gate.require_slices({"tags": "Struct({'a': List(Int64)})", "region": "String"})

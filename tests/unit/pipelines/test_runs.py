@@ -50,6 +50,19 @@ def test_another_contract_pipeline_or_code_is_another_run(home, contract):
     assert home.unfinished_run(contract, "continuous_training", "other code") is None
 
 
+@pytest.mark.parametrize("damage", ["", "null", '{"run_id": "of another version"}'])
+def test_a_record_that_cannot_be_read_blocks_no_other_run(home, contract, caplog, damage):
+    """It ended every command, also those about other models, and told to run the step again."""
+    damaged, whole = (home.new_run(contract, "continuous_training", "code") for _ in range(2))
+    file = home.folder(damaged.run_id) / "run.json"
+    file.write_text(damage)
+    assert [run.run_id for run in home.runs()] == [whole.run_id]
+    assert str(file.parent) in caplog.text
+    found = home.unfinished_run(contract, "continuous_training", "code")
+    assert found is not None
+    assert found.run_id == whole.run_id
+
+
 def test_steps_from_one_on_are_forgotten(home, contract):
     run = home.new_run(contract, "continuous_training", "code")
     for name in ("snapshot_data-1", "select_checkpoint-1", "evaluate_model-1"):

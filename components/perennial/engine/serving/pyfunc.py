@@ -134,7 +134,7 @@ def _typed(values: "pd.Series[object]", name: str, dtype: pl.DataType) -> pl.Ser
             return (found * NANOSECONDS).cast(pl.Int64).cast(pl.Duration("ns")).cast(dtype)
         return found.cast(dtype)
     except (pl.exceptions.PolarsError, pa.ArrowException) as error:
-        raise _mistyped(name, dtype, pl.Series(values.astype(str).tolist())) from error
+        raise _mistyped(name, dtype, pl.Series([str(each) for each in values.dropna()])) from error
 
 
 def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:
@@ -150,10 +150,18 @@ def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
-    """Whether polars would silently parse numbers, truncate fractions, or take numbers for times.
+    """Whether polars would silently parse or write numbers, truncate them, or take them for times.
 
     These would be days, or some part of a second, since 1970; a request has epochs of any unit.
     """
+    if found.null_count() == len(found):
+        return False
+    if isinstance(dtype, pl.List | pl.Array) and isinstance(found.dtype, pl.List | pl.Array):
+        return _loses(found.explode(), pl.Series([], dtype=dtype.inner).dtype)
+    # pandas keeps whole numbers as fractions where one is missing: 5 would be the text "5.0".
+    rewritten = found.dtype.is_float() or found.dtype.is_decimal() or found.dtype.is_temporal()
+    if dtype == pl.String and (rewritten or found.dtype == pl.Boolean):
+        return True
     if dtype.is_numeric() and not found.dtype.is_numeric():
         return True
     if dtype.is_temporal() and dtype != pl.Duration and found.dtype.is_numeric():

@@ -333,3 +333,18 @@ def test_a_users_task_is_found_in_the_named_folder(perennial, register, champion
     assert "own_click_task" in output
     assert perennial(*promote("2", "--code", str(code_folder)))[0] == 0
     assert champion() == "2"
+
+
+def test_a_number_names_a_version_although_an_alias_has_that_name(
+    perennial, register, champion, environment
+):
+    """With the alias `1` at version 2, `promote clicks 1` promoted version 2."""
+    register(USELESS)
+    register(GOOD, "1")
+    client = open_mlflow(environment)
+    client.set_registered_model_alias(NAME, "1", "2")
+    client.set_registered_model_alias(NAME, "2025", "2")
+    code, output = perennial("promote", NAME, "1", "--reason", "x", "--force")
+    assert (code, champion()) == (0, "1"), output
+    code, output = perennial("promote", NAME, "2025", "--reason", "x", "--force")
+    assert (code, champion()) == (0, "2"), output

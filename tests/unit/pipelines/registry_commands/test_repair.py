@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.version_decisions import REPLACED_TAG
+from perennial.registry.champion_records import refuse_recorded_champion
 from perennial.registry.model_registry import open_registry
 from perennial.registry.version_files import FILES_TAG
 from perennial.registry_commands.champion import RepairEntry
@@ -137,16 +139,44 @@ def test_a_damaged_version_is_passed_over(perennial, two, client, champion, home
     assert "not proposed: version 2: clicks version 2 is damaged: model.safetensors" in output
 
 
-def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(
-    perennial, two, client, champion, record
-):
+def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(perennial, two, client, champion):
     client.delete_registered_model(NAME)
     assert "is the recorded champion, but does not exist" in perennial("models", NAME)[1]
     code, output = perennial(*repair("--yes"))
     assert code == 0, output
     assert "promoted without a comparison" in output
     assert champion() == ""
-    assert not record.exists()
+
+
+def test_a_champion_is_forgotten_for_good_although_its_version_is_still_listed(
+    perennial, register, client, record, champion, *, home, environment
+):
+    """The promotion of the damaged version, without a record of it, was the next contradiction."""
+    register(USELESS)
+    (weights,) = home.glob("store/mlflow-artifacts/**/model.safetensors")
+    weights.write_bytes(b"damaged")
+    record.write_bytes(b"garbage")
+    code, output = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, ""), output
+    assert "champion: none yet" in perennial("models")[1]
+    assert "nothing to repair" in perennial(*repair("--yes"))[1]
+    refuse_recorded_champion(open_store(environment.store_uri), NAME)
+    register(GOOD)
+    assert champion() == "2", "the next challenger is promoted without a comparison"
+    client.set_registered_model_alias(NAME, "champion", "1")
+    assert champion() == "1"
+    client.delete_registered_model_alias(NAME, "champion")
+    assert "has no alias" in perennial("models", NAME)[1], "an alias that is lost later is noticed"
+
+
+def test_a_repair_that_leaves_no_champion_is_done_again_if_it_was_killed(
+    perennial, register, record, champion
+):
+    register(USELESS)
+    record.write_text('{"champion":"","done":false,"replaced":"1"}')
+    assert "was interrupted" in perennial("models")[1]
+    assert perennial(*repair("--yes"))[0] == 0
+    assert champion() == "1", "its files are whole"
 
 
 def test_force_names_a_champion_where_the_alias_is_missing(perennial, two, client, champion):
