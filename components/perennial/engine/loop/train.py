@@ -182,7 +182,10 @@ def next_batch(training: Training) -> RankBatch:
     batch = training.loader.batch(training.step - 1 + training.data_offset)
     parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
     training.telemetry.waited(time.monotonic() - start)
-    return replace(batch, micro_batches=parts)
+    if not batch.weight:
+        logger.warning("step=%d has no gradient: its rows all have weight 0", training.step)
+    # The sum over rows that weigh nothing is 0, whatever it is divided by.
+    return replace(batch, micro_batches=parts, weight=batch.weight or 1.0)
 
 
 def clone_buffers(training: Training) -> list[Tensor]:
