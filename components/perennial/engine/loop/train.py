@@ -184,8 +184,7 @@ def next_batch(training: Training) -> RankBatch:
     training.telemetry.waited(time.monotonic() - start)
     if not batch.weight:
         logger.warning("step=%d has no gradient: its rows all have weight 0", training.step)
-    # The sum over rows that weigh nothing is 0, whatever it is divided by.
-    return replace(batch, micro_batches=parts, weight=batch.weight or 1.0)
+    return replace(batch, micro_batches=parts)
 
 
 def clone_buffers(training: Training) -> list[Tensor]:
@@ -205,7 +204,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     # micro-batches and ranks is then the mean. Reducing averages over the ranks, which the number
     # of ranks undoes.
     layout = training.world.layout
-    scale = layout.averaging_size / batch.weight * training.guard.scale.value
+    scale = layout.averaging_size / batch.divisor * training.guard.scale.value
     if isinstance(model, Pipeline):
         losses_of = partial(both_losses, training.task, section=section)
         total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
@@ -218,7 +217,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
             total = scalar(loss) + total
             torch.autograd.backward(objective, torch.full_like(objective, scale))
     # Tensor groups compute the same losses, which count once.
-    return total / batch.weight if layout.is_first_of_tensor_group else 0.0
+    return total / batch.divisor if layout.is_first_of_tensor_group else 0.0
 
 
 def measure_norm(training: Training) -> Scalar:
