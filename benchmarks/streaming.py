@@ -168,17 +168,17 @@ class Subject:
         data, plan = EncodedSplit(self.scratch / "train"), BatchPlan(BATCH, BATCH, 1)
         order = GlobalOrder(data.rows, 1)
         loader = Loader(self.task, data, order, plan, 0, seed=1, loading=Loading().on("cpu"))
-        return self._walk(loader, start)
+        return self._walk(loader, start=start)
 
     def streaming(self, start: int, workers: int) -> Iterator[Batch]:
         """Encode blocks when they are needed."""
-        return self._walk(self._streamed(self.scratch / "cache", workers), start)
+        return self._walk(*self._streamed(self.scratch / "cache", workers), start=start)
 
     def warm(self, start: int, workers: int) -> Iterator[Batch]:
         """Stream blocks that are in the cache."""
-        return self._walk(self._streamed(self.folder / "warm", workers), start)
+        return self._walk(*self._streamed(self.folder / "warm", workers), start=start)
 
-    def _streamed(self, folder: Path, workers: int) -> StreamedLoader:
+    def _streamed(self, folder: Path, workers: int) -> tuple[StreamedLoader, StreamedSplit]:
         indexes = index_partitions(self.snapshot, open_store(str(self.folder / "store")))
         blocks = join_groups(select_groups(self.snapshot, indexes, Split.TRAIN))
         cache = folder, 64 * GIB
@@ -187,14 +187,19 @@ class Subject:
         pool = BlockWorkers(recipe, workers) if workers else None
         loading = Loading(shuffle_rows=WINDOW).on("cpu")
         data, plan = StreamedSplit(blocks, encoder, pool), BatchPlan(BATCH, BATCH, 1)
-        return StreamedLoader(self.task, data, plan, 0, seed=1, loading=loading, total=float)
+        loader = StreamedLoader(self.task, data, plan, 0, seed=1, loading=loading, total=float)
+        return loader, data
 
-    def _walk(self, loader: Loader, start: int) -> Iterator[Batch]:
+    def _walk(
+        self, loader: Loader, split: StreamedSplit | None = None, *, start: int
+    ) -> Iterator[Batch]:
         try:
             for position in range(start, self.rows // BATCH):
                 yield loader.batch(position).micro_batches[0]
         finally:
             loader.close()
+            if split is not None:
+                split.close()
 
     def torch(self, start: int, workers: int) -> Iterator[Batch]:
         """Read through PyTorch's loader, which can only skip what comes before `start`."""

@@ -14,9 +14,10 @@ from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.config.distillation import Distillation
 from perennial.engine.data.batching import GlobalOrder
+from perennial.engine.data.block_cache import load_block
 from perennial.engine.initial_weights import read_weights
 from perennial.engine.reproducibility import seeded_model
-from perennial.engine.task import LABEL, load_task
+from perennial.engine.task import ANSWERS, LABEL, load_task
 from taught import pinned, teachers_of
 from tiny_training import (
     TinyOptions,
@@ -27,6 +28,7 @@ from tiny_training import (
     tiny_job,
     weights,
     with_options,
+    write_partitions,
 )
 
 REGRESSION, CLASSES = "tiny_training:TinyTask", "taught:TinyClasses"
@@ -175,6 +177,33 @@ def test_streamed_rows_have_the_answers_of_the_same_rows(taught):
         (stored,) = (job.root / "common" / "answers").iterdir()
         answers.append(np.frombuffer(stored.read_bytes()[-1000:], np.uint8))
     np.testing.assert_array_equal(*answers)
+
+
+@pytest.mark.parametrize("first", [1, 150], ids=["one row first", "many rows first"])
+def test_the_unit_of_a_teacher_does_not_depend_on_the_first_row_group(tmp_path, first):
+    """One label would fit any unit."""
+    snapshot = Snapshot.read(write_partitions(tmp_path, [first, 150]))
+    rows = Dataset(snapshot).scan(Split.TRAIN).collect()
+    assert first > 1 or rows["id"][0] == 0, "the row is not of the training split"
+    teacher = load_task("taught:TinyStandardised", {}, snapshot.task_columns)
+    teacher.load_state({"mean": 3.0, "spread": 4.0})
+    model = teacher.build_model()
+    member = pinned(tmp_path / "store", teacher, model.state_dict())
+    known = teachers_of(member)
+    distillation = Distillation(teachers=known.asked)
+    settings = {"steps": 1, "strategy": "single", "loading": {"mode": "streaming"}}
+    job = of_task(
+        tiny_job(tmp_path, distillation=distillation, **settings), "taught:TinyStandardised"
+    )
+    job = job.model_copy(update={"teachers": known})
+    result = finished(job)
+    (stored,) = (job.root / "common" / "answers").iterdir()
+    answers = load_block(stored)[ANSWERS]
+    with torch.no_grad():
+        own = model.eval()(teacher.encode(rows)["x"]).squeeze(-1)
+    spread, mean = result.task_state["spread"], result.task_state["mean"]
+    expected = (own * 4.0 + 3.0 - mean) / spread
+    torch.testing.assert_close(answers, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_training_whose_teachers_were_lost_does_not_start(taught):

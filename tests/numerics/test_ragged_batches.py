@@ -54,3 +54,28 @@ def test_prefetching_changes_nothing(root, prefetch_batches):
     plain = finished(tiny_job(root, loading={"prefetch_batches": 0}))
     ahead = finished(tiny_job(root, loading={"prefetch_batches": prefetch_batches}))
     assert largest_difference(weights(plain), weights(ahead)) == 0.0
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
+@pytest.mark.parametrize("mode", ["resident", "streaming"])
+def test_a_batch_whose_rows_all_weigh_nothing_changes_nothing(root, strategy, mode):
+    """As texts without a labelled word; plain descent, which has no momentum to go on by."""
+    sgd = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.0, "nesterov": False}
+    job = tiny_job(
+        root, strategy=strategy, steps=12, global_batch_size=4, micro_batch_size=1, optimizer=sgd,
+        loading={"mode": mode}, evaluate_every_steps=1, log_every_steps=1,
+        checkpoints={"keep_best": 12},
+    )  # fmt: skip
+    model = job.model.model_copy(update={"task": "tiny_training:SparseTask"})
+    result = finished(job.model_copy(update={"model": model}))
+    before = weights(result, 1)
+    lengths = []
+    for point in result.history[1:]:
+        now = weights(result, point.step)
+        assert (largest_difference(before, now) == 0.0) == (point.loss == 0.0)
+        before = now
+        lengths.append(point.gradient_norm)
+    assert 0.0 in lengths
+    assert max(lengths) > 0.0
+    log = (job.logs / "rank-0.log").read_text()
+    assert log.count("its rows all have weight 0") == [p.loss for p in result.history].count(0.0)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mixed_numbers import Numbers, TwoClasses, subject_of, walk
+from mixed_numbers import Numbers, TwoClasses, WithMissingNumbers, subject_of, walk
 from other_styles import numbers_table, table_of
 from perennial.check_skeleton.checks.data.leakage import (
     check_split_overlap,
@@ -91,6 +91,10 @@ def measured_again(times=5, noise=0.01, **columns):
     return numbered(table_of(values, label, plate=again, **columns))
 
 
+def one_missing(missing, rows=1200):
+    return pl.Series([missing, *RNG(8).normal(size=rows - 1)], dtype=pl.Float64)
+
+
 def spectra_measured_again():
     """Three spectra of each sample."""
     rng = RNG(10)
@@ -105,6 +109,12 @@ def spectra_measured_again():
 
 BUGS = {
     "things were measured five times": (TwoClasses, measured_again, "near for independent rows"),
+    "things were measured five times, and one number is missing": (
+        WithMissingNumbers, lambda: measured_again(extra=one_missing(None)),
+        "near for independent rows"),
+    "things were measured five times, and one number is not a number": (
+        WithMissingNumbers, lambda: measured_again(extra=one_missing(np.nan)),
+        "near for independent rows"),
     "spectra were measured again": (
         Numbers, spectra_measured_again, "near for independent rows"),
     "lists of numbers stand twice": (Numbers, pictures_twice, "same number of copies"),

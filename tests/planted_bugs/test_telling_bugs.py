@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 
-from mixed_numbers import Numbers, TwoClasses, subject_of, walk
+from mixed_numbers import Numbers, TwoClasses, WithMissingNumbers, subject_of, walk
 from other_styles import numbers_table, table_of
 from perennial.check_skeleton.checks.data.telling_columns import check_telling_columns
 from perennial.engine.task import LABEL
@@ -157,6 +157,14 @@ BUGS = {
     "it is empty for one class": (
         TwoClasses,
         lambda: classes(closed=[float(i % 300) if c else None for i, c in enumerate(CLASS)]),
+        "empty in one class only: closed"),
+    "it is not a number for one class": (
+        WithMissingNumbers,
+        lambda: classes(closed=[np.nan if c else float(i % 300) for i, c in enumerate(CLASS)]),
+        "empty in one class only: closed"),
+    "it is not a number for the other class": (
+        WithMissingNumbers,
+        lambda: classes(closed=[float(i % 300) if c else np.nan for i, c in enumerate(CLASS)]),
         "empty in one class only: closed"),
     "it is written for most rows of the rarer class": (
         TwoClasses, lambda: collected(0.3), "usual one, in one class only: collected"),
@@ -336,8 +344,10 @@ def known_for(is_known):
     return classes().with_columns(notice=pl.when(pl.Series(is_known)).then(days))
 
 
-def test_values_of_those_who_left_alone_warn(tmp_path):
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_values_of_those_who_left_alone_warn(missing, tmp_path):
     known = known_for((CLASS == 1) & (RNG(1).random(ROWS) < 0.5))
+    known = known.with_columns(pl.col("notice").fill_null(missing) if missing else pl.all())
     result = check_telling_columns(subject_of(TwoClasses, known, tmp_path))
     assert result.outcome == "warned", result.measured
     assert "notice has values in rows of one class only" in result.measured

@@ -401,11 +401,13 @@ class HoursAsRadians(Turning):
     turns = 1 / (2 * np.pi)
 
 
+@pytest.mark.parametrize("others", [{}, {"empty": pl.Series([None] * len(X), dtype=pl.Float64)}])
 @pytest.mark.parametrize(
     ("task_type", "outcome"), [(Turning, "passed"), (HoursAsRadians, "failed")]
 )
-def test_hours_in_a_sine_without_their_period_fail(task_type, outcome, tmp_path):
-    frame = table_of(X, (SCORE > 0).astype(int), hour=np.arange(len(X)) % 24)
+def test_hours_in_a_sine_without_their_period_fail(task_type, outcome, others, tmp_path):
+    """Also beside a column that holds no value, which is in no input here."""
+    frame = table_of(X, (SCORE > 0).astype(int), hour=np.arange(len(X)) % 24, **others)
     result = examine(tmp_path, "lost_values", task_type, frame)
     assert result.outcome == outcome, result
     assert outcome == "passed" or "of hour in radians, but it runs from 0 to 23" in result.measured

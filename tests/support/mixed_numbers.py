@@ -72,6 +72,11 @@ class TwoClasses(Numbers):
     kind = "binary"
 
 
+class WithMissingNumbers(TwoClasses):
+    def numbers(self, frame):
+        return np.nan_to_num(super().numbers(frame), nan=-9.0)
+
+
 def walk(length=3000, seed=5):
     """A series that wanders and swings."""
     steps = np.random.default_rng(seed).normal(size=length)

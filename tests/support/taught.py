@@ -1,6 +1,7 @@
 """Teachers of tests: tiny trainings whose weights are pinned as versions, and tasks that learn."""
 
 import numpy as np
+import polars as pl
 import torch
 from torch import nn
 
@@ -40,6 +41,25 @@ class TinyClasses(TinyTask):
     def score(self, predictions, labels):
         right = predictions.argmax(axis=1) == labels
         return {"rmse": float(1.0 - right.mean())}
+
+
+class TinyStandardised(TinyTask):
+    """Labels are divided by their spread, which the task has fitted."""
+
+    def fit(self, train):
+        super().fit(train)
+        self.spread = train.select(pl.col("y").std()).collect().item()
+
+    def state(self):
+        return {**super().state(), "spread": self.spread}
+
+    def load_state(self, state):
+        super().load_state(state)
+        self.spread = state["spread"]
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, LABEL: batch[LABEL] / self.spread}
 
 
 def pinned(store, task: Task, state: dict, number: int = 1, **origin) -> InitialModel:

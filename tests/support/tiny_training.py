@@ -36,7 +36,7 @@ from perennial.engine import worker
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
-from perennial.engine.task import LABEL, Task
+from perennial.engine.task import LABEL, WEIGHT, Task
 from perennial.engine.world import distributed
 from ports import get_free_port
 
@@ -159,6 +159,14 @@ class RegularisedTask(TinyTask):
 
     def training_losses(self, output, batch):
         return self.losses(output, batch) + 0.1 * output.squeeze(-1).square()
+
+
+class SparseTask(TinyTask):
+    """The same, of which three rows in four weigh nothing."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, WEIGHT: (batch["x"][:, 0] > 0.7).float()}
 
 
 class TinyModel(nn.Module):

@@ -4,7 +4,7 @@ A teacher is called as a served model is: its own task encodes the rows, in eval
 without gradients. What comes out are numbers, so no update can reach its weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -25,6 +25,8 @@ KINDS = ("binary", "multiclass", "regression")
 Floats = NDArray[np.float64]
 # The logarithm of the smallest probability; beyond it float64 has no digits left.
 LEAST = 1e-300
+# Rows whose labels are matched with predictions.
+MATCHED_ROWS = 4_096
 # Labels of float32 that two tasks standardise differently agree to a few units in the last place.
 ROUNDING = 1e-4
 
@@ -88,6 +90,20 @@ def load_teachers(
         BadTaskError: a teacher does not fit: its kind, label, columns, classes, or its unit.
     """
     return [match(load_version(each, device), task, rows) for each in teachers]
+
+
+def rows_to_match(chunks: Iterable[pl.DataFrame], label: str) -> pl.DataFrame:
+    """Return the first `MATCHED_ROWS` rows, or more, read on until two labels differ.
+
+    Equal labels, as of one row or of a month without sales, fit any unit.
+    """
+    found = pl.DataFrame()
+    for chunk in chunks:
+        # Rows with equal labels tell no more than the first of them.
+        found = pl.concat([found.head(MATCHED_ROWS), chunk]) if found.height else chunk
+        if found.height >= MATCHED_ROWS and found[label].n_unique() > 1:
+            break
+    return found
 
 
 def mean_answer(

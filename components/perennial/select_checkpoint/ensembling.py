@@ -33,18 +33,19 @@ from perennial.engine.serving.pyfunc import predict_rows
 from perennial.engine.task import Task
 from perennial.engine.teachers import (
     KINDS,
+    MATCHED_ROWS,
     Teacher,
     load_version,
     match,
     predicts_logits,
     require_columns,
+    rows_to_match,
     task_of,
 )
 from perennial.select_checkpoint.selection import RESAMPLES, breaches_of, paired_draws
 from perennial.tasks.ensemble import Ensemble, EnsembleOptions, Member
 
 CHALLENGER = "this training"
-MATCHED_ROWS = 4_096
 TIMED_ROWS = 1_024
 
 
@@ -90,7 +91,7 @@ def consider_ensemble(
 ) -> Comparison:
     """Compare, and replace the exported checkpoint by the ensemble where it is clearly better."""
     task, model = load_model(challenger, scoring_device())
-    rows = next(dataset.batches(Split.TRAIN, MATCHED_ROWS))
+    rows = rows_to_match(dataset.batches(Split.TRAIN, MATCHED_ROWS), task.columns.label)
     members, left_out = _fit_members(champions, task, rows, dataset.snapshot)
     left_out = (*champions.left_out, *left_out)
     if not members:

@@ -5,7 +5,8 @@ time, several processes share the rows, and each scores its own with all weights
 
 Batch normalisation keeps mean and variance of its inputs during the training. With averaged weights
 its inputs differ, so its statistics are computed again over training rows, as
-`torch.optim.swa_utils.update_bn` does, except that dropout stays off, as for predictions.
+`torch.optim.swa_utils.update_bn` does, except that dropout stays off, as for predictions. One that
+was frozen keeps the statistics that the rest was trained with.
 """
 
 import time
@@ -45,7 +46,7 @@ from perennial.engine.evaluation.scoring import (
     share_batches,
     write_scores,
 )
-from perennial.engine.optimization.parameters import local
+from perennial.engine.optimization.parameters import is_frozen, local
 from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
 from perennial.engine.parallelism.sharded_loading import write_gathered
 from perennial.engine.serving.pyfunc import predict_rows
@@ -82,14 +83,19 @@ def mean_model(
     With `world`, they are sharded over its processes.
 
     Running statistics are averaged too, but do not fit the mean model: compute them again. Counters
-    and other integers are those of the newest.
+    and other integers are those of the newest. A batch normalisation whose statistics are the same
+    in all of them was frozen, and is so in the returned model.
     """
     task, model = load_checkpoint_model(records[0].uri, result, world=world)
     # Its tensors are those of the model, so the model itself becomes the mean.
     mean = model.state_dict()
+    first = [(each, _statistics(each)) for each in normalizations(model)]
     for number, record in enumerate(records[1:], start=2):
         new = load_checkpoint_model(record.uri, result, world=world)[1].state_dict()
         add_to_mean(mean, new, number)
+    for each, before in first:
+        if torch.equal(_statistics(each), before):
+            each.requires_grad_(False)
     return task, model
 
 
@@ -108,9 +114,17 @@ def add_to_mean(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: in
 
 
 def normalizations(model: nn.Module) -> list[BatchNorm]:
-    """Return the model's batch normalisations that keep running statistics."""
-    found = (each for each in model.modules() if isinstance(each, BATCH_NORMS))
-    return [each for each in found if each.track_running_stats]
+    """Return the batch normalisations whose running statistics move in training."""
+    mode = model.training
+    model.train()  # a model may keep some of them in evaluation mode
+    found = [each for each in model.modules() if isinstance(each, BATCH_NORMS)]
+    moving = [each for each in found if each.track_running_stats and each.training]
+    model.train(mode)
+    return [each for each in moving if not is_frozen(each)]
+
+
+def _statistics(norm: BatchNorm) -> Tensor:
+    return torch.stack([each for each in (norm.running_mean, norm.running_var) if each is not None])
 
 
 def sampled_rows(dataset: Dataset, rows: int = ROWS) -> pl.DataFrame:

@@ -105,3 +105,20 @@ def test_batches_are_encoded_augmented_and_never_of_one_row(tmp_path):
     assert [len(batch["image"]) for batch in first] == [257, 256]
     assert all(torch.equal(a["image"], b["image"]) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first[0]["image"], task.encode(frame[:257])["image"])
+
+
+def test_frozen_ones_and_those_that_a_model_keeps_in_evaluation_mode_stay(batches):
+    class Fixed(Network):
+        def train(self, mode=True):
+            super().train(mode)
+            self.body[1].eval()
+            return self
+
+    frozen, fixed = network(), Fixed().eval()
+    frozen.body[1].requires_grad_(False)
+    for model in (frozen, fixed):
+        recompute_statistics(model, batches)
+        assert normalizations(model) == [model.body[5]]
+        assert not any(module.training for module in model.modules())
+        assert torch.equal(model.body[1].running_mean, torch.zeros(4))
+        assert int(model.body[5].num_batches_tracked) == len(batches)

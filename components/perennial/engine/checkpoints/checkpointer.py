@@ -438,6 +438,9 @@ def _load_model(
     if averaged:
         names = {name.removeprefix("averaged.") for name in stored if name.startswith("averaged.")}
         state["averaged"] = averages_to_load(state["model"], names)
+        # Only what was trained has an average: statistics of frozen normalisations stay.
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in names)
     try:
         if trained != set(state["model"]):
             # The library loads only what it is asked for: a model that lost a layer would load.

@@ -35,7 +35,7 @@ from perennial.engine.data.preparation import find_indexes
 from perennial.engine.data.stored_caches import record_use
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import ANSWERS, Task
-from perennial.engine.teachers import load_teachers, mean_answer, require_learnable
+from perennial.engine.teachers import load_teachers, mean_answer, require_learnable, rows_to_match
 from perennial.engine.world.distributed import World
 
 LOG_SECONDS = 60.0
@@ -132,7 +132,8 @@ def _compute(
 ) -> NDArray[np.float32]:
     """Compute the answers into a file, chunk by chunk; memory holds one chunk."""
     expected, device, folder = place
-    loaded = load_teachers(teachers.members, task, next(rows()), device)
+    matched = rows_to_match(rows(), task.columns.label)
+    loaded = load_teachers(teachers.members, task, matched, device)
     found: NDArray[np.float32] = np.empty(0, np.float32)
     start, began, logged_at = 0, time.monotonic(), time.monotonic()
     for chunk in rows():

@@ -32,6 +32,11 @@ class RankBatch:
     rows: Indices
     weight: float
 
+    @property
+    def divisor(self) -> float:
+        """Return what makes sums over the global batch means; sums of rows that weigh 0 stay 0."""
+        return self.weight or 1.0
+
 
 @dataclass(frozen=True)
 class Encoding:

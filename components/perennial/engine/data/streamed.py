@@ -262,11 +262,6 @@ class StreamedLoader(Loader):
             return None
         return Encoding(data.encode_seconds / data.encoded_rows, rows, data.num_workers)
 
-    def close(self) -> None:
-        """Stop the threads and processes."""
-        super().close()
-        self._streamed.close()
-
     @override
     def _weigh(self, start: int, rows: Indices) -> float:
         if not self._streamed.has_weights:

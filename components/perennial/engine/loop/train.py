@@ -185,6 +185,8 @@ def next_batch(training: Training) -> RankBatch:
     batch = training.loader.batch(training.step - 1 + training.data_offset)
     parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
     training.telemetry.waited(time.monotonic() - start)
+    if not batch.weight:
+        logger.warning("step=%d has no gradient: its rows all have weight 0", training.step)
     return replace(batch, micro_batches=parts)
 
 
@@ -205,7 +207,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     # micro-batches and ranks is then the mean. Reducing averages over the ranks, which the number
     # of ranks undoes.
     layout = training.world.layout
-    scale = layout.averaging_size / batch.weight * training.guard.scale.value
+    scale = layout.averaging_size / batch.divisor * training.guard.scale.value
     if isinstance(model, Pipeline):
         losses_of = partial(both_losses, training.task, section=section)
         total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
@@ -219,7 +221,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
             total = scalar(loss) + total
             torch.autograd.backward(objective, torch.full_like(objective, scale))
     # Tensor groups compute the same losses, which count once.
-    return total / batch.weight if layout.is_first_of_tensor_group else 0.0
+    return total / batch.divisor if layout.is_first_of_tensor_group else 0.0
 
 
 def measure_norm(training: Training) -> Scalar:

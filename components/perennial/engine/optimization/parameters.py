@@ -79,9 +79,14 @@ def freeze(model: nn.Module, training: TrainingSection, step: int = 0) -> None:
             action="leave some parameters out of training.frozen",
         )
     for module in model.modules():
-        own = list(module.parameters())
-        if isinstance(module, _BatchNorm) and own and not any(each.requires_grad for each in own):
+        if isinstance(module, _BatchNorm) and is_frozen(module):
             _keep_statistics(module)
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether a module has parameters, and none of them is trained."""
+    own = list(module.parameters())
+    return bool(own) and not any(each.requires_grad for each in own)
 
 
 def _keep_statistics(module: nn.Module) -> None:

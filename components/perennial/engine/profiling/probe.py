@@ -177,8 +177,8 @@ class Update:
         for micro_batch in batch.micro_batches:
             on_device = to_device(micro_batch, device)
             loss, objective = forward(self._subject.task, self.model, on_device, self._training)
-            total += float(loss.detach()) / batch.weight
-            scale = self._scale.value / batch.weight
+            total += float(loss.detach()) / batch.divisor
+            scale = self._scale.value / batch.divisor
             torch.autograd.backward(objective, torch.full_like(objective, scale))
         return self._step(rate, total)
 

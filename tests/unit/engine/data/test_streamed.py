@@ -125,8 +125,25 @@ def test_ranks_and_workers_change_no_batch(snapshot, tmp_path, ranks, workers):
             for name, tensor in expected.items():
                 assert torch.equal(found[name], tensor), (position, name)
     finally:
-        for loader in loaders:
+        for machine, loader in zip(machines, loaders, strict=True):
             loader.close()
+            machine.split.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_next_stage_streams_the_rows_of_the_same_split(tmp_path, workers):
+    """Each stage has a loader of its own, whose blocks the same processes encode."""
+    snapshot = Snapshot.read(write_partitions(tmp_path / "data", [3000], group_rows=60))
+    streaming = Streaming(snapshot, tmp_path, workers=workers)
+    whole, epoch = resident(streaming), streaming.split.rows // SIZE
+    try:
+        for position in (0, epoch // 3, 2 * epoch // 3):
+            loader = streaming.loader(ahead=1)
+            batch = loader.batch(position)
+            assert torch.equal(joined([batch])["x"], whole.gather(batch.rows)["x"])
+            loader.close()
+    finally:
+        streaming.split.close()
 
 
 @pytest.mark.parametrize("position", [0, 9, 40])
@@ -426,7 +443,7 @@ def test_killed_workers_are_replaced_and_then_an_error(snapshot, tmp_path, monke
         with pytest.raises(PerennialError, match="killed again and again"):
             workers.finish(block, workers.submit(block), "a block")
     finally:
-        loader.close()
+        streaming.split.close()
 
 
 def test_encoding_processes_end_with_a_training_that_is_killed(snapshot, tmp_path):

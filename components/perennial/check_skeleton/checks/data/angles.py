@@ -34,7 +34,10 @@ def judge_angles(judge: Judge, subject: Subject) -> CheckResult | None:
     ]
     for name in names[:MOST_COLUMNS]:
         values = subject.train_rows[name].drop_nulls().unique().sort()
-        values = values[np.linspace(0, max(len(values) - 1, 0), VALUES).astype(int)].unique().sort()
+        values = values.filter(values.cast(pl.Float64).is_finite())
+        if len(values) < FEWEST_VALUES:
+            continue
+        values = values[np.linspace(0, len(values) - 1, VALUES).astype(int)].unique().sort()
         numbers = values.cast(pl.Float64).to_numpy()
         is_wide = len(numbers) >= FEWEST_VALUES and np.ptp(numbers) > SHORTEST_RANGE
         if is_wide and _is_sine(subject, rows, values, numbers):

@@ -75,9 +75,8 @@ def judge_near_copies(judge: Judge, subject: Subject, *, is_random: bool) -> Che
 
 def find_near_copies(subject: Subject) -> NearCopies | None:
     """Find validation rows that are near copies; None where rows have too few amounts."""
-    train = _tabulate(subject, subject.train_rows)
-    held = _tabulate(subject, subject.validation_rows.head(MOST_HELD))
-    if train.shape[1] != held.shape[1] or len(train) < FEWEST_ROWS:
+    train, held = _tabulate(subject)
+    if len(train) < FEWEST_ROWS:
         return None
     both = np.concatenate([train, held])
     # One more than may be used is enough to know; a sound has 16,000.
@@ -114,16 +113,26 @@ def _distinct_columns(values: Floats) -> Iterator[int]:
             yield number
 
 
-def _tabulate(subject: Subject, rows: pl.DataFrame) -> Floats:
-    """Return the features that are amounts, and lists of amounts of one length, as columns."""
-    columns: list[Floats] = [np.empty((rows.height, 0))]
+def _tabulate(subject: Subject) -> list[Floats]:
+    """Return the features that are amounts, or lists of one length, as columns of both splits.
+
+    A column in which a number is missing, in either of them, has no distances.
+    """
+    splits = subject.train_rows, subject.validation_rows.head(MOST_HELD)
+    columns = [[np.empty((rows.height, 0))] for rows in splits]
     for name in subject.task.columns.features:
-        column = rows[name]
-        if column.dtype.is_float() and not column.null_count():
-            columns.append(column.cast(pl.Float64).to_numpy()[:, None])
-        elif (listed := read_lists(column)) is not None:
-            columns.append(listed)
-    return np.concatenate(columns, axis=1)
+        found = [_read_amounts(rows[name]) for rows in splits]
+        known = [each for each in found if each is not None and np.isfinite(each).all()]
+        if len(known) == len(splits) and known[0].shape[1] == known[1].shape[1]:
+            for held, part in zip(columns, known, strict=True):
+                held.append(part)
+    return [np.concatenate(parts, axis=1) for parts in columns]
+
+
+def _read_amounts(column: pl.Series) -> Floats | None:
+    if column.dtype.is_float() and not column.null_count():
+        return column.cast(pl.Float64).to_numpy()[:, None]
+    return read_lists(column)
 
 
 def _explain_labels(subject: Subject, others: Codes, is_copy: Flags) -> float:

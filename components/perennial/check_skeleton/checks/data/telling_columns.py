@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
@@ -116,6 +117,8 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
     if subject.task.kind == "statistic":
         return position or judge.skipped("there is no single label")
     frame, labels = probe_rows(subject)
+    # NumPy, and files that it wrote, have no other number for a missing one.
+    frame = frame.with_columns(cs.float().fill_nan(None))
     codes = subject.train[LABEL][:: max(subject.num_rows() // len(frame), 1)][: len(frame)]
     plain = [name for name in columns.features if is_plain(frame[name])]
     rows = Rows(subject, frame, labels, codes.double().numpy(), plain)

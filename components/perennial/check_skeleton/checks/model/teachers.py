@@ -14,9 +14,14 @@ from perennial.engine.data.loader import require_kept
 from perennial.engine.evaluation.resampling import direction_of, sign_of
 from perennial.engine.objective import distillation_losses
 from perennial.engine.task import ANSWERS, LABEL, Task, inputs_of
-from perennial.engine.teachers import Teacher, load_teachers, mean_answer, require_learnable
+from perennial.engine.teachers import (
+    MATCHED_ROWS,
+    Teacher,
+    load_teachers,
+    mean_answer,
+    require_learnable,
+)
 
-MATCHED_ROWS = 4_096
 TRIED_ROWS = 32
 NOISE_ERRORS = 3.0
 """A loss differs from another if the mean difference exceeds so many standard errors."""
