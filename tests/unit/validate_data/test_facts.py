@@ -251,6 +251,15 @@ class TestLeakage:
         label = self.X > 0 if kind == "classes" else self.X
         assert self.auc(values, label, kind) == pytest.approx(0.5, abs=0.06)
 
+    @pytest.mark.parametrize("half", [0, 1])
+    def test_a_number_that_differs_in_one_half_of_the_rows_only_is_not_scored(self, half):
+        rare = np.zeros(4_000)
+        rare[half:600:200] = 0.5, 1.5, 2.5
+        assert self.auc(self.X, rare, "number") is None
+        both = rare + np.roll(rare, 1)
+        assert self.auc(self.X, both, "number") == pytest.approx(0.5, abs=0.4)
+        assert self.auc(both, both, "number") > 0.8
+
     def test_several_classes_are_averaged_by_frequency(self):
         label = np.digitize(self.X, [-0.5, 0.5])
         assert self.auc(self.X, label, "classes") > 0.98
