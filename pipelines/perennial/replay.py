@@ -12,6 +12,7 @@ from typing import ClassVar
 from perennial.clients.object_store import open_store
 from perennial.contract import Contract
 from perennial.contracts.artifact import Artifact
+from perennial.contracts.block import by_name
 from perennial.contracts.errors import PerennialError
 from perennial.snapshot_data.manifest import list_partitions
 
@@ -56,7 +57,8 @@ class Replay:
         Raises:
             PerennialError: the dataset has fewer partitions than `first`, or `until` is less.
         """
-        keys = [found.key for found in list_partitions(self._source).partitions]
+        found = sorted(list_partitions(self._source).partitions, key=lambda each: by_name(each.key))
+        keys = [each.key for each in found]
         last = len(keys) if until is None else min(until, len(keys))
         if not 1 <= first <= last:
             raise PerennialError(

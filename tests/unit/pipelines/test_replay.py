@@ -38,6 +38,16 @@ def test_first_partitions_are_trained_on_and_later_ones_monitored(contract, tmp_
     assert replay.contract.data.uri == str(tmp_path / "replay" / "data")
 
 
+def test_months_arrive_by_their_numbers_not_by_their_letters(contract, tmp_path):
+    for month in (10, 11):
+        path = tmp_path / "data" / f"month={month}" / "part.parquet"
+        path.parent.mkdir()
+        path.write_text(f"month {month}")
+    keys = [each.keys for each in Replay(contract, tmp_path / "replay").arrivals(2, None)]
+    months = [key.partition("/")[0].removeprefix("month=") for arrival in keys for key in arrival]
+    assert months == ["1", "2", "3", "4", "5", "10", "11"]
+
+
 def test_replay_stops_at_the_given_month_and_continues_later(contract, tmp_path):
     first = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, 3)]
     later = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, None)]
