@@ -63,6 +63,34 @@ def test_arrival_that_was_not_handled_comes_again(contract, tmp_path):
     assert next(again).number == 3
 
 
+@pytest.mark.parametrize("change", ["rewritten", "removed", "added before"])
+def test_replay_does_not_go_on_with_copies_of_other_data(contract, tmp_path, change):
+    list(Replay(contract, tmp_path / "replay").arrivals(2, 3))
+    path = tmp_path / "data" / "month=2" / "part.parquet"
+    if change == "rewritten":
+        path.write_text("month B")
+    elif change == "removed":
+        path.unlink()
+        path.parent.rmdir()
+    else:
+        path.with_name("more.parquet").write_text("month 2, more")
+    with pytest.raises(PerennialError, match="not the one that this replay began with") as caught:
+        next(Replay(contract, tmp_path / "replay").arrivals(2, None))
+    assert "month=2" in str(caught.value)
+
+
+def test_replay_goes_on_where_files_were_copied_and_later_ones_changed(contract, tmp_path):
+    list(Replay(contract, tmp_path / "replay").arrivals(2, 3))
+    for month in (1, 2, 3):  # a fresh clone: other times, equal bytes
+        path = tmp_path / "data" / f"month={month}" / "part.parquet"
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
+    (tmp_path / "data" / "month=5" / "part.parquet").write_text("month five")
+    again = Replay(contract, tmp_path / "replay")
+    assert [each.number for each in again.arrivals(2, None)] == [4, 5]
+
+
 def test_too_few_partitions_is_reported(contract, tmp_path):
     with pytest.raises(PerennialError, match="cannot start with 6"):
         next(Replay(contract, tmp_path / "replay").arrivals(6, None))
