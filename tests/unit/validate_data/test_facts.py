@@ -164,6 +164,21 @@ class TestBlocks:
         assert blocks[0].numeric["amount"].quantiles == ()
         assert blocks[0].numeric["amount"].nulls == blocks[0].rows
 
+    def test_a_value_that_is_called_other_is_not_taken_for_all_others(
+        self, gathered, snapshot_of, healthy
+    ):
+        city = pl.col("city").replace({"Kiel": sketches.OTHER, "Bonn": f"{sketches.OTHER}'"})
+        counts = [
+            block.categorical["city"].counts
+            for rows in (healthy, healthy.with_columns(city))
+            for block in gathered(snapshot_of(rows)).blocks
+        ]
+        plain, called_other = counts[: len(counts) // 2], counts[len(counts) // 2 :]
+        assert called_other == [
+            {"(other)'": each["Kiel"], "(other)''": each["Bonn"], "Ulm": each["Ulm"]}
+            for each in plain
+        ]
+
     def test_unlabelled_rows_are_in_the_sketches(self, gathered, snapshot_of, healthy):
         late = healthy.with_columns(
             label=pl.when(pl.col("at") < datetime(2024, 3, 1)).then("label")
