@@ -51,6 +51,7 @@ def decide_retraining_step(
         environment.run_id,
         current,
         lambda state: decide(current, drift_report, state, settings.triggers, now=now),
+        runs=environment.run_folder.parent if environment.run_folder else None,
     )
     monitored = MonitoringRecord(
         at=datetime.now(UTC),
