@@ -186,6 +186,8 @@ def _values(reference: _Reference, name: str, dtype: pl.DataType) -> Iterator[Su
 def _numbers(
     reference: _Reference, name: str, blocks: list[pl.Series], *, is_set: bool
 ) -> Iterator[SuiteExpectation]:
+    if reference.numbers[f"column.min:{name}"] is None:
+        return  # all of its values are infinite
     low = float(reference.numbers[f"column.min:{name}"])
     high = float(reference.numbers[f"column.max:{name}"])
     margin = _SPAN_MARGIN * (high - low)

@@ -141,3 +141,16 @@ def test_draft_holds_where_a_few_values_and_late_labels_are_missing(snapshot_of,
     assert unmet == [("label", "warning")]
     as_texts = from_counts(suite, rows.with_columns(pl.col("visits").cast(pl.String)))
     assert "visits" in [each.subject for each in as_texts if each.outcome == "failed"]
+
+
+def test_draft_of_a_column_of_infinite_values_describes_the_others(snapshot_of, healthy):
+    from perennial.data.dataset import Dataset
+    from perennial.validate_data.suites.draft import draft_suite
+
+    rows = healthy.with_columns(ratio=pl.when(pl.col("visits") > 3).then(float("inf")))
+    suite = draft_suite(Dataset(snapshot_of(rows)))
+    between = [each for each in suite.expectations if "between" in each.type]
+    described = {each.kwargs["column"] for each in between if "column" in each.kwargs}
+    assert "amount" in described
+    assert "ratio" not in described
+    assert failures(suite, rows) == []
