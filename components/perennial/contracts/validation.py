@@ -45,7 +45,10 @@ class CategoricalSketch(Section):
 
 
 OTHER = "(other)"
-"""The category of all values other than the most frequent ones."""
+"""The category of all values other than the most frequent ones.
+
+A value that itself begins so is named with an apostrophe behind it.
+"""
 
 
 class BlockSketch(Block):

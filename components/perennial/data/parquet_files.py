@@ -20,7 +20,10 @@ INTERNAL_COLUMNS = frozenset(
         *("__row", "__partition_file__"),
         *(
             f"__{name}__"
-            for name in ("split", "block", "key", "rows", "day", "stratum", "features")
+            for name in (
+                *("split", "block", "key", "rows", "day", "stratum"),
+                *("features", "time", "order"),
+            )
         ),
     ]
 )

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
+from perennial.steps.journal import Journal
 from perennial.steps.stored_steps import StoredRun
 
 KEPT_RETRAININGS = 200
@@ -43,8 +45,10 @@ class TriggerState(Section):
         """The retrainings without those that failed."""
         return tuple(each for each in self.retrainings if not each.failed)
 
-    def with_failures(self, store_uri: str) -> "TriggerState":
+    def with_failures(self, store_uri: str, runs: Path | None = None) -> "TriggerState":
         """Return a copy in which the newest retrainings are marked if their runs failed.
+
+        `runs` has the folders of the runs on this machine; None on a cluster.
 
         Raises:
             PerennialError: the records of a run cannot be read.
@@ -53,7 +57,7 @@ class TriggerState(Section):
         # Those before the newest that has not failed decide nothing any more.
         for number in reversed(range(len(marked))):
             if not marked[number].failed:
-                if not _has_failed(StoredRun(store_uri, marked[number].run_id)):
+                if not _has_failed(store_uri, runs, marked[number].run_id):
                     break
                 marked[number] = marked[number].model_copy(update={"failed": True})
         return self.model_copy(update={"retrainings": tuple(marked)})
@@ -78,13 +82,15 @@ class TriggerState(Section):
         return None
 
 
-def _has_failed(run: StoredRun) -> bool:
-    """Whether a run on a cluster failed before the gate judged its challenger.
+def _has_failed(store_uri: str, runs: Path | None, run_id: str) -> bool:
+    """Whether a run failed before the gate judged its challenger.
 
     A run that was cancelled was stopped by a person, and is not repeated.
     """
-    ends = {step.step: step.status for step in run.steps()}
-    return "failed" in ends.values() and ends.get("evaluate_model") != "finished"
+    ends = Journal(runs / run_id).step_ends() if runs else {}
+    if not ends:  # it ran on a cluster
+        ends = {step.step: step.status for step in StoredRun(store_uri, run_id).steps()}
+    return "failed" in ends.values() and ends.get("evaluate_model") not in ("finished", "reused")
 
 
 def decide_and_record(
@@ -95,6 +101,7 @@ def decide_and_record(
     decide: Callable[[TriggerState], RetrainingDecision],
     *,
     now: datetime,
+    runs: Path | None = None,
 ) -> tuple[RetrainingDecision, TriggerState]:
     """Decide on the newest state; record a retraining before anybody acts on it.
 
@@ -103,6 +110,7 @@ def decide_and_record(
     after a crash or by hand, gets the same decision.
 
     The state is `triggers/<model>/state.json`; `decide` must be pure, as it may be called again.
+    `runs` has the folders of the runs on this machine; None on a cluster.
 
     Returns:
         The decision, and the state that it was made on, in which failed retrainings are marked.
@@ -118,8 +126,8 @@ def decide_and_record(
         state = stored or TriggerState()
         known = state.of_run(run_id, digest)
         if known is not None:  # this run was restarted: nothing is counted twice
-            return stored, (known.decision, state.without(known).with_failures(store.uri))
-        marked = state.with_failures(store.uri)
+            return stored, (known.decision, state.without(known).with_failures(store.uri, runs))
+        marked = state.with_failures(store.uri, runs)
         decision = decide(marked)
         if not decision.retrain:
             return stored, (decision, marked)

@@ -52,6 +52,7 @@ def decide_retraining_step(
         current,
         lambda state: decide(current, drift_report, state, settings.triggers, now=now),
         now=now,
+        runs=environment.run_folder.parent if environment.run_folder else None,
     )
     monitored = MonitoringRecord(
         at=now,

@@ -137,8 +137,10 @@ def conclude(
     unjudged = chosen.reason_to_skip(triggers)
     new_time = timedelta(0)
     newest = current.data_time(datetime.now(UTC))
-    if newest is not None and reference.time_max is not None:
-        new_time = max(new_time, as_utc(newest) - as_utc(reference.time_max))
+    # Rows whose times the champion's data did not tell may be as old as any.
+    known_until = reference.time_max or current.time_min
+    if newest is not None and known_until is not None:
+        new_time = max(new_time, as_utc(newest) - as_utc(known_until))
     judged = [window.decayed for window in windows if window.loss_z_score is not None]
     notes = [unjudged] if unjudged else []
     notes += [*chosen.notes, *_notes(measured, windows, len(judged), reference, limit)]

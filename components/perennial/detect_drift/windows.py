@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 
 import numpy as np
 import polars as pl
@@ -200,9 +200,11 @@ def _merged(block: BlockSketch, named: dict[str, set[str]]) -> BlockSketch:
 
 
 def _complete(blocks: Sequence[BlockSketch], time_max: datetime) -> tuple[BlockSketch, ...]:
+    # A date, as most times at midnight are, counts as its noon: the day may not be over.
+    until = time_max + timedelta(hours=12) if time_max.time() == time.min else time_max
     spans = [(block, *_span(block)) for block in blocks]
     return tuple(
-        block for block, start, end in spans if time_max - start >= MIN_COVERAGE * (end - start)
+        block for block, start, end in spans if until - start >= MIN_COVERAGE * (end - start)
     )
 
 

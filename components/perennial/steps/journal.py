@@ -59,3 +59,14 @@ class Journal:
                 offset += len(line)
                 with contextlib.suppress(json.JSONDecodeError):
                     yield json.loads(line), offset
+
+    def step_ends(self) -> dict[str, str]:
+        """Return the last event of each step of the latest attempt, such as `failed`."""
+        ends: dict[str, str] = {}
+        for event, _ in self.events():
+            kind, _, end = str(event["kind"]).partition("_")
+            if kind == "run":  # a new attempt journals again what it reuses
+                ends = {}
+            elif kind == "step":
+                ends[str(event["step"])] = end
+        return ends

@@ -52,12 +52,14 @@ def leakage_aucs(
 def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:
     """Return the targets to rank, each with its weight."""
     if kind == "number":
-        return [(1.0, rankdata(label.cast(pl.Float64).to_numpy()))]
-    counts = label.value_counts(sort=True).head(_MAX_SCORED_CLASSES)
-    found = [
-        (float(count), (label == value).cast(pl.Float64).to_numpy())
-        for value, count in counts.iter_rows()
-    ]
+        found = [(1.0, rankdata(label.cast(pl.Float64).to_numpy()))]
+    else:
+        counts = label.value_counts(sort=True).head(_MAX_SCORED_CLASSES)
+        found = [
+            (float(count), (label == value).cast(pl.Float64).to_numpy())
+            for value, count in counts.iter_rows()
+        ]
+    # A half in which nothing differs has no pair to rank.
     usable = [(weight, y) for weight, y in found if _has_both(y[::2]) and _has_both(y[1::2])]
     # The second of two classes gives the same as the first.
     return usable[:1] if label.n_unique() == 2 else usable

@@ -108,8 +108,10 @@ def _categories(
         .sort("column", "rows", "value", descending=[False, True, False])
     )
     named = ranked.filter(pl.int_range(pl.len()).over("column") < MAX_CATEGORIES)
+    value = pl.col("value")
+    name = pl.when(value.str.starts_with(OTHER)).then(value + "'").otherwise(value).alias("name")
     shown = rows.join(
-        named.select("column", "value", name="value"), on=["column", "value"], how="left"
+        named.select("column", "value", name), on=["column", "value"], how="left"
     ).with_columns(pl.col("name").fill_null(OTHER))
     names = texts["column"].unique().cast(pl.String)
     present = counts.select(

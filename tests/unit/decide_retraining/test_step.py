@@ -16,6 +16,7 @@ from perennial.contracts.triggers import MonitoringConfig, TriggersSection
 from perennial.decide_retraining.state import monitoring_record
 from perennial.decide_retraining.step import decide_retraining_step
 from perennial.registry.champion_records import UnclearChampionError
+from perennial.steps.journal import Journal
 from perennial.steps.stored_steps import StoredRun, StoredStep
 
 CONFIG = MonitoringConfig(model=ModelSection(name="demo", task="a:B")).to_json()
@@ -162,6 +163,31 @@ def test_a_retraining_that_failed_does_not_block_the_next_one_on_the_same_data(
     store_ends(inputs, "run-1", decide_retraining="finished", **ends)
     monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
     found = decide_once(inputs)
+    assert found.parameters["retrain"] == again
+    assert ("already trained on by run run-1" in found.summary) != again
+
+
+@pytest.mark.parametrize(
+    ("events", "again"),
+    [
+        ([("step_failed", "check_skeleton")], True),
+        ([("step_finished", "evaluate_model"), ("step_failed", "register_model")], False),
+        ([("step_stopped", "train_model")], False),
+        ([("step_started", "train_model")], False),
+        ([("step_failed", "train_model"), ("run", ""), ("step_reused", "evaluate_model")], False),
+    ],
+)
+def test_a_retraining_that_failed_on_this_machine_does_not_block_the_next_one(
+    inputs, monkeypatch, events, again
+):
+    for number in (1, 2):
+        folder = inputs / "home" / "runs" / f"run-{number}"
+        folder.mkdir(parents=True)
+        monkeypatch.setenv("PERENNIAL_RUN_ID", folder.name)
+        monkeypatch.setenv("PERENNIAL_RUN_FOLDER", str(folder))
+        found = decide_once(inputs)
+        for kind, step in events:
+            Journal(folder).append(kind, **({"step": step} if step else {}))
     assert found.parameters["retrain"] == again
     assert ("already trained on by run run-1" in found.summary) != again
 

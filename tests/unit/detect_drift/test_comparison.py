@@ -1,4 +1,4 @@
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -7,6 +7,8 @@ from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
+from perennial.decide_retraining.policy import decide
+from perennial.decide_retraining.state import TriggerState
 from perennial.detect_drift.comparison import conclude
 from perennial.detect_drift.performance import LossLimit
 from perennial.detect_drift.report import summary_of, write_report
@@ -59,6 +61,22 @@ def concluded(weeks, current, reference):
         )  # fmt: skip
 
     return conclude_on
+
+
+@pytest.mark.parametrize("has_times", [True, False])
+def test_a_champion_of_data_without_times_grows_old_all_the_same(
+    concluded, current, reference, weeks, has_times
+):
+    object.__setattr__(reference, "time_max", None)
+    if not has_times:
+        object.__setattr__(current, "time_max", None)
+        assert concluded([]).new_days == 0.0
+        return
+    object.__setattr__(current, "time_min", weeks[0].start)
+    report, limit = concluded([]), TriggersSection(max_age_days=90)
+    assert report.new_days == 112.0
+    decided = decide(current, report, TriggerState(), limit, now=datetime.now(UTC))
+    assert (decided.retrain, decided.trigger) == (True, "schedule")
 
 
 @pytest.mark.parametrize(

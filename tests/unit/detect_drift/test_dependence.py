@@ -22,11 +22,15 @@ def week(seed, correlation, block, index, kind):
     columns = {"x": x + 0.3 * random.normal(), "y": y, "z": z}
     if kind == "text":
         columns["y"] = ["high" if value > 0 else "low" for value in y]
+    if kind == "called other":
+        columns["y"] = ["(other)" if value > -0.2 else "low" for value in y]
     if kind == "constant":
         columns["z"] = np.zeros(ROWS)
     if kind == "missing":
         columns["z"] = np.where(random.random(ROWS) < 0.5, np.nan, z)
-    sketch = block(index, columns)
+    # As `validate_data` names such a value.
+    named = {"y": [f"{text}'" if text == "(other)" else text for text in columns["y"]]}
+    sketch = block(index, columns | named)
     moments = [sketch.start + timedelta(days=7) * row / ROWS for row in range(ROWS)]
     return sketch, pl.DataFrame({"t": moments, "label": random.normal(size=ROWS), **columns})
 
@@ -49,7 +53,7 @@ def measured(block, correlations, kind="numbers", seed=0):
     ).windows
 
 
-@pytest.mark.parametrize("kind", ["numbers", "text", "constant", "missing"])
+@pytest.mark.parametrize("kind", ["numbers", "text", "called other", "constant", "missing"])
 def test_a_correlation_that_comes_up_alarms_though_no_column_moved(block, kind):
     windows = measured(block, [0.0] * REFERENCE + [0.7] * WINDOWS, kind)
     for window in windows:

@@ -58,6 +58,27 @@ def test_a_block_that_is_nearly_over_counts(weeks):
     assert chosen.notes == ()
 
 
+@pytest.mark.parametrize("dtype", ["Date", "Datetime(time_unit='us', time_zone=None)"])
+def test_a_block_whose_days_are_all_there_is_complete(weeks, dtype):
+    last_day = timedelta(days=6)
+    chosen = choose_blocks(
+        reference(weeks[:12], weeks[11].start + last_day),
+        weeks[:14],
+        until(weeks[13].start + last_day, dtype),
+    )
+    assert (chosen.reference, chosen.windows) == (tuple(weeks[:12]), tuple(weeks[12:14]))
+    assert chosen.notes == ()
+    earlier = until(weeks[13].start + last_day - timedelta(days=1), dtype)
+    chosen = choose_blocks(reference(weeks[:12], weeks[11].start + last_day), weeks[:14], earlier)
+    assert chosen.windows == (weeks[12],)
+
+
+def test_a_block_of_one_date_may_not_be_over(weeks):
+    days = [week.model_copy(update={"end": week.start + timedelta(days=1)}) for week in weeks]
+    known = reference(days[:12], days[11].start + timedelta(days=1))
+    assert choose_blocks(known, days[:14], until(days[13].start, "Date")).windows == (days[12],)
+
+
 def test_thin_blocks_are_left_out_and_said(weeks):
     thin = weeks[13].model_copy(update={"rows": 499})
     first = weeks[0].model_copy(update={"rows": 12})

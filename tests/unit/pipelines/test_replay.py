@@ -38,6 +38,16 @@ def test_first_partitions_are_trained_on_and_later_ones_monitored(contract, tmp_
     assert replay.contract.data.uri == str(tmp_path / "replay" / "data")
 
 
+def test_months_arrive_by_their_numbers_not_by_their_letters(contract, tmp_path):
+    for month in (10, 11):
+        path = tmp_path / "data" / f"month={month}" / "part.parquet"
+        path.parent.mkdir()
+        path.write_text(f"month {month}")
+    keys = [each.keys for each in Replay(contract, tmp_path / "replay").arrivals(2, None)]
+    months = [key.partition("/")[0].removeprefix("month=") for arrival in keys for key in arrival]
+    assert months == ["1", "2", "3", "4", "5", "10", "11"]
+
+
 def test_replay_stops_at_the_given_month_and_continues_later(contract, tmp_path):
     first = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, 3)]
     later = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, None)]
@@ -51,6 +61,34 @@ def test_arrival_that_was_not_handled_comes_again(contract, tmp_path):
     arrivals.close()  # killed while the third was being handled
     again = Replay(contract, tmp_path / "replay").arrivals(2, None)
     assert next(again).number == 3
+
+
+@pytest.mark.parametrize("change", ["rewritten", "removed", "added before"])
+def test_replay_does_not_go_on_with_copies_of_other_data(contract, tmp_path, change):
+    list(Replay(contract, tmp_path / "replay").arrivals(2, 3))
+    path = tmp_path / "data" / "month=2" / "part.parquet"
+    if change == "rewritten":
+        path.write_text("month B")
+    elif change == "removed":
+        path.unlink()
+        path.parent.rmdir()
+    else:
+        path.with_name("more.parquet").write_text("month 2, more")
+    with pytest.raises(PerennialError, match="not the one that this replay began with") as caught:
+        next(Replay(contract, tmp_path / "replay").arrivals(2, None))
+    assert "month=2" in str(caught.value)
+
+
+def test_replay_goes_on_where_files_were_copied_and_later_ones_changed(contract, tmp_path):
+    list(Replay(contract, tmp_path / "replay").arrivals(2, 3))
+    for month in (1, 2, 3):  # a fresh clone: other times, equal bytes
+        path = tmp_path / "data" / f"month={month}" / "part.parquet"
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
+    (tmp_path / "data" / "month=5" / "part.parquet").write_text("month five")
+    again = Replay(contract, tmp_path / "replay")
+    assert [each.number for each in again.arrivals(2, None)] == [4, 5]
 
 
 def test_too_few_partitions_is_reported(contract, tmp_path):

@@ -1,7 +1,9 @@
 """Odd data either work, or end in one error that names the partition and the column."""
 
+import re
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -12,6 +14,7 @@ from pyarrow.parquet import encryption
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError
+from perennial.data import parquet_files
 from perennial.data.dataset import Dataset
 from perennial.snapshot_data.manifest import take_snapshot
 from perennial.validate_data.config import ExpectationsSection
@@ -149,11 +152,20 @@ def test_a_column_of_any_name_is_itself(snapshot, name):
     assert measure(taken).values[f"values:{name}"] == ROWS
 
 
-@pytest.mark.parametrize("name", ["*", "^.*$", "^am.*$", "^$", "", "__split__", "__block__", "__key__", "__rows__", "__day__", "__stratum__", "__partition_file__", "__index_level_0__"])  # fmt: skip
+@pytest.mark.parametrize("name", ["*", "^.*$", "^am.*$", "^$", "", "__split__", "__block__", "__key__", "__rows__", "__day__", "__stratum__", "__time__", "__order__", "__partition_file__", "__index_level_0__"])  # fmt: skip
 def test_a_column_whose_name_means_something_else_is_named(snapshot, name):
     with pytest.raises(BadDataError) as caught:
         snapshot(with_column(name, constant(1.0, pa.float64())))
     assert repr(name) in caught.value.evidence
+
+
+def test_every_column_that_is_made_internally_has_a_name_that_is_refused():
+    package = Path(parquet_files.__file__).parents[1]
+    modules = (package / each for each in ("data", "detect_drift", "validate_data"))
+    text = "".join(path.read_text() for folder in modules for path in folder.rglob("*.py"))
+    used = {*re.findall(r'"(__[a-z_]+)"', text), *re.findall(r"\b(__[a-z]+__)=", text)}
+    assert {"__split__", "__row", "__order__"} <= used
+    assert used - {"__main__"} <= parquet_files.INTERNAL_COLUMNS
 
 
 def test_an_index_of_pandas_with_a_role_is_read(snapshot):

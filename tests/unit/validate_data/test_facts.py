@@ -164,6 +164,21 @@ class TestBlocks:
         assert blocks[0].numeric["amount"].quantiles == ()
         assert blocks[0].numeric["amount"].nulls == blocks[0].rows
 
+    def test_a_value_that_is_called_other_is_not_taken_for_all_others(
+        self, gathered, snapshot_of, healthy
+    ):
+        city = pl.col("city").replace({"Kiel": sketches.OTHER, "Bonn": f"{sketches.OTHER}'"})
+        counts = [
+            block.categorical["city"].counts
+            for rows in (healthy, healthy.with_columns(city))
+            for block in gathered(snapshot_of(rows)).blocks
+        ]
+        plain, called_other = counts[: len(counts) // 2], counts[len(counts) // 2 :]
+        assert called_other == [
+            {"(other)'": each["Kiel"], "(other)''": each["Bonn"], "Ulm": each["Ulm"]}
+            for each in plain
+        ]
+
     def test_unlabelled_rows_are_in_the_sketches(self, gathered, snapshot_of, healthy):
         late = healthy.with_columns(
             label=pl.when(pl.col("at") < datetime(2024, 3, 1)).then("label")
@@ -250,6 +265,15 @@ class TestLeakage:
         }[feature]
         label = self.X > 0 if kind == "classes" else self.X
         assert self.auc(values, label, kind) == pytest.approx(0.5, abs=0.06)
+
+    @pytest.mark.parametrize("half", [0, 1])
+    def test_a_number_that_differs_in_one_half_of_the_rows_only_is_not_scored(self, half):
+        rare = np.zeros(4_000)
+        rare[half:600:200] = 0.5, 1.5, 2.5
+        assert self.auc(self.X, rare, "number") is None
+        both = rare + np.roll(rare, 1)
+        assert self.auc(self.X, both, "number") == pytest.approx(0.5, abs=0.4)
+        assert self.auc(both, both, "number") > 0.8
 
     def test_several_classes_are_averaged_by_frequency(self):
         label = np.digitize(self.X, [-0.5, 0.5])

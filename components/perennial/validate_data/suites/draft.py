@@ -117,7 +117,7 @@ def _expectations(reference: _Reference) -> Iterator[SuiteExpectation]:
     needed = {*data.ids, *filter(None, (data.time, data.group))}
     described = [*reference.snapshot.task_columns.features, data.label]
     for name, dtype in reference.schema.items():
-        yield from _types(reference, name, dtype)
+        yield from _types(name, dtype)
         yield from _missing(reference, name, is_needed=name in needed)
         if name in described and not isinstance(dtype, _OPAQUE):
             yield from _values(reference, name, dtype)
@@ -132,12 +132,19 @@ def _unique_ids(reference: _Reference, ids: list[str]) -> Iterator[SuiteExpectat
         yield _expect("compound_columns_to_be_unique", "critical", column_list=ids, mostly=0.99)
 
 
-def _types(reference: _Reference, name: str, dtype: pl.DataType) -> Iterator[SuiteExpectation]:
-    """The type on pandas, which of whole numbers and booleans depends on missing values."""
-    is_stable = dtype.is_float() or dtype == pl.String or isinstance(dtype, pl.Datetime)
-    if is_stable or (not isinstance(dtype, _OPAQUE) and not reference.missing_share(name)):
-        kind = str(pl.Series(name, [], dtype).to_arrow().to_pandas().dtype)
-        yield _expect("column_type_to_be", "critical", column=name, type_=kind)
+def _types(name: str, dtype: pl.DataType) -> Iterator[SuiteExpectation]:
+    """The type on pandas, with the other one that whole numbers have where a value is missing."""
+    if isinstance(dtype, _OPAQUE):
+        return
+    kinds = dict.fromkeys(
+        str(pl.Series(name, values, dtype).to_arrow().to_pandas().dtype) for values in ([], [None])
+    )
+    if len(kinds) == 1:
+        yield _expect("column_type_to_be", "critical", column=name, type_=next(iter(kinds)))
+    elif "object" not in kinds:  # of a boolean, which then tells nothing
+        yield _expect(
+            "column_values_to_be_in_type_list", "critical", column=name, type_list=[*kinds]
+        )
 
 
 def _missing(reference: _Reference, name: str, *, is_needed: bool) -> Iterator[SuiteExpectation]:
@@ -179,6 +186,8 @@ def _values(reference: _Reference, name: str, dtype: pl.DataType) -> Iterator[Su
 def _numbers(
     reference: _Reference, name: str, blocks: list[pl.Series], *, is_set: bool
 ) -> Iterator[SuiteExpectation]:
+    if reference.numbers[f"column.min:{name}"] is None:
+        return  # all of its values are infinite
     low = float(reference.numbers[f"column.min:{name}"])
     high = float(reference.numbers[f"column.max:{name}"])
     margin = _SPAN_MARGIN * (high - low)

@@ -112,7 +112,7 @@ def test_profile_and_check_tell_how_each_expectation_is_judged(drafted, tmp_path
     main(["check", str(contract)])
     printed = capsys.readouterr().out
     assert 'suite = "suite.json"' in printed  # not its thousands of letters
-    assert "expectations, 111 judged by counts of all rows, 0 by" in printed
+    assert "expectations, 114 judged by counts of all rows, 0 by" in printed
 
 
 def test_draft_of_rows_without_times_takes_files_as_blocks(snapshot_of, healthy):
@@ -124,3 +124,33 @@ def test_draft_of_rows_without_times_takes_files_as_blocks(snapshot_of, healthy)
     suite = draft_suite(Dataset(rows))
     assert failures(suite, healthy) == []
     assert "amount" in failures(suite, healthy.with_columns(amount=pl.col("amount") * 2.2))
+
+
+def test_draft_holds_where_a_few_values_and_late_labels_are_missing(snapshot_of, healthy):
+    from perennial.data.dataset import Dataset
+    from perennial.validate_data.suites.draft import draft_suite
+
+    rows = healthy.with_columns(is_new=pl.col("visits") > 5)
+    suite = draft_suite(Dataset(snapshot_of(rows)))
+    is_fifth, is_late = pl.int_range(pl.len()) == 5, pl.int_range(pl.len()) > 2_900
+    later = rows.with_columns(
+        pl.when(~is_fifth).then(pl.col("visits", "is_new")), pl.when(~is_late).then("label")
+    )
+    judged = from_counts(suite, later)
+    unmet = [(each.subject, each.severity) for each in judged if each.outcome != "passed"]
+    assert unmet == [("label", "warning")]
+    as_texts = from_counts(suite, rows.with_columns(pl.col("visits").cast(pl.String)))
+    assert "visits" in [each.subject for each in as_texts if each.outcome == "failed"]
+
+
+def test_draft_of_a_column_of_infinite_values_describes_the_others(snapshot_of, healthy):
+    from perennial.data.dataset import Dataset
+    from perennial.validate_data.suites.draft import draft_suite
+
+    rows = healthy.with_columns(ratio=pl.when(pl.col("visits") > 3).then(float("inf")))
+    suite = draft_suite(Dataset(snapshot_of(rows)))
+    between = [each for each in suite.expectations if "between" in each.type]
+    described = {each.kwargs["column"] for each in between if "column" in each.kwargs}
+    assert "amount" in described
+    assert "ratio" not in described
+    assert failures(suite, rows) == []
