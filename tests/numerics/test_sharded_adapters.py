@@ -4,12 +4,15 @@ Two real processes share the base over gloo, and compare it with one process tha
 """
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.scoring_memory import prepare_wide
+from loading_ranks import note_memory
 from perennial.contracts.adapter import Adapter
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError
@@ -27,6 +30,7 @@ from perennial.select_checkpoint.rescoring import Rescoring
 from sharded_models import left_training, made_model
 from small_models import stream, write_snapshot
 from stored_weights import store_weights
+from tiny_training import run_ranks_at
 
 KEEP = {Split.TEST: ("time", "label")}
 ADAPTER = Adapter(targets=("blocks.*.linear",), rank=2, whole=("output.*",))
@@ -164,3 +168,17 @@ def test_means_and_moving_averages_are_those_of_whole_adapters(
     for name, value in one.items():
         # Running statistics are computed again, by sums in another order.
         torch.testing.assert_close(other[name], value, rtol=1e-6, atol=1e-6)
+
+
+def test_no_process_holds_the_whole_base(tmp_path):
+    """Each of two holds half and one weight; one process alone shows that the measure sees all."""
+    size = prepare_wide(tmp_path, 640, 500, adapts=True)
+    most = []
+    for processes in (1, 2):
+        assert (
+            run_ranks_at("", processes, partial(note_memory, tmp_path / "wide")) == [0] * processes
+        )
+        found = (tmp_path / "wide" / f"peak-{rank}" for rank in range(processes))
+        most.append(max(int(file.read_text()) / size for file in found))
+    assert most[0] > 0.95
+    assert most[1] < 0.7
