@@ -8,7 +8,7 @@ it drops where a pod comes near its limit. `RssFile`, the most of files in memor
 it. Linux only.
 
 With `--shards`, what each process holds while it loads and scores a model of 48 blocks, divided
-over so many processes.
+over so many processes; and the same model as the base of an adapter.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from datetime import date
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
@@ -36,13 +37,16 @@ from torch.nn import functional
 
 from benchmarks.record import keep_page
 from perennial.clients.tracking import open_tracking
+from perennial.contracts.adapter import Adapter
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.environment import Environment
+from perennial.contracts.initial_model import FOLDER, InitialModel, Origin
 from perennial.contracts.section import Section
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, CheckpointRecord, TrainingResult
 from perennial.data.dataset import Dataset
+from perennial.engine.adapters import base_names, build_adapted_model
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     Progress,
@@ -71,6 +75,7 @@ SIZES = (1_000_000, 20_000_000)
 WANTED = 1.3
 WIDE_TASK, WIDE_ROWS = "benchmarks.scoring_memory:WideTask", 3_000
 WIDE_BLOCKS = 48
+ADAPTER = Adapter(targets=("blocks.*.linear",))
 
 
 class Peak:
@@ -325,8 +330,8 @@ class WideTask(Task):
         return functional.binary_cross_entropy_with_logits(output, batch[LABEL], reduction="none")
 
 
-def prepare_wide(folder: Path, width: int, rows: int) -> None:
-    """Leave a table and an exported wide model."""
+def prepare_wide(folder: Path, width: int, rows: int, *, adapts: bool) -> int:
+    """Leave a table and an exported wide model, or an adapter beside it; return its bytes."""
     write_table(folder / "data", rows)
     data = DataSection(
         uri=str(folder / "data"), label="label", time="time", features=("x",),
@@ -336,12 +341,27 @@ def prepare_wide(folder: Path, width: int, rows: int) -> None:
     snapshot.write(folder / "snapshot")
     (folder / "peaks").mkdir()
     options: dict[str, JsonValue] = {"width": width, "peaks": str(folder / "peaks")}
+    model: nn.Module = Blocks(width)
+    digest = write_weights(model, folder / "wide")
+    weights = folder / "wide" / WEIGHTS_FILE
+    size = weights.stat().st_size
+    initial = None
+    if adapts:
+        stored = folder / "store" / FOLDER / f"{digest}.safetensors"
+        stored.parent.mkdir(parents=True)
+        weights.rename(stored)
+        origin = Origin(source="safetensors", uri=str(folder), files={WEIGHTS_FILE: digest})
+        initial = InitialModel(origin=origin, store_uri=str(folder / "store"))
+        task = load_task(WIDE_TASK, options, snapshot.task_columns)
+        model = build_adapted_model(task, initial, ADAPTER)
+        digest = write_weights(model, folder / "wide", base_names(model, ADAPTER))
     Challenger(
         task=WIDE_TASK, options=options, task_state={}, columns=snapshot.task_columns,
         training_fingerprint="f", metric="log_loss", direction="minimize", chosen_step=1,
         candidates=(), reason="made for the benchmark", diagnosis=(),
-        weights_sha256=write_weights(Blocks(width), folder / "wide"),
+        weights_sha256=digest, initial=initial, adapter=ADAPTER if adapts else None,
     ).write(folder / "wide")  # fmt: skip
+    return size
 
 
 def score_wide(folder: Path, shards: int) -> None:
@@ -353,17 +373,17 @@ def score_wide(folder: Path, shards: int) -> None:
 def compare_shards(numbers: Sequence[int], widths: Sequence[int], rows: int) -> str:
     """Measure each number of shards; return the page."""
     lines = ["| model | shards | process | before | at most | more |", "|---|---|---|---|---|---|"]
-    for width in widths:
+    for adapts, width in product((False, True), widths):
         with TemporaryDirectory(prefix="perennial-shards-") as name:
             folder = Path(name)
-            prepare_wide(folder, width, rows)
-            size = (folder / "wide" / WEIGHTS_FILE).stat().st_size
+            size = prepare_wide(folder, width, rows, adapts=adapts)
+            kind = "adapter of " * adapts + f"{size / 1e6:.0f} MB"
             for shards in numbers:
                 in_a_process(folder, "--score", str(shards))
                 for number, file in enumerate(sorted((folder / "peaks").iterdir())):
                     before, peak = json.loads(file.read_text())
                     lines.append(
-                        f"| {size / 1e6:.0f} MB | {shards} | {number} | {before / 1e6:.0f} MB | "
+                        f"| {kind} | {shards} | {number} | {before / 1e6:.0f} MB | "
                         f"{peak / 1e6:.0f} MB | {(peak - before) / 1e6:.0f} MB |"
                     )
                     print(lines[-1], flush=True)
@@ -375,6 +395,7 @@ def compare_shards(numbers: Sequence[int], widths: Sequence[int], rows: int) -> 
 gate's own code. `RssAnon` of each process before it builds the model, and the most until the rows
 are scored. A process that divides a model holds its shard, four copies of a gathered block (two are
 FSDP's, two gloo's), and about 100 MB at any size: its process group, and the first reading of rows.
+Beside an adapter, the size is its base's; importing peft adds about 90 MB to each process.
 
 {date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},
 torch {torch.__version__}, gloo on the CPU.

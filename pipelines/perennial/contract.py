@@ -273,7 +273,6 @@ def _sharding_problems(place: str, contract: Contract) -> Iterator[Problem]:
     """Yield what a model that is scored in shards cannot be combined with."""
     gate, shards = contract.gate, f"{contract.scoring.shards}"
     needs = {
-        "no [training.adapter]: base and adapter are loaded whole": contract.training.adapter,
         "no [model.ensemble]: its members are scored whole": contract.model.ensemble,
         "no gate.max_milliseconds: it is measured in one process": gate.max_milliseconds,
         'no "faster" in gate.also_better: it is measured in one process': gate.times_champion,

@@ -234,17 +234,15 @@ def test_a_model_that_cannot_be_sharded_is_refused_with_a_way_out(dataset, alone
 
 def test_more_shards_than_the_machine_has_room_for_are_refused(monkeypatch):
     monkeypatch.setattr(Machine, "here", lambda: Machine(gpus=0, cores=2, threads=1))
-    require_shards(2, is_adapter=False)
+    require_shards(2)
     with pytest.raises(ShardingError, match=r"has 2 cores(.|\n)*set scoring.shards = 2"):
-        require_shards(3, is_adapter=False)
+        require_shards(3)
     monkeypatch.setattr(Machine, "here", lambda: Machine(gpus=1, cores=64, threads=1))
     with pytest.raises(ShardingError, match="has 1 GPU"):
-        require_shards(2, is_adapter=False)
+        require_shards(2)
 
 
-def test_adapters_and_ensembles_are_refused(folder, training, tmp_path):
-    with pytest.raises(ShardingError, match="is an adapter"):
-        require_shards(2, is_adapter=True)
+def test_ensembles_are_refused(folder, training, tmp_path):
     with pytest.raises(ShardingError, match=r"model\.ensemble"):
         select_challenger(
             SelectionSection(), folder / "snapshot", training, tmp_path / "challenger",

@@ -15,6 +15,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.section import Section
 from perennial.contracts.training import Challenger, CheckpointRecord, TrainingResult
 from perennial.data.dataset import Dataset
+from perennial.engine.adapters import base_names, build_adapted_model, is_own
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     Progress,
@@ -112,6 +113,20 @@ def made_model(snapshot, seed=0, **options):
     return task, model.eval()
 
 
+def made_adapter(snapshot, base, adapter, seed=0, **options):
+    """The same beside the weights of `base`, with random matrices."""
+    task, plain = made_model(snapshot, seed, **options)
+    model = build_adapted_model(task, base, adapter).eval()
+    with torch.no_grad():
+        for name, own in plain.state_dict().items():
+            if name.startswith("output.") or "running" in name:
+                model.state_dict()[name].copy_(own)
+        for name, each in model.named_parameters():
+            if is_own(name):
+                each.normal_(std=0.3)
+    return task, model
+
+
 def write_made(folder, snapshot, seed=1, **options):
     """An export of such a model."""
     task, model = made_model(snapshot, seed, **options)
@@ -122,14 +137,22 @@ def write_made(folder, snapshot, seed=1, **options):
     ).write(folder)  # fmt: skip
 
 
-def left_training(folder, snapshot):
+def left_training(folder, snapshot, base=None, adapter=None, **options):
     """Two checkpoints, of which one has a moving average, as a training leaves them."""
+
+    def made(seed):
+        if adapter is None:
+            return made_model(snapshot, seed, **options)
+        return made_adapter(snapshot, base, adapter, seed, **options)
+
     records = []
     for step in (1, 2):
-        task, model = made_model(snapshot, step)
-        state = {"model": model.state_dict()}
+        task, model = made(step)
+        kept = base_names(model, adapter)
+        state = {"model": {k: v for k, v in model.state_dict().items() if k not in kept}}
         if step == 2:
-            state["averaged"] = dict(made_model(snapshot, 3)[1].named_parameters())
+            trained = made(3)[1].named_parameters()
+            state["averaged"] = {name: each for name, each in trained if name not in kept}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             place = partial_path(folder / "checkpoints", step)
@@ -140,7 +163,8 @@ def left_training(folder, snapshot):
         uri = str(commit(folder / "checkpoints", manifest))
         records.append(CheckpointRecord(step=step, uri=uri, metrics={}, kept_as=("best",)))
     TrainingResult(
-        fingerprint="f", task=TASK, options={}, columns=task.columns, task_state=task.state(),
+        fingerprint="f", task=TASK, options=options, columns=task.columns,
+        task_state=task.state(), initial=base, adapter=adapter,
         steps=2, world_size=1, strategy="single", num_parameters=3, history=(), evaluations=(),
         checkpoints=tuple(records), seconds=1.0, num_resumes=0,
     ).write(folder / "training")  # fmt: skip

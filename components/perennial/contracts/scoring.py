@@ -14,8 +14,8 @@ class ScoringSection(Section):
     """Number of processes of the step's machine that divide the weights (FSDP), on a GPU each or on
     the CPU. Predictions stay the same up to rounding. Raise it if the model does not fit one GPU or
     one process; the processes then score all rows together, and the gate does not serve the model
-    in a clean process, which would hold it whole. A forward pass gathers one of the task's `blocks`
-    after the other; without any, all weights."""
+    in a clean process, which would hold it whole. An adapter is divided together with its base. A
+    forward pass gathers one of the task's `blocks` after the other; without any, all weights."""
 
     @property
     def fits_one_process(self) -> bool:

@@ -47,8 +47,8 @@ def sharded_losses(
     Raises:
         ShardingError: the model cannot be scored in shards on this machine.
     """
-    challenger, _ = load_exported_task(model)
-    require_shards(shards, is_adapter=challenger.base is not None)
+    load_exported_task(model)  # verifies the weights
+    require_shards(shards)
     with TemporaryDirectory(prefix="perennial-losses-") as folder:
         scratch = Path(folder)
         snapshot.write(scratch / "snapshot")

@@ -9,10 +9,11 @@ import importlib
 import logging
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -50,6 +51,18 @@ def build_starting_model(
     if initial is not None:
         changes = load_initial_weights(model, task, initial)
         logger.info("initial=%s %s", initial.origin.describe(), "; ".join(changes))
+    adapt_model(model, task, training, initial)
+    return model
+
+
+def adapt_model(
+    model: nn.Module, task: Task, training: TrainingSection, initial: InitialModel | None
+) -> None:
+    """Add the adapter, if there is one, in place.
+
+    Raises:
+        BadTaskError: a pattern does not fit, or weights that start at random would stay so.
+    """
     random = find_random_values(model, task, initial) if initial and training.adapter else ()
     add_adapter(model, training)
     by_name = named_weights(model)
@@ -61,7 +74,6 @@ def build_starting_model(
             "them, and training.adapter does not train them",
             action="add their names to training.adapter.whole, and leave them out of its targets",
         )
-    return model
 
 
 def require_base(adapter: Adapter | None, initial: InitialModel | None) -> None:
@@ -200,16 +212,22 @@ def is_own(name: str) -> bool:
     return OWN.search(name) is not None
 
 
-def merge_adapter(model: nn.Module) -> None:
+def merge_layer(layer: nn.Module) -> None:
+    """Add the product of one of peft's layers to its weights; refuse values that are not finite."""
+    cast("Any", layer).merge(safe_merge=True)
+
+
+def merge_adapter(model: nn.Module, merge: Callable[[nn.Module], None] = merge_layer) -> None:
     """Add each product to the weights that it is for, and remove the adapter, in place.
 
     Weights of few bits become float32 before: rounding the sum would give another model.
+    Of a sharded model, `merge` adds a layer's product to the shards.
     """
     dequantize_linears(model)
     layer = import_peft().tuners.tuners_utils.BaseTunerLayer
     for name, module in list(model.named_modules()):
         if isinstance(module, layer):
-            module.merge(safe_merge=True)  # refuses values that are not finite
+            merge(module)
             above, _, own = name.rpartition(".")
             setattr(model.get_submodule(above), own, module.get_base_layer())
 
@@ -231,6 +249,23 @@ def build_adapted_model(task: Task, initial: InitialModel | None, adapter: Adapt
     return build_starting_model(task, TrainingSection(adapter=adapter), initial)
 
 
+def unmerged_adapter(challenger: Challenger, folder: Path) -> Adapter | None:
+    """Return the adapter of an export that lacks its base; None if the export has all weights.
+
+    Raises:
+        DamagedModelError: nothing names the base.
+    """
+    adapter = challenger.adapter
+    if adapter is None or adapter.merge:
+        return None
+    if challenger.base is None:
+        raise DamagedModelError(
+            f"{folder / Challenger.file_name} names no base for its adapter",
+            action="restore the artifact from the store, or train again",
+        )
+    return adapter
+
+
 def load_adapted_model(task: Task, challenger: Challenger, folder: Path) -> nn.Module:
     """Load the model of an exported adapter, with its base from the store.
 
@@ -238,13 +273,8 @@ def load_adapted_model(task: Task, challenger: Challenger, folder: Path) -> nn.M
         DamagedModelError: the base is gone or altered, or nothing names it.
         RuntimeError: the adapter's weights are not those of this model.
     """
-    adapter, initial = challenger.adapter, challenger.base
-    if adapter is None or initial is None:
-        raise DamagedModelError(
-            f"{folder / Challenger.file_name} names no base for its adapter",
-            action="restore the artifact from the store, or train again",
-        )
-    model = build_adapted_model(task, initial, adapter)
+    adapter = cast("Adapter", unmerged_adapter(challenger, folder))
+    model = build_adapted_model(task, challenger.base, adapter)
     own = model.state_dict().keys() - base_names(model, adapter)
     stored = {
         name: value for file in weight_shards(folder) for name, value in read_tensors(file).items()

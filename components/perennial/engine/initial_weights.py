@@ -1,8 +1,9 @@
 """Initial weights: load the stored weights that a training starts with into a new model."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,9 @@ from perennial.engine.export import read_tensors
 from perennial.engine.task import ParameterKeys, Task, load_task
 
 SHOWN = 5  # names in a message
+Copies = dict[str, Callable[[Tensor], list[str]]]
+"""Name in the model → what copies its stored weights into a tensor, and returns a line for each
+position that only one of both has."""
 
 
 @torch.no_grad()
@@ -30,13 +34,29 @@ def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) ->
         DamagedModelError: a file is not the one that was pinned, or has values that are not finite.
         BadTaskError: names or shapes do not fit the model.
     """
+    copies, notes = plan_copies(model, task, initial)
+    state = model.state_dict()
+    return (*(line for name, copy in copies.items() for line in copy(state[name])), *notes)
+
+
+def plan_copies(model: nn.Module, task: Task, initial: InitialModel) -> tuple[Copies, list[str]]:
+    """Find the stored weights of each parameter of a new model, which may be on the meta device.
+
+    Returns:
+        The copies, and a line for each parameter that is new or left out.
+
+    Raises:
+        DamagedModelError: a file is not the one that was pinned, or has values that are not finite.
+        BadTaskError: names do not fit the model.
+    """
     stored = _with_own_names(model, task, read_weights(initial))
     _require_used(initial, model, stored)
     own, former = task.parameter_keys(), _former_keys(initial)
     places = {keys.name: name for name, keys in former.items()}
-    state, used, fresh, notes = model.state_dict(), set[str](), set[str](), list[str]()
+    state, used, fresh = model.state_dict(keep_vars=True), set[str](), set[str]()
+    copies: Copies = {}
     _require_tied(state, stored)
-    for name, target in state.items():
+    for name in state:
         keys = own.get(name)
         source = places.get(keys.name, "") if keys and former else name
         if source not in stored or _matches(name, initial.new):
@@ -44,14 +64,20 @@ def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) ->
             continue
         used.add(source)
         then = former[source] if keys and former else None
-        notes += copy_weights(target, stored[source], name, keys if then else None, then)
+        copies[name] = partial(
+            copy_weights,
+            source=stored[source],
+            name=name,
+            own=keys if then else None,
+            former=then,
+        )
     # A stored parameter may be listed once where the model has it under two names.
-    loaded = {state[name].data_ptr() for name in state if name not in fresh}
+    loaded = {_place(state[name]) for name in state if name not in fresh}
     keyed = {name for name in own if former}
     missing = [
         name
         for name in fresh - keyed
-        if state[name].data_ptr() not in loaded and not _matches(name, initial.new)
+        if _place(state[name]) not in loaded and not _matches(name, initial.new)
     ]
     # The weights of a replaced head are there, and not wanted.
     unwanted = (*initial.unused, *initial.new)
@@ -59,9 +85,9 @@ def load_initial_weights(model: nn.Module, task: Task, initial: InitialModel) ->
     extra = [name for name in left if not _matches(name, unwanted)]
     if missing or extra:
         raise _misfit(initial, sorted(missing), sorted(extra))
-    notes += [f"{own[name].name}: new" for name in sorted(fresh & keyed)]
+    notes = [f"{own[name].name}: new" for name in sorted(fresh & keyed)]
     notes += [f"{former[name].name}: left out" for name in sorted(former.keys() - used)]
-    return tuple(notes)
+    return copies, notes
 
 
 def fresh_names(model: nn.Module, initial: InitialModel) -> set[str]:
@@ -247,7 +273,7 @@ def _require_tied(state: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> 
     """
     first: dict[tuple[int, torch.Size], str] = {}
     for name in (each for each in state if each in stored and state[each].numel()):
-        other = first.setdefault((state[name].data_ptr(), state[name].shape), name)
+        other = first.setdefault((_place(state[name]), state[name].shape), name)
         if not torch.equal(stored[name], stored[other]):
             raise BadTaskError(
                 f"the model ties {other} and {name}, and the stored weights do not",
@@ -255,6 +281,11 @@ def _require_tied(state: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> 
                 action="build the model untied, as with `tie_word_embeddings = false` in the "
                 "settings of transformers",
             )
+
+
+def _place(tensor: Tensor) -> int:
+    """Return what tied tensors have in common; on the meta device, they are one object."""
+    return tensor.data_ptr() or id(tensor)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

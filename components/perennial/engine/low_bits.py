@@ -11,10 +11,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.optimization.parameters import named_weights
+from perennial.engine.optimization.parameters import local, named_weights
 
 BLOCK = 64  # values with one scale, as in the paper
 # NormalFloat: quantiles of a normal distribution, with an exact zero (appendix E of the paper).
@@ -139,7 +140,8 @@ def quantize_linears(model: nn.Module, bits: int) -> None:
         )
     for module in found:
         codes, scales = quantize(module.weight, bits)
-        table = levels_of_bytes(bits, codes.device)
+        # Weights may be on the meta device, to be loaded later; what is derived has its values.
+        table = levels_of_bytes(bits, torch.device("cpu") if codes.is_meta else codes.device)
         # In place, so that hooks and other references to the layer stay.
         del module.weight
         module.__class__ = LowBitLinear
@@ -152,11 +154,18 @@ def quantize_linears(model: nn.Module, bits: int) -> None:
 def dequantize_linears(model: nn.Module) -> None:
     """Turn each `LowBitLinear` into a linear layer with the float32 weights, in place."""
     for module in low_bit_layers(model):
-        weight = nn.Parameter(module.weight.contiguous(), requires_grad=False)
+        rows = dequantize(local(module.codes), local(module.scales), module.table)
+        weight: Tensor = rows[:, : module.in_features].contiguous()
+        if isinstance(module.codes, DTensor):  # of a sharded model, which is divided by rows
+            mesh, placements = module.codes.device_mesh, module.codes.placements
+            shape = torch.Size((module.out_features, module.in_features))
+            weight = DTensor.from_local(
+                weight, mesh, placements, shape=shape, stride=(module.in_features, 1)
+            )
         del module.codes, module.scales, module.table
         plain = cast("nn.Linear", module)
         plain.__class__ = nn.Linear
-        plain.weight = weight
+        plain.weight = nn.Parameter(weight, requires_grad=False)
 
 
 def low_bit_layers(model: nn.Module) -> list[LowBitLinear]:

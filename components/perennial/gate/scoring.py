@@ -90,9 +90,9 @@ def _score_in_processes(
     *,
     sharded: bool = False,
 ) -> tuple[Task, dict[Split, Scored]]:
-    challenger, task = load_exported_task(model)
+    _, task = load_exported_task(model)
     if sharded:
-        require_shards(processes, is_adapter=challenger.base is not None)
+        require_shards(processes)
     with TemporaryDirectory(prefix="perennial-scores-") as folder:
         scratch = Path(folder)
         dataset.snapshot.write(scratch / "snapshot")

@@ -25,6 +25,7 @@ from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import CheckpointRecord, Direction, TrainingResult
 from perennial.data.dataset import Dataset
+from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
 from perennial.engine.data.batching import fixed_sample
 from perennial.engine.evaluation.processes import (
@@ -48,7 +49,7 @@ from perennial.engine.evaluation.scoring import (
 )
 from perennial.engine.optimization.parameters import is_frozen, local
 from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
-from perennial.engine.parallelism.sharded_loading import write_gathered
+from perennial.engine.parallelism.sharded_loading import merge_shards, write_gathered
 from perennial.engine.serving.pyfunc import predict_rows
 from perennial.engine.serving.servable import example_rows
 from perennial.engine.task import Batch, Task, inputs_of, to_device
@@ -240,7 +241,7 @@ class Rescoring:
         self._processes = shards if shards > 1 else processes
         self.is_sharded, self._world = shards > 1, world
         if self.is_sharded:
-            require_shards(shards, is_adapter=self.result.adapter is not None)
+            require_shards(shards)
         self._numbers = count()  # of folders
 
     def blocks(self) -> Blocks:
@@ -324,7 +325,12 @@ class Rescoring:
             (record,) = self._records(steps)
             task, model = load_checkpoint_model(record.uri, self.result, world=world)
         width = predict_rows(task, model, example_rows(task, self.dataset)).shape[1]
-        digest = write_gathered(model, Path(request.target), world)
+        adapter = self.result.adapter
+        left_out = base_names(model, adapter)
+        if adapter is not None and adapter.merge:
+            merge_adapter(model, merge_shards)
+            left_out = set()
+        digest = write_gathered(model, Path(request.target), world, left_out)
         return Exported(weights_sha256=digest, width=width)
 
     def _models(self, steps: Steps) -> Iterator[tuple[bool, Task, nn.Module]]:

@@ -86,6 +86,16 @@ def test_a_model_that_is_scored_in_shards_is_not_measured_whole(tmp_path, sectio
         load_contract(write(tmp_path, text + "\n[scoring]\nshards = 2\n"))
 
 
+@pytest.mark.parametrize("more", ["", ", merge = true", ", base_bits = 4"])
+def test_an_adapter_may_be_scored_in_shards(tmp_path, more):
+    adapter = with_line("training", f'adapter = {{ targets = ["blocks.*"]{more} }}')
+    base = (
+        f'\n[model.initial]\nsource = "safetensors"\nuri = "s3://b/base"\nsha256 = "{"0" * 64}"\n'
+    )
+    found = load_contract(write(tmp_path, adapter + base + "\n[scoring]\nshards = 2\n"))
+    assert found.scoring.shards == 2
+
+
 def test_processes_that_share_rows_need_one_together(tmp_path):
     lines = (
         "\n[training]\nglobal_batch_size = 2\nparallelism = { tensor = 2, context = 2 }\n"

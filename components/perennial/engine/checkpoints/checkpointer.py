@@ -64,7 +64,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
 from perennial.engine.parallelism.parallelize import with_absent_states
-from perennial.engine.parallelism.sharded_loading import build_sharded
+from perennial.engine.parallelism.sharded_loading import build_sharded, build_sharded_adapted
 from perennial.engine.task import Task, load_task
 from perennial.engine.world.distributed import World
 
@@ -427,7 +427,9 @@ def _load_model(
     task = load_task(result.task, result.options, result.columns)
     task.load_state(result.task_state)
     adapter = result.adapter
-    if adapter is not None:
+    if adapter is not None and world is not None:
+        model = build_sharded_adapted(task, result.initial, adapter, world)
+    elif adapter is not None:
         model = build_adapted_model(task, result.initial, adapter)
     else:
         model = build_sharded(task, world) if world is not None else task.build_model()

@@ -98,17 +98,12 @@ class Failure(Section):
         return _machine_failed(text) if self.blames_machine else RuntimeError(text)
 
 
-def require_shards(shards: int, *, is_adapter: bool) -> None:
-    """Check that the model can be sharded: by a GPU, or without any a core, for each shard.
+def require_shards(shards: int) -> None:
+    """Check that there is a GPU, or without any a core, for each shard.
 
     Raises:
-        ShardingError: the machine has fewer, or the model is an adapter with its base.
+        ShardingError: the machine has fewer.
     """
-    if is_adapter:
-        raise ShardingError(
-            f"scoring.shards = {shards}, but the model is an adapter beside its base weights",
-            action="set scoring.shards = 1",
-        )
     machine = Machine.here()
     available = machine.gpus or machine.cores
     if shards > available:
