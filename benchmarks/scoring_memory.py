@@ -83,6 +83,7 @@ class Peak:
 
     def __enter__(self) -> "Peak":
         self.bytes = {"RssAnon": 0, "RssFile": 0}
+        self._look()  # on a busy machine the thread begins late
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -91,13 +92,17 @@ class Peak:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        self._look()
 
     def _watch(self) -> None:
         while not self._ended.wait(0.001):
-            for line in Path("/proc/self/status").read_text().splitlines():
-                kind, _, value = line.partition(":")
-                if kind in self.bytes:
-                    self.bytes[kind] = max(self.bytes[kind], 1024 * int(value.split()[0]))
+            self._look()
+
+    def _look(self) -> None:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            kind, _, value = line.partition(":")
+            if kind in self.bytes:
+                self.bytes[kind] = max(self.bytes[kind], 1024 * int(value.split()[0]))
 
 
 def write_table(folder: Path, rows: int) -> None:

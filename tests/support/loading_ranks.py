@@ -1,7 +1,6 @@
 """What ranks do in the test of memory: load an exported model, and note the most that it took."""
 
 import importlib
-import time
 from pathlib import Path
 
 from benchmarks.scoring_memory import Peak
@@ -20,10 +19,9 @@ def note_memory(folder: Path) -> int:
     for library in LIBRARIES:  # of which the memory depends on no model
         importlib.import_module(library)
     with Peak() as peak:
-        time.sleep(0.05)
         before = peak.bytes["RssAnon"]
-        _ = load_sharded_model(folder, world) if world.size > 1 else load_model(folder)
-        time.sleep(0.05)
+        loaded = load_sharded_model(folder, world) if world.size > 1 else load_model(folder)
+    del loaded
     (folder / f"peak-{world.rank}").write_text(str(peak.bytes["RssAnon"] - before))
     world.barrier()
     return 0
