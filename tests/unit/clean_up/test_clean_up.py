@@ -204,6 +204,12 @@ def test_the_page_of_a_clone_names_the_run_that_it_was_made_of(cluster, stored, 
     assert "a clone of the run run-0, whose reason was: odd" in (tmp_path / "run.html").read_text()
 
 
+def test_a_reason_that_begins_with_a_quotation_mark_has_its_page(cluster, stored, tmp_path):
+    stored.write(StoredStep(step="train_model", status="finished", began=3.0))
+    clean_up_step(reason='"weekly" retraining', report=str(tmp_path / "run.html"))
+    assert "&#34;weekly&#34; retraining" in (tmp_path / "run.html").read_text()
+
+
 def test_steps_that_did_not_run_are_listed_on_the_page(cluster, stored, tmp_path):
     stored.write(StoredStep(step="snapshot_data", status="finished", began=1.0, ended=2.0))
     stored.write(StoredStep(step="decide_retraining", status="finished", began=3.0, ended=4.0))
