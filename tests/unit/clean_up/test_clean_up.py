@@ -14,7 +14,9 @@ from perennial.clients.mlflow_client import open_mlflow
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import STORE_URI, Environment
 from perennial.contracts.errors import PerennialError
-from perennial.steps.stored_steps import StoredRun, StoredStep
+from perennial.contracts.monitoring import RetrainingDecision
+from perennial.decide_retraining.state import _has_failed
+from perennial.steps.stored_steps import FLOW, StoredRun, StoredStep
 from perennial.training_jobs.leftovers import NODE_ANNOTATION, still_goes_on
 from ports import get_free_port
 
@@ -221,3 +223,68 @@ def test_steps_that_did_not_run_are_listed_on_the_page(cluster, stored, tmp_path
         "validate_data", "detect_drift", "check_skeleton", "train_model", "select_checkpoint",
         "evaluate_model", "register_model",
     ]  # fmt: skip
+
+
+RETRAIN = RetrainingDecision(
+    retrain=True, trigger="drift", summary="drift", reasons=("drift",), evidence={}
+)
+MONITORED = ("snapshot_data", "validate_data", "detect_drift", "decide_retraining")
+
+
+def write_finished(stored, steps, decision=RETRAIN):
+    results = {"decide_retraining": {"decision": decision.to_json()}}
+    for number, step in enumerate(steps):
+        stored.write(StoredStep(step=step, status="finished", began=number, ended=number + 1.0,
+                                results=results.get(step, {})))  # fmt: skip
+
+
+def test_a_run_that_ended_before_its_next_step_had_a_pod_has_failed(cluster, stored, tmp_path):
+    write_finished(stored, MONITORED)
+    clean_up_step(pipeline="drift_monitoring", report=str(tmp_path / "run.html"))
+    record = stored.step("check_skeleton")
+    assert (record.status, record.problem) == (
+        "failed", "check_skeleton did not start: the run ended before it"
+    )  # fmt: skip
+    page = (tmp_path / "run.html").read_text()
+    assert '<meta name="perennial-badge" content="Failed">' in page
+    assert _has_failed(stored.store_uri, None, "run-1")  # the next monitoring run repeats it
+
+
+def test_a_run_that_was_cancelled_between_two_steps_is_cancelled(cluster, stored, tmp_path):
+    write_finished(stored, FLOW["continuous_training"][:3])
+    cluster.store.put("workflows", {
+        "metadata": {"name": "wf-run-1"}, "spec": {"activeDeadlineSeconds": 0},
+    })  # fmt: skip
+    cluster.handler.served = cluster.handler.served | {"workflows"}
+    clean_up_step(pipeline="continuous_training", report=str(tmp_path / "run.html"))
+    assert "The run was stopped at train_model." in (tmp_path / "run.html").read_text()
+    assert stored.step("train_model").status == "cancelled"
+
+
+NOT_NOW = RETRAIN.model_copy(update={"retrain": False, "trigger": "none"})
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "finished", "decision"),
+    [
+        ("drift_monitoring", MONITORED, NOT_NOW),
+        ("drift_monitoring", FLOW["drift_monitoring"], RETRAIN),
+        ("continuous_training", FLOW["continuous_training"], RETRAIN),
+        # Of the one that Kubeflow took from its cache, there is no record.
+        ("continuous_training", ("snapshot_data", *FLOW["continuous_training"][2:]), RETRAIN),
+        ("hyperparameter_study", FLOW["hyperparameter_study"], RETRAIN),
+        ("", MONITORED, RETRAIN),
+    ],
+)
+def test_a_run_that_came_to_its_end_has_not_failed(cluster, stored, pipeline, finished, decision):
+    write_finished(stored, finished, decision)
+    clean_up_step(pipeline=pipeline)
+    assert {record.status for record in stored.steps()} == {"finished"}
+    assert {record.step for record in stored.steps()} == set(finished)
+
+
+def test_a_last_step_whose_record_could_not_be_written_has_not_failed(cluster, stored):
+    write_finished(stored, FLOW["continuous_training"][:-1])
+    add_pod(cluster, "register-model", "Succeeded", "Completed")
+    clean_up_step(pipeline="continuous_training")
+    assert {record.status for record in stored.steps()} == {"finished"}
