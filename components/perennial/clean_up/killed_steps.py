@@ -9,7 +9,7 @@ from perennial.clients.cluster import WORKFLOWS, Cluster, Object
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.steps.stored_steps import StoredRun, StoredStep
-from perennial.training_jobs.leftovers import step_of_pod
+from perennial.training_jobs.leftovers import step_of_pod, task_of_pod
 from perennial.training_jobs.manifests import STEP_CONTAINER
 from perennial.training_jobs.status import PodView
 
@@ -49,12 +49,7 @@ def complete_records(
         return ended
 
     known = {record.step: record for record in stored.steps()}
-    ended: dict[str, PodView] = {}
-    # Oldest first: of a step that was retried, the last pod counts.
-    for pod in sorted(pods, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))):
-        step = step_of_pod(pod)
-        if step and step != "clean_up":
-            ended[step] = PodView.of(pod, STEP_CONTAINER)
+    ended = _last_pods(pods)
     for step in sorted({*known, *ended}):
         record = known.get(step) or _begun_now(step)
         view = ended.get(step)
@@ -63,8 +58,27 @@ def complete_records(
         if record.status == "running" and is_lost:
             known[step] = end(record, _killed(step, view))
     missing = find_missing_step(flow, known, ended)
-    if missing:
+    # Behind a record: another worker of the step failed, or Kubeflow could not keep its outputs.
+    broken = [step for step in known if step in ended and ended[step].phase == "Failed"]
+    if missing and broken and not is_cancelled:
+        end(known[broken[-1]], _killed(broken[-1], ended[broken[-1]]))
+    elif missing:
         end(_begun_now(missing), _never_started(missing))
+
+
+def _last_pods(pods: Iterable[Object]) -> dict[str, PodView]:
+    """Return step → its last pod; of a step that several workers share, one that failed."""
+    last: dict[str, tuple[str, PodView]] = {}
+    # Oldest first: of a task that was retried, the last pod counts.
+    for pod in sorted(pods, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))):
+        step = step_of_pod(pod)
+        if step and step != "clean_up":
+            last[task_of_pod(pod)] = step, PodView.of(pod, STEP_CONTAINER)
+    found: dict[str, PodView] = {}
+    for step, view in last.values():
+        if step not in found or view.phase == "Failed":
+            found[step] = view
+    return found
 
 
 def find_missing_step(

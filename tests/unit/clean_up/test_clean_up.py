@@ -92,10 +92,10 @@ def stored(cluster, bucket, monkeypatch, tmp_path):
     return StoredRun(bucket, "run-1")
 
 
-def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0, disruption=""):
-    pod = step_pod(f"{step}-{attempt}")
+def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0, disruption="", place="training"):
+    pod = step_pod(f"{step}-{attempt}-{place[-20:]}")
     pod["metadata"] |= {
-        "annotations": {NODE_ANNOTATION: f"wf.root.training.{step}.executor({attempt})"},
+        "annotations": {NODE_ANNOTATION: f"wf.root.{place}.{step}.executor({attempt})"},
         "creationTimestamp": f"2026-11-20T10:00:0{attempt}Z",
     }
     ended = {"terminated": {"exitCode": code, "reason": reason}}
@@ -287,4 +287,38 @@ def test_a_last_step_whose_record_could_not_be_written_has_not_failed(cluster, s
     write_finished(stored, FLOW["continuous_training"][:-1])
     add_pod(cluster, "register-model", "Succeeded", "Completed")
     clean_up_step(pipeline="continuous_training")
+    assert {record.status for record in stored.steps()} == {"finished"}
+
+
+def worker(number):
+    """Where Argo runs a worker of a study, as KFP writes a loop over a list."""
+    return f"study.for-loop-1.iteration-iterations({number}:{number}).iteration-item"
+
+
+def test_a_worker_of_a_study_that_ran_out_of_memory_is_named_by_its_step(cluster, stored):
+    write_finished(stored, FLOW["hyperparameter_study"][:3])
+    stored.write(StoredStep(step="run_trials", status="running", began=5.0))
+    add_pod(cluster, "run-trials", "Failed", "OOMKilled", 137, place=worker(0))
+    clean_up_step(pipeline="hyperparameter_study")
+    assert stored.step("run_trials").problem == (
+        "run_trials ran out of memory: Kubernetes killed it"
+    )
+    assert {record.step for record in stored.steps()} == set(FLOW["hyperparameter_study"][:4])
+
+
+def test_a_worker_that_failed_is_not_hidden_by_one_that_finished_after_it(cluster, stored):
+    write_finished(stored, FLOW["hyperparameter_study"][:4])
+    add_pod(cluster, "run-trials", "Failed", "OOMKilled", 137, place=worker(0))
+    add_pod(cluster, "run-trials", "Succeeded", "Completed", attempt=1, place=worker(1))
+    clean_up_step(pipeline="hyperparameter_study")
+    assert "ran out of memory" in stored.step("run_trials").problem
+    assert stored.step("analyze_study") is None
+
+
+def test_a_worker_that_succeeded_at_its_second_attempt_has_not_failed(cluster, stored):
+    write_finished(stored, FLOW["hyperparameter_study"])
+    for number in range(2):
+        add_pod(cluster, "run-trials", "Failed", "OOMKilled", 137, place=worker(number))
+        add_pod(cluster, "run-trials", "Succeeded", "Completed", attempt=1, place=worker(number))
+    clean_up_step(pipeline="hyperparameter_study")
     assert {record.status for record in stored.steps()} == {"finished"}
