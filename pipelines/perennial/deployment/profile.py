@@ -65,6 +65,8 @@ CRON_NAMES = {
     "month": ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
     "day of the week": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
 }
+DAYS_OF_MONTH = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
+"""The others have 31."""
 
 
 def check_address(uri: str, schemes: tuple[str, ...]) -> str:
@@ -93,9 +95,13 @@ def check_cron(text: str) -> str:
             f"{text!r} has {len(fields)} fields, not five: minute, hour, day of the month, month, "
             'day of the week, such as "0 3 * * *" for three at night'
         )
-    for field, (name, low, high) in zip(fields, CRON_FIELDS, strict=True):
-        for part in field.split(","):
-            _check_cron_part(part, name, low, high)
+    _, _, days, months, _ = (
+        {number for part in field.split(",") for number in _cron_numbers(part, *limits)}
+        for field, limits in zip(fields, CRON_FIELDS, strict=True)
+    )
+    # With both a day of the month and one of the week, either is enough.
+    if fields[-1] == "*" and min(days) > max(DAYS_OF_MONTH.get(month, 31) for month in months):
+        raise ValueError(f"{text!r} never comes: none of its months has a day {min(days)}")
     return " ".join(fields)
 
 
@@ -104,16 +110,20 @@ def with_seconds(text: str) -> str:
     return f"0 {check_cron(text)}"
 
 
-def _check_cron_part(part: str, name: str, low: int, high: int) -> None:
-    matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
+def _cron_numbers(part: str, name: str, low: int, high: int) -> range:
+    matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part, re.ASCII)
     if matched is None:
         raise ValueError(f"{part!r} is not valid as {name}; write a number, a range, * or */N")
     span, every = matched.groups()
     if every is not None and not 1 <= int(every) <= high:
         raise ValueError(f"{part!r}: steps of a {name} lie between 1 and {high}")
-    numbers = [] if span == "*" else [_cron_number(end, name, low, high) for end in span.split("-")]
-    if numbers != sorted(numbers):
+    ends = [_cron_number(end, name, low, high) for end in span.split("-")] if span != "*" else []
+    if ends != sorted(ends):
         raise ValueError(f"{part!r}: the range of a {name} must not run backwards")
+    first, last = (ends[0], ends[-1]) if ends else (low, high)
+    # `5/15` is every 15 from 5 on.
+    last = high if every is not None and len(ends) == 1 else last
+    return range(first, last + 1, int(every or 1))
 
 
 def _cron_number(text: str, name: str, low: int, high: int) -> int:
