@@ -22,7 +22,6 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
 """`SECRET/KEY`: a Kubernetes secret and one of its keys."""
 Cpu = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?m?$")]
-Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
 LABEL_KEY = r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LabelKey = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}$")]
 LabelValue = Annotated[
@@ -142,6 +141,14 @@ def _address(*schemes: str) -> AfterValidator:
     )
 
 
+def check_size(text: str) -> str:
+    """Return a size in bytes, as Kubernetes reads it; `m` would be thousandths of a byte."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?(k|Ki|[MGT]i?)?", text) is None:
+        raise ValueError(f'{text!r} is not a size of Kubernetes; write it like "512Mi" or "2Gi"')
+    return text
+
+
+Quantity = Annotated[str, AfterValidator(check_size)]
 Cron = Annotated[str, AfterValidator(lambda text: check_cron(text) if text else text)]
 
 
