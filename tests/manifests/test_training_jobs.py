@@ -223,7 +223,9 @@ def test_budgets_that_the_runtime_would_cut_short_are_refused_in_a_trainjob():
 
 @pytest.mark.parametrize("model", ["house-prices", "a" * 63])
 def test_equal_trainings_have_one_name_that_leaves_room_for_the_operators_suffixes(model):
-    assert with_job(model=ModelSection(name=model, task="a:B")).name == "training-0123456789ab"
+    named = with_job(model=ModelSection(name=model, task="a:B")).name
+    assert named == "training-0123456789ab-f23840"
+    assert with_job(store_uri="s3://other/training/0123").name != named
 
 
 def with_job(**changes) -> JobRequest:

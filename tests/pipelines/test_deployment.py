@@ -449,6 +449,26 @@ def test_unreadable_reasons_are_reported_without_a_wait(served, monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("wf.root.training.train-model.executor(0)", "train_model"),
+        ("wf.root.training.snapshot-data-driver", "training.snapshot-data-driver"),
+        ("", "train_model"),
+    ],
+)
+def test_a_pod_that_waits_is_named_as_what_it_is(served, cluster, place, shown):
+    _, url = served
+    deploy(url)
+    where = target_of(url, server={"namespace": NAMESPACE})
+    run = submit(where, contract(), RunRequest("training", "a test"))
+    pod = step_pod("step-2", run)
+    pod["metadata"]["annotations"] = {"workflows.argoproj.io/node-name": place} if place else {}
+    pod["status"] = {"phase": "Pending", "reason": "Unschedulable"}
+    cluster.store.put("pods", pod)
+    assert f"    {shown} waits: Unschedulable" in status_lines(where)
+
+
 def test_a_step_that_waits_is_named_with_the_reason(served, cluster, monkeypatch):
     _, url = served
     deploy(url)

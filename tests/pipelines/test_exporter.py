@@ -119,6 +119,17 @@ def test_every_figure_of_a_model_in_production_is_exported(place):
     }  # fmt: skip
 
 
+def test_a_training_that_failed_is_exported_after_a_day_of_hourly_monitoring(place):
+    place.deploy("flights")
+    place.run_of("flights", "continuous-training", "FAILED", "2026-11-18T03:10:00Z")
+    for hour in range(24):
+        place.run_of("flights", "drift-monitoring", "SUCCEEDED", f"2026-11-19T{hour:02}:10:00Z")
+    exported = place.exported()
+    training = ("perennial_run_state", "kind=training", "model=flights", "state=failed")
+    assert exported[training] == 1.0
+    assert exported["perennial_run_state", "kind=monitoring", "model=flights", "state=succeeded"]
+
+
 def test_all_series_are_written_down(place):
     place.deploy("flights")
     place.register("flights", "first")

@@ -90,6 +90,50 @@ def test_a_server_that_refuses_the_run_leaves_the_files_unhandled(deployed):
     assert "started" in look(target)[0]
 
 
+def test_a_run_whose_start_was_not_answered_is_not_started_again(deployed):
+    server, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target)
+    server.fault = (len(server.mutations), "drop after")
+    with pytest.raises(PerennialError, match="cannot be reached to start a run"):
+        look(target)
+    (run,) = server.runs.values()
+    assert "a run is under way" in look(target)[0]
+    run["state"] = "SUCCEEDED"
+    assert run["run_id"] in look(target)[0]
+    assert "nothing new" in look(target)[0]
+    assert len(server.runs) == 1
+    data.write("b.parquet", b"two")
+    assert "+1 files; started" in look(target, 2)[1]
+    assert len(server.runs) == 2
+
+
+def test_files_that_came_after_an_unanswered_start_have_a_run_of_their_own(deployed):
+    server, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target)
+    server.fault = (len(server.mutations), "drop after")
+    with pytest.raises(PerennialError, match="cannot be reached to start a run"):
+        look(target)
+    (run,) = server.runs.values()
+    run["state"] = "SUCCEEDED"
+    data.write("b.parquet", b"two")
+    assert "started" in look(target, 2)[1]
+    assert len(server.runs) == 2
+
+
+def test_files_that_come_and_go_are_monitored_each_time(deployed):
+    server, target, data = deployed
+    for number in range(2):
+        for change in (data.write, lambda key, _: data.delete(key)):
+            data.write("kept.parquet", b"one")
+            change("b.parquet", b"two")
+            assert "started" in look(target, 2)[1]
+            for run in server.runs.values():
+                run["state"] = "SUCCEEDED"
+        assert len(server.runs) == 2 * (number + 1)
+
+
 def test_a_watcher_that_is_killed_before_it_starts_the_run_loses_nothing(deployed, monkeypatch):
     server, target, data = deployed
     data.write("a.parquet", b"one")

@@ -1,5 +1,6 @@
 """What tests of the cluster launcher share: a fake cluster, a job, and attempts at it."""
 
+import hashlib
 import os
 import re
 import subprocess
@@ -155,6 +156,12 @@ def training_job(folder, store_uri) -> TrainingJob:
         training=TrainingSection(), num_processes=2, folder=str(folder / "job"),
         store_uri=f"{store_uri}/training/ffff",
     )  # fmt: skip
+
+
+def job_name(bucket) -> str:
+    """The name of that training's job."""
+    store = hashlib.sha256(f"{bucket}/training/ffff".encode()).hexdigest()
+    return f"training-ffffffffffff-{store[:6]}"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
 from perennial.steps.parameters import shown_text
-from perennial.steps.stored_steps import StoredRun
+from perennial.steps.stored_steps import FLOW, StoredRun
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
     RUN_LABEL,
@@ -74,7 +74,7 @@ def clean_up_step(
         cluster.close()
     close_tracking_runs(environment, run_id)
     stored = StoredRun(environment.store_uri, run_id)
-    complete_records(stored, pods, is_cancelled=is_cancelled)
+    complete_records(stored, pods, FLOW.get(pipeline, ()), is_cancelled=is_cancelled)
     cause = started_by(stored, shown_text(reason), trigger)
     page = run_page(stored, model, run_id, cause, pipeline)
     stored.write_page("run", page.encode())

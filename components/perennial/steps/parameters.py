@@ -114,12 +114,17 @@ def shown_parameter(text: str) -> str:
     """Return a short text for people who compare runs in the dashboard; no step depends on it."""
     text = " ".join(text.split())
     text = text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
-    return text if REPLACED.search(text) is None else encode_parameter(json.dumps(text))
+    # A quotation mark marks the texts that are JSON.
+    is_plain = REPLACED.search(text) is None and not text.startswith('"')
+    return text if is_plain else encode_parameter(json.dumps(text))
 
 
 def shown_text(value: str) -> str:
-    """Return the text that `shown_parameter` got."""
-    return str(json.loads(value)) if value.startswith('"') else value
+    """Return the text that `shown_parameter` got; texts typed into the dashboard as they are."""
+    try:
+        return str(json.loads(value)) if value.startswith('"') else value
+    except ValueError:
+        return value
 
 
 def resolve(value: str) -> str:

@@ -1,5 +1,6 @@
 """Left-over jobs: find training jobs by label, and decide which of them to delete."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ TRAINING_STEPS = ("train_model", "run_trials")
 """Steps that wait for trainings in pods of their own; a pipeline has one of them."""
 KFP_RUN_LABEL = "pipeline/runid"  # of every pod of a run
 NODE_ANNOTATION = "workflows.argoproj.io/node-name"  # a step's place in the pipeline, and attempt
+ATTEMPT_NUMBER = re.compile(r"\(\d+\)$")
 ENDED = frozenset({"Succeeded", "Complete", "Failed"})
 LEFT_IN_PLACE: Mapping[str, str] = MappingProxyType(
     {
@@ -40,10 +42,15 @@ def place_of_pod(pod: Object) -> str:
     return str(node.partition(".root.")[2] or node)
 
 
+def task_of_pod(pod: Object) -> str:
+    """Return a pod's place without its attempt; one of a loop's has its own for each item."""
+    return ATTEMPT_NUMBER.sub("", place_of_pod(pod)).removesuffix(".executor")
+
+
 def step_of_pod(pod: Object) -> str:
     """Return the step that a pod executes; empty for KFP's own pods and those of a training."""
-    words = place_of_pod(pod).partition("(")[0].removesuffix(".executor").split(".")
-    name = words[-1].replace("-", "_")
+    # In a loop it follows the item: `study.workers.iteration-iterations(0:0).….run-trials`.
+    name = task_of_pod(pod).rpartition(".")[2].replace("-", "_")
     return "" if name.endswith("driver") else name
 
 

@@ -125,10 +125,12 @@ class JobRequest:
     def name(self) -> str:
         """Return the same name for every attempt, so that the API server admits one at a time.
 
-        Without the model's name: equal trainings of two models have the same checkpoints. It is
-        short enough for the suffixes that operators add for services and pods.
+        Without the model's name: equal trainings of two models have the same checkpoints. With the
+        store: a deployment to another one cannot see the result. It is short enough for the
+        suffixes that operators add for services and pods.
         """
-        return f"training-{self.job.fingerprint[:12]}"
+        store = hashlib.sha256(self.job.store_uri.encode()).hexdigest()
+        return f"training-{self.job.fingerprint[:12]}-{store[:6]}"
 
     @property
     def image(self) -> str:

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from perennial.clients.object_store import ObjectStore, open_store
-from perennial.clients.pipeline_api import PipelineRun
+from perennial.clients.pipeline_api import PAGE_SIZE, PipelineRun
 from perennial.contracts.environment import TRACKING_URI, Environment
 from perennial.contracts.snapshot import as_utc
 from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
@@ -25,8 +25,9 @@ from perennial.registry.champion_records import CHAMPION
 from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry.version_files import FINGERPRINT_TAG
 
-SEEN_RUNS = 20
-"""The newest ones of a model in which its last monitoring and training are looked for."""
+SEEN_RUNS = PAGE_SIZE
+"""The newest ones of a model in which its last monitoring and training are looked for: what one
+request returns. A training that failed must not be forgotten after a day of hourly monitoring."""
 BOUNDED_WAIT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 SERIES = {
     "champion_registered_timestamp_seconds": ("When the champion was registered", ["version"]),

@@ -22,7 +22,6 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
 """`SECRET/KEY`: a Kubernetes secret and one of its keys."""
 Cpu = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?m?$")]
-Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
 LABEL_KEY = r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 LabelKey = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}$")]
 LabelValue = Annotated[
@@ -65,6 +64,8 @@ CRON_NAMES = {
     "month": ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
     "day of the week": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
 }
+DAYS_OF_MONTH = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
+"""The others have 31."""
 
 
 def check_address(uri: str, schemes: tuple[str, ...]) -> str:
@@ -93,9 +94,13 @@ def check_cron(text: str) -> str:
             f"{text!r} has {len(fields)} fields, not five: minute, hour, day of the month, month, "
             'day of the week, such as "0 3 * * *" for three at night'
         )
-    for field, (name, low, high) in zip(fields, CRON_FIELDS, strict=True):
-        for part in field.split(","):
-            _check_cron_part(part, name, low, high)
+    _, _, days, months, _ = (
+        {number for part in field.split(",") for number in _cron_numbers(part, *limits)}
+        for field, limits in zip(fields, CRON_FIELDS, strict=True)
+    )
+    # With both a day of the month and one of the week, either is enough.
+    if fields[-1] == "*" and min(days) > max(DAYS_OF_MONTH.get(month, 31) for month in months):
+        raise ValueError(f"{text!r} never comes: none of its months has a day {min(days)}")
     return " ".join(fields)
 
 
@@ -104,16 +109,20 @@ def with_seconds(text: str) -> str:
     return f"0 {check_cron(text)}"
 
 
-def _check_cron_part(part: str, name: str, low: int, high: int) -> None:
-    matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
+def _cron_numbers(part: str, name: str, low: int, high: int) -> range:
+    matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part, re.ASCII)
     if matched is None:
         raise ValueError(f"{part!r} is not valid as {name}; write a number, a range, * or */N")
     span, every = matched.groups()
     if every is not None and not 1 <= int(every) <= high:
         raise ValueError(f"{part!r}: steps of a {name} lie between 1 and {high}")
-    numbers = [] if span == "*" else [_cron_number(end, name, low, high) for end in span.split("-")]
-    if numbers != sorted(numbers):
+    ends = [_cron_number(end, name, low, high) for end in span.split("-")] if span != "*" else []
+    if ends != sorted(ends):
         raise ValueError(f"{part!r}: the range of a {name} must not run backwards")
+    first, last = (ends[0], ends[-1]) if ends else (low, high)
+    # `5/15` is every 15 from 5 on.
+    last = high if every is not None and len(ends) == 1 else last
+    return range(first, last + 1, int(every or 1))
 
 
 def _cron_number(text: str, name: str, low: int, high: int) -> int:
@@ -132,6 +141,14 @@ def _address(*schemes: str) -> AfterValidator:
     )
 
 
+def check_size(text: str) -> str:
+    """Return a size in bytes, as Kubernetes reads it; `m` would be thousandths of a byte."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?(k|Ki|[MGT]i?)?", text) is None:
+        raise ValueError(f'{text!r} is not a size of Kubernetes; write it like "512Mi" or "2Gi"')
+    return text
+
+
+Quantity = Annotated[str, AfterValidator(check_size)]
 Cron = Annotated[str, AfterValidator(lambda text: check_cron(text) if text else text)]
 
 

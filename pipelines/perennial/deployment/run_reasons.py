@@ -13,7 +13,12 @@ from perennial.clients.pipeline_api import PipelineRun
 from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
 from perennial.steps.stored_steps import FLOW, StoredRun, StoredStep
-from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, step_of_pod
+from perennial.training_jobs.leftovers import (
+    KFP_RUN_LABEL,
+    RUN_LABEL,
+    place_of_pod,
+    step_of_pod,
+)
 from perennial.training_jobs.status import PodView
 
 STEPS = frozenset(step for flow in FLOW.values() for step in flow)
@@ -85,7 +90,8 @@ class Waiting:
             container = pod["spec"]["containers"][-1]["name"]
             view = PodView.of(pod, container)
             if view.phase == "Pending" and view.reason:
-                step = step_of_pod(pod) or "train_model"
+                # A driver of Kubeflow has a place alone, a pod of a training has none.
+                step = step_of_pod(pod) or place_of_pod(pod) or "train_model"
                 message = f": {view.message.strip()[:300]}" if view.message else ""
                 found.append(f"{step} waits: {view.reason}{message}")
         return list(dict.fromkeys(found))

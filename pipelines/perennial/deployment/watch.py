@@ -6,6 +6,7 @@ calls, since what was seen and handled lies in the object store.
 
 import hashlib
 import json
+import secrets
 import time
 
 from perennial.clients.object_store import ConflictError, ObjectStore, open_store
@@ -36,6 +37,8 @@ class WatchState(Section):
     """Digest of the listing that a watcher is starting a run for."""
     starting_since: float = 0.0
     """When it began, in seconds since the epoch."""
+    request: str = ""
+    """Names the run that was asked for last; it may have started although no answer came."""
 
 
 def watch(target: TargetCluster, model: str) -> str:
@@ -68,15 +71,22 @@ def watch(target: TargetCluster, model: str) -> str:
     if target.api.unfinished_runs(target.experiment(model)):
         return f"{model}: {new:+d} files, but a run is under way; the next look acts"
     evidence = json.dumps({"files": files, "new_files": new})
-    starting = state.model_copy(update={"starting": listed, "starting_since": now})
+    request = state.request or secrets.token_hex(8)
+    starting = state.model_copy(
+        update={"starting": listed, "starting_since": now, "request": request}
+    )
+    # Of these files: a run that took a snapshot of fewer is not theirs.
+    event = hashlib.sha256(f"{request} {listed}".encode()).hexdigest()
     # Before the start: of two watchers at once one writes, and the other one stops here. It counts
     # as handled only afterwards: the run of a watcher that was killed in between is not lost.
     _keep(store, key, starting, kept)
     try:
-        run = start_deployed(target, model, RunRequest("monitoring", "new data", evidence))
+        asked = RunRequest("monitoring", "new data", evidence, event=event)
+        run = start_deployed(target, model, asked)
     except PerennialError:
-        # Nothing was started: the next look tries again.
-        _keep(store, key, state, starting.to_json().encode())
+        # The next look tries again; if only the answer was lost, it finds the run.
+        tried = state.model_copy(update={"request": request})
+        _keep(store, key, tried, starting.to_json().encode())
         raise
     handled = WatchState(seen=listed, handled=listed, files=files)
     _keep(store, key, handled, starting.to_json().encode())

@@ -14,7 +14,9 @@ from perennial.clients.mlflow_client import open_mlflow
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import STORE_URI, Environment
 from perennial.contracts.errors import PerennialError
-from perennial.steps.stored_steps import StoredRun, StoredStep
+from perennial.contracts.monitoring import RetrainingDecision
+from perennial.decide_retraining.state import _has_failed
+from perennial.steps.stored_steps import FLOW, StoredRun, StoredStep
 from perennial.training_jobs.leftovers import NODE_ANNOTATION, still_goes_on
 from ports import get_free_port
 
@@ -90,10 +92,10 @@ def stored(cluster, bucket, monkeypatch, tmp_path):
     return StoredRun(bucket, "run-1")
 
 
-def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0, disruption=""):
-    pod = step_pod(f"{step}-{attempt}")
+def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0, disruption="", place="training"):
+    pod = step_pod(f"{step}-{attempt}-{place[-20:]}")
     pod["metadata"] |= {
-        "annotations": {NODE_ANNOTATION: f"wf.root.training.{step}.executor({attempt})"},
+        "annotations": {NODE_ANNOTATION: f"wf.root.{place}.{step}.executor({attempt})"},
         "creationTimestamp": f"2026-11-20T10:00:0{attempt}Z",
     }
     ended = {"terminated": {"exitCode": code, "reason": reason}}
@@ -204,6 +206,12 @@ def test_the_page_of_a_clone_names_the_run_that_it_was_made_of(cluster, stored, 
     assert "a clone of the run run-0, whose reason was: odd" in (tmp_path / "run.html").read_text()
 
 
+def test_a_reason_that_begins_with_a_quotation_mark_has_its_page(cluster, stored, tmp_path):
+    stored.write(StoredStep(step="train_model", status="finished", began=3.0))
+    clean_up_step(reason='"weekly" retraining', report=str(tmp_path / "run.html"))
+    assert "&#34;weekly&#34; retraining" in (tmp_path / "run.html").read_text()
+
+
 def test_steps_that_did_not_run_are_listed_on_the_page(cluster, stored, tmp_path):
     stored.write(StoredStep(step="snapshot_data", status="finished", began=1.0, ended=2.0))
     stored.write(StoredStep(step="decide_retraining", status="finished", began=3.0, ended=4.0))
@@ -215,3 +223,102 @@ def test_steps_that_did_not_run_are_listed_on_the_page(cluster, stored, tmp_path
         "validate_data", "detect_drift", "check_skeleton", "train_model", "select_checkpoint",
         "evaluate_model", "register_model",
     ]  # fmt: skip
+
+
+RETRAIN = RetrainingDecision(
+    retrain=True, trigger="drift", summary="drift", reasons=("drift",), evidence={}
+)
+MONITORED = ("snapshot_data", "validate_data", "detect_drift", "decide_retraining")
+
+
+def write_finished(stored, steps, decision=RETRAIN):
+    results = {"decide_retraining": {"decision": decision.to_json()}}
+    for number, step in enumerate(steps):
+        stored.write(StoredStep(step=step, status="finished", began=number, ended=number + 1.0,
+                                results=results.get(step, {})))  # fmt: skip
+
+
+def test_a_run_that_ended_before_its_next_step_had_a_pod_has_failed(cluster, stored, tmp_path):
+    write_finished(stored, MONITORED)
+    clean_up_step(pipeline="drift_monitoring", report=str(tmp_path / "run.html"))
+    record = stored.step("check_skeleton")
+    assert (record.status, record.problem) == (
+        "failed", "check_skeleton did not start: the run ended before it"
+    )  # fmt: skip
+    page = (tmp_path / "run.html").read_text()
+    assert '<meta name="perennial-badge" content="Failed">' in page
+    assert _has_failed(stored.store_uri, None, "run-1")  # the next monitoring run repeats it
+
+
+def test_a_run_that_was_cancelled_between_two_steps_is_cancelled(cluster, stored, tmp_path):
+    write_finished(stored, FLOW["continuous_training"][:3])
+    cluster.store.put("workflows", {
+        "metadata": {"name": "wf-run-1"}, "spec": {"activeDeadlineSeconds": 0},
+    })  # fmt: skip
+    cluster.handler.served = cluster.handler.served | {"workflows"}
+    clean_up_step(pipeline="continuous_training", report=str(tmp_path / "run.html"))
+    assert "The run was stopped at train_model." in (tmp_path / "run.html").read_text()
+    assert stored.step("train_model").status == "cancelled"
+
+
+NOT_NOW = RETRAIN.model_copy(update={"retrain": False, "trigger": "none"})
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "finished", "decision"),
+    [
+        ("drift_monitoring", MONITORED, NOT_NOW),
+        ("drift_monitoring", FLOW["drift_monitoring"], RETRAIN),
+        ("continuous_training", FLOW["continuous_training"], RETRAIN),
+        # Of the one that Kubeflow took from its cache, there is no record.
+        ("continuous_training", ("snapshot_data", *FLOW["continuous_training"][2:]), RETRAIN),
+        ("hyperparameter_study", FLOW["hyperparameter_study"], RETRAIN),
+        ("", MONITORED, RETRAIN),
+    ],
+)
+def test_a_run_that_came_to_its_end_has_not_failed(cluster, stored, pipeline, finished, decision):
+    write_finished(stored, finished, decision)
+    clean_up_step(pipeline=pipeline)
+    assert {record.status for record in stored.steps()} == {"finished"}
+    assert {record.step for record in stored.steps()} == set(finished)
+
+
+def test_a_last_step_whose_record_could_not_be_written_has_not_failed(cluster, stored):
+    write_finished(stored, FLOW["continuous_training"][:-1])
+    add_pod(cluster, "register-model", "Succeeded", "Completed")
+    clean_up_step(pipeline="continuous_training")
+    assert {record.status for record in stored.steps()} == {"finished"}
+
+
+def worker(number):
+    """Where Argo runs a worker of a study, as KFP writes a loop over a list."""
+    return f"study.for-loop-1.iteration-iterations({number}:{number}).iteration-item"
+
+
+def test_a_worker_of_a_study_that_ran_out_of_memory_is_named_by_its_step(cluster, stored):
+    write_finished(stored, FLOW["hyperparameter_study"][:3])
+    stored.write(StoredStep(step="run_trials", status="running", began=5.0))
+    add_pod(cluster, "run-trials", "Failed", "OOMKilled", 137, place=worker(0))
+    clean_up_step(pipeline="hyperparameter_study")
+    assert stored.step("run_trials").problem == (
+        "run_trials ran out of memory: Kubernetes killed it"
+    )
+    assert {record.step for record in stored.steps()} == set(FLOW["hyperparameter_study"][:4])
+
+
+def test_a_worker_that_failed_is_not_hidden_by_one_that_finished_after_it(cluster, stored):
+    write_finished(stored, FLOW["hyperparameter_study"][:4])
+    add_pod(cluster, "run-trials", "Failed", "OOMKilled", 137, place=worker(0))
+    add_pod(cluster, "run-trials", "Succeeded", "Completed", attempt=1, place=worker(1))
+    clean_up_step(pipeline="hyperparameter_study")
+    assert "ran out of memory" in stored.step("run_trials").problem
+    assert stored.step("analyze_study") is None
+
+
+def test_a_worker_that_succeeded_at_its_second_attempt_has_not_failed(cluster, stored):
+    write_finished(stored, FLOW["hyperparameter_study"])
+    for number in range(2):
+        add_pod(cluster, "run-trials", "Failed", "OOMKilled", 137, place=worker(number))
+        add_pod(cluster, "run-trials", "Succeeded", "Completed", attempt=1, place=worker(number))
+    clean_up_step(pipeline="hyperparameter_study")
+    assert {record.status for record in stored.steps()} == {"finished"}

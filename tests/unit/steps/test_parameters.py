@@ -14,6 +14,8 @@ from perennial.steps.parameters import (
     decode_parameter,
     encode_parameter,
     resolve,
+    shown_parameter,
+    shown_text,
 )
 from text_expansion import evaluate, expand, schedule
 
@@ -79,3 +81,16 @@ def test_the_limit_of_a_parameter_counts_what_is_sent(tmp_path):
     assert not parameter.exists_in_store
     assert "/parcels/" in parameter.store()
     assert resolve(parameter.value) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"weekly" retraining', '"', '"all of it"', 'the "weekly" one', "costs $(A)", '"{{a}}" b'],
+)
+def test_a_text_for_people_is_read_as_it_was_written(text):
+    assert shown_text(shown_parameter(text)) == text
+    assert shown_text(travelled(shown_parameter(text))) == text
+
+
+def test_a_text_that_was_typed_into_the_dashboard_is_shown_as_it_is():
+    assert shown_text('"weekly" retraining') == '"weekly" retraining'

@@ -3,7 +3,7 @@
 import pytest
 
 from fake_kueue import ADMITTED, WAITING, workload
-from launching import HOUR, MINUTE, SHORT, each_kind, launcher_for
+from launching import HOUR, MINUTE, SHORT, each_kind, job_name, launcher_for
 from perennial.contracts.errors import TrainingFailedError
 from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.config import Budgets
@@ -64,14 +64,14 @@ def test_a_deactivated_workload_is_reported():
 
 
 @each_kind
-def test_a_job_that_is_admitted_and_stays_suspended_times_out(cluster, launched, kind):
+def test_a_job_that_is_admitted_and_stays_suspended_times_out(cluster, launched, kind, bucket):
     job = launched("admitted_but_suspended")
     with pytest.raises(TrainingFailedError) as caught:
         run_to_end(job, launcher_for(kind, patient(stuck=0.4)), max_restarts=3)
     assert "it could not start for" in caught.value.problem
     assert "Kueue admitted it (The workload is admitted), but it stays" in caught.value.evidence
     assert "Trainer below 2.2" in caught.value.action
-    assert cluster.store.deleted == ["training-ffffffffffff"]
+    assert cluster.store.deleted == [job_name(bucket)]
 
 
 @each_kind
@@ -87,12 +87,12 @@ def test_waiting_for_quota_is_logged_and_needs_one_right(cluster, launched, kind
 
 
 @each_kind
-def test_a_job_whose_quota_is_taken_back_waits_and_goes_on(cluster, launched, kind):
+def test_a_job_whose_quota_is_taken_back_waits_and_goes_on(cluster, launched, kind, bucket):
     """The job stays and is adopted: deleting it would lose its place in the queue."""
     job = launched("suspended_while_it_runs")
     run_to_end(job, launcher_for(kind, patient()), max_restarts=1)
     assert len(cluster.store.created) == 1
-    assert cluster.store.deleted == ["training-ffffffffffff"]  # when it had ended
+    assert cluster.store.deleted == [job_name(bucket)]  # when it had ended
 
 
 @each_kind

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fake_api_server import JOBS, NAMESPACE
+from fake_operator import step_pod
 from fake_trainer import TrainJobs
 from launching import (
     ENDINGS,
@@ -19,6 +20,7 @@ from launching import (
     TIMED_OUT,
     each_kind,
     eventually,
+    job_name,
     launcher_for,
     matches,
     of_each_kind,
@@ -26,13 +28,12 @@ from launching import (
 )
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import ModelSection
+from perennial.contracts.environment import POD_NAME
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import read_heartbeat, receive_job
 from perennial.training_jobs.attempt_watch import AttemptFiles
 from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.launcher import JobState
-
-NAME = "training-ffffffffffff"
 
 
 @pytest.mark.parametrize(("kind", "script", "state", "cause"), of_each_kind(ENDINGS))
@@ -84,13 +85,14 @@ def test_a_pod_that_could_not_be_created_is_the_cause_when_the_others_fail(launc
 
 @each_kind
 def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_refused(
-    launched, kind
+    launched, kind, bucket
 ):
     launcher = launcher_for(kind)
     launcher.start(launched("first_failure_before_the_second_starts"))
     result = launcher.wait()
     assert result.state is JobState.FAILED
-    assert re.match(rf"{NAME}-(master-0|node-0-0-\w+) Failed: Error, exit code 1$", result.evidence)
+    pod = rf"{job_name(bucket)}-(master-0|node-0-0-\w+)"
+    assert re.match(rf"{pod} Failed: Error, exit code 1$", result.evidence)
     assert NOT_THERE not in result.evidence
 
 
@@ -123,12 +125,12 @@ KILLED = [("evicted",), ("preempted",), ("out_of_memory",)]
     ("kind", "first"), of_each_kind(KILLED, rare={"preempted", "out_of_memory"})
 )
 def test_what_was_killed_is_trained_on_in_a_new_job_of_the_same_name(
-    cluster, launched, kind, first
+    cluster, launched, bucket, kind, first
 ):
     job = launched(first, "success")
     run_to_end(job, launcher_for(kind), max_restarts=1)
     names = [made["metadata"]["name"] for made in cluster.store.created]
-    assert names == [NAME] * 2
+    assert names == [job_name(bucket)] * 2
     attempts = {
         made["metadata"]["annotations"]["perennial/attempt"] for made in cluster.store.created
     }
@@ -244,11 +246,11 @@ def test_a_failed_job_that_is_found_is_replaced(cluster, launched, kind):
 
 
 @each_kind
-def test_a_job_that_someone_deletes_is_reported_as_deleted(cluster, launched, kind):
+def test_a_job_that_someone_deletes_is_reported_as_deleted(cluster, launched, kind, bucket):
     job = launched("forever")
     launcher = launcher_for(kind)
     launcher.start(job)
-    threading.Timer(0.3, cluster.store.drop, [kind.plural, NAME]).start()
+    threading.Timer(0.3, cluster.store.drop, [kind.plural, job_name(bucket)]).start()
     with pytest.raises(TrainingFailedError, match="was deleted while it ran"):
         launcher.wait()
 
@@ -282,12 +284,12 @@ def test_the_launcher_uses_these_rights_and_no_others(cluster, launched, kind):
 
 @each_kind
 def test_an_ended_job_is_deleted_when_its_logs_are_stored_as_quotas_count_it(
-    cluster, launched, kind
+    cluster, launched, kind, bucket
 ):
     job = launched("worker_failure")
     with pytest.raises(TrainingFailedError, match="KeyError"):
         run_to_end(job, launcher_for(kind), max_restarts=0)
-    assert cluster.store.deleted == [NAME]
+    assert cluster.store.deleted == [job_name(bucket)]
     stored = {item.key.rpartition("/")[2][:5] for item in open_store(job.store_uri).list("att")}
     assert {"pod-0", "pod-1"} <= stored
 
@@ -350,13 +352,35 @@ def test_another_runs_job_that_ended_and_was_deleted_has_succeeded(
     assert len(cluster.store.created) == 1
 
 
+def test_a_deployment_to_another_store_trains_in_a_job_of_its_own(
+    cluster, launched, tmp_path, bucket, monkeypatch
+):
+    job = launched("success", "success")
+    (tmp_path / "other").mkdir()
+    other = training_job(tmp_path / "other", f"{bucket}/other")
+    first = launcher_for()
+    cluster.store.put("pods", step_pod("step-2", "run-2"))
+    monkeypatch.setenv(POD_NAME, "step-2")
+    second = launcher_for()
+    with closing(first), closing(second):
+        first.start(job)
+        second.start(other)
+        follower = threading.Thread(target=first.wait)
+        follower.start()
+        assert second.wait().state is JobState.SUCCEEDED
+        follower.join()
+    stores = {made["metadata"]["annotations"]["perennial/store-uri"]: made["metadata"]["name"]
+              for made in cluster.store.created}  # fmt: skip
+    assert stores.keys() == {job.store_uri, other.store_uri}
+
+
 def test_the_pods_of_a_deleted_trainjob_are_awaited_before_the_next_is_created(
     cluster, tmp_path, bucket
 ):
     """A TrainJob goes before its pods do, which are of the same name for the new one's JobSet."""
-    cluster.store.put("pods", {
-        "metadata": {"name": "left", "uid": "left", "labels": {TrainJobs.of_job: NAME}}, "status": {},
-    })  # fmt: skip
+    labels = {TrainJobs.of_job: job_name(bucket)}
+    left = {"metadata": {"name": "left", "uid": "left", "labels": labels}, "status": {}}
+    cluster.store.put("pods", left)
     launcher = launcher_for(TrainJobs)
     job = training_job(tmp_path, bucket)
     threading.Timer(0.4, cluster.store.drop, ["pods", "left"]).start()

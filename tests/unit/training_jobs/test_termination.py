@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from launching import each_kind, start_step
+from launching import each_kind, job_name, start_step
 
 
 def wait_for(condition, seconds=30.0):
@@ -26,7 +26,7 @@ def test_sigterm_deletes_the_job_and_ends_the_step_within_a_second(
     time.sleep(pause)
     step.send_signal(signal.SIGTERM)
     assert step.wait(10.0) == 143
-    assert cluster.store.deleted == ["training-ffffffffffff"]
+    assert cluster.store.deleted == [job_name(bucket)]
     wait_for(lambda: not cluster.store.all(kind.plural))
     assert len(cluster.store.created) == 1
 
@@ -46,4 +46,4 @@ def test_a_step_that_was_killed_is_taken_over_by_its_next_try(
     again.send_signal(signal.SIGTERM)
     assert again.wait(10.0) == 143
     assert len(cluster.store.created) == 1
-    assert cluster.store.deleted == ["training-ffffffffffff"]
+    assert cluster.store.deleted == [job_name(bucket)]

@@ -43,6 +43,12 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
     assert profile.server.ca_file == str(tmp_path / "ca.pem")
 
 
+@pytest.mark.parametrize("size", ["512Mi", "2Gi", "1.5Gi", "2000000Ki", "800M", "1000000000"])
+def test_the_sizes_of_kubernetes_are_taken(tmp_path, size):
+    profile = read(tmp_path, f'{GOOD}[pods.steps.train_model]\nmemory = "{size}"\n')
+    assert profile.pods.steps["train_model"].memory == size
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -69,6 +75,9 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
         ('"0 3 * * *"', '"at three"', "2 fields, not five"),
         ("[schedules]", '[dask]\nscheduler = "tls://dask:8786"\n[schedules]', "exactly where tls_secret is set"),
         ("[schedules]", '[dask]\nscheduler = "http://dask:8787"\n[schedules]', "begin it with tls://"),
+        ("[schedules]", '[pods.steps.train_model]\nmemory = "512m"\n[schedules]', 'write it like "512Mi"'),
+        ("[schedules]", '[pods.steps.train_model]\nmemory = "2000000ki"\n[schedules]', "not a size"),
+        ("[schedules]", '[pods]\nscratch = "10GB"\n[schedules]', "not a size"),
         ("[schedules]", "[pods.steps.train]\ncpu = \"2\"\n[schedules]", r"\['train'\] are not steps"),
     ],
 )  # fmt: skip

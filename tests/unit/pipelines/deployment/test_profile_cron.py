@@ -7,7 +7,21 @@ from perennial.deployment.profile import check_cron, with_seconds
 
 @pytest.mark.parametrize(
     "text",
-    ["0 3 * * *", "*/15 * * * *", "0 9-17 * * mon-fri", "30 2 1,15 jan,jul *", "0 0/2 * * 0"],
+    [
+        "0 3 * * *",
+        "*/15 * * * *",
+        "0 9-17 * * mon-fri",
+        "30 2 1,15 jan,jul *",
+        "0 0/2 * * 0",
+        "0 3 31 * *",
+        "0 3 29 2 *",
+        "0 3 31 */2 *",
+        "0 3 28-31 2 *",
+        "0 3 31 2,3 *",
+        "0 3 31 2-4 *",
+        "0 3 31 2/1 *",
+        "0 3 31 2 mon",
+    ],
 )
 def test_five_good_fields_are_taken(text):
     assert check_cron(text) == text
@@ -24,6 +38,10 @@ def test_five_good_fields_are_taken(text):
         ("0 3 * foo *", "'foo' is not valid as month"),
         ("0 17-9 * * *", "must not run backwards"),
         ("*/90 * * * *", "steps of a minute"),
+        ("0 3 31 2 *", "never comes: none of its months has a day 31"),
+        ("0 3 30 feb *", "never comes: none of its months has a day 30"),
+        ("0 3 31 4,6-6,9-9 *", "never comes: none of its months has a day 31"),
+        ("¹ 3 * * *", "is not valid as minute"),
         ("0 3 * * *;", "is not valid as day of the week"),
     ],
 )
