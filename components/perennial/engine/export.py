@@ -36,6 +36,7 @@ DTYPES = {
     torch.int32: "I32",
     torch.uint32: "U32",
     torch.float32: "F32",
+    torch.complex64: "C64",
     torch.float64: "F64",
     torch.int64: "I64",
     torch.uint64: "U64",

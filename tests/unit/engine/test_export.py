@@ -58,6 +58,7 @@ def test_every_type_is_stored_as_the_format_wants_it(tmp_path):
         for rows in (0, 1, 3):
             model.register_buffer(f'{label}-{rows}-ä"', torch.ones(rows, 2).to(dtype))
     model.register_buffer("scalar", torch.tensor(2.0))
+    model.register_buffer("rotation", torch.polar(torch.ones(3), torch.arange(3.0)))
     model.register_buffer("turned", torch.randn(4, 3).t())
     digest = write_weights(model, tmp_path)
     contiguous = {name: value.contiguous() for name, value in model.state_dict().items()}
