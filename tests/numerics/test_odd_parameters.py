@@ -28,6 +28,10 @@ def test_a_killed_training_resumes_bit_for_bit(root, strategy, scalars):
     resumed = finished(job)
     assert resumed.num_resumes == 1
     assert largest_difference(weights(straight), weights(resumed)) == 0.0
+    task = OddTask(OddOptions(scalars=scalars), None)
+    given = seeded_model(task, TrainingSection().seed).multipliers
+    # The mean over the ranks of what is equal on all of them.
+    assert torch.equal(weights(straight)["multipliers"], given)
 
 
 @pytest.mark.parametrize(

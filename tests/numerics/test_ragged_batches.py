@@ -49,6 +49,16 @@ def test_a_rank_may_have_fewer_rows_than_passes(root):
     assert largest_difference(weights(whole), weights(divided)) <= 1e-6
 
 
+@pytest.mark.parametrize("mode", ["resident", pytest.param("streaming", marks=pytest.mark.full)])
+def test_a_batch_may_have_fewer_rows_than_there_are_ranks(root, mode):
+    def trained(**changes):
+        job = tiny_job(root, steps=8, global_batch_size=2, loading={"mode": mode}, **changes)
+        model = job.model.model_copy(update={"task": "tiny_training:SparseTask"})
+        return weights(finished(job.model_copy(update={"model": model})))
+
+    assert largest_difference(trained(strategy="single"), trained(processes=3)) <= 1e-6
+
+
 @pytest.mark.parametrize("prefetch_batches", [pytest.param(1, marks=pytest.mark.full), 5])
 def test_prefetching_changes_nothing(root, prefetch_batches):
     plain = finished(tiny_job(root, loading={"prefetch_batches": 0}))

@@ -1,4 +1,4 @@
-"""Healthy models whose parameters are unlike most: some without a gradient, some single numbers."""
+"""Healthy models whose tensors are unlike most: no gradient, single numbers, large integers."""
 
 import torch
 from torch import nn
@@ -30,6 +30,8 @@ class Residual(nn.Module):
         self.blocks = nn.ModuleList([Backcast() for _ in range(2)])
         self.temperature = nn.Parameter(torch.tensor(0.5)) if uses_scalars else None
         self.offset = nn.Parameter(torch.tensor(0.1)) if uses_scalars else None
+        # As of hashes: they have more bits than float64, and must stay odd.
+        self.register_buffer("multipliers", torch.tensor([2**61 + 1, 1 - 2**62, -1, 3]))
 
     def forward(self, x):
         total = torch.zeros(len(x), 1, device=x.device)

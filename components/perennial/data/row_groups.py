@@ -5,6 +5,7 @@ digest of its bytes and that of the split's rule: a run looks at new partitions 
 """
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -42,6 +43,7 @@ from perennial.data.dataset import (
 )
 from perennial.data.parquet_files import decodable, readable
 
+logger = logging.getLogger(__name__)
 _READERS = 8  # partitions looked at together: reading waits for the store, hashing for a core
 _CHUNK = 1 << 22
 _DAY = "__day__"
@@ -143,9 +145,9 @@ def index_partitions(snapshot: Snapshot, store: ObjectStore) -> list[PartitionIn
 
     def find(file: DataFile) -> PartitionIndex:
         key = f"{prefix}{file.sha256}.json"
-        content = store.read(key)
-        if content is not None:
-            return PartitionIndex.from_json(content)
+        known = _stored_index(store, key)
+        if known is not None:
+            return known
         # Verified as a whole, once; the copy of a remote one is not kept.
         with TemporaryDirectory(dir=cache) as folder:
             found = _index(snapshot, file, Dataset(snapshot, Path(folder)).fetch(file))
@@ -155,6 +157,16 @@ def index_partitions(snapshot: Snapshot, store: ObjectStore) -> list[PartitionIn
 
     with ThreadPoolExecutor(_READERS, "row-groups") as readers:
         return list(readers.map(find, snapshot.files))
+
+
+def _stored_index(store: ObjectStore, key: str) -> PartitionIndex | None:
+    """Read an index; one that is missing, damaged or of another version is None: made again."""
+    content = store.read(key)
+    try:
+        return None if content is None else PartitionIndex.from_json(content)
+    except ValueError as error:
+        logger.warning("index=%s/%s cannot be read and is made again: %s", store.uri, key, error)
+        return None
 
 
 def index_prefix(snapshot: Snapshot) -> str:

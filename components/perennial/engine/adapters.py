@@ -23,7 +23,13 @@ from perennial.contracts.errors import BadTaskError, DamagedModelError, Perennia
 from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.training import Challenger
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.export import load_model, read_tensors, weight_shards, write_weights
+from perennial.engine.export import (
+    load_model,
+    read_tensors,
+    require_exportable,
+    weight_shards,
+    write_weights,
+)
 from perennial.engine.initial_weights import find_random_values, load_initial_weights
 from perennial.engine.low_bits import dequantize_linears, quantize_linears
 from perennial.engine.optimization.parameters import named_weights
@@ -43,11 +49,12 @@ def build_starting_model(
 
     Raises:
         DamagedModelError: the stored weights are gone or altered.
-        BadTaskError: they do not fit the model, or a pattern does not.
+        BadTaskError: they do not fit the model, a pattern does not, or its state cannot be stored.
         PerennialError: there is an adapter and nothing to adapt.
     """
     require_base(training.adapter, initial)
     model = seeded_model(task, training.seed)
+    require_exportable(model)
     if initial is not None:
         changes = load_initial_weights(model, task, initial)
         logger.info("initial=%s %s", initial.origin.describe(), "; ".join(changes))

@@ -13,7 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.errors import DamagedModelError, PerennialError
+from perennial.contracts.errors import (
+    BadTaskError,
+    DamagedModelError,
+    PerennialError,
+    join_names,
+)
 from perennial.contracts.training import Challenger
 from perennial.engine.task import Task, load_task
 
@@ -36,10 +41,30 @@ DTYPES = {
     torch.int32: "I32",
     torch.uint32: "U32",
     torch.float32: "F32",
+    torch.complex64: "C64",
     torch.float64: "F64",
     torch.int64: "I64",
     torch.uint64: "U64",
 }
+
+
+def require_exportable(model: nn.Module) -> None:
+    """Check before a training that all of a model's state can be stored as weights.
+
+    Raises:
+        BadTaskError: a part is not a tensor, or of a type that the format lacks.
+    """
+    other = [
+        f"{name}: {value.dtype if isinstance(value, Tensor) else type(value).__name__}"
+        for name, value in model.state_dict().items()
+        if not isinstance(value, Tensor) or value.dtype not in DTYPES
+    ]
+    if other:
+        raise BadTaskError(
+            f"the state of {type(model).__name__} cannot be stored as weights",
+            evidence=join_names(other, 3),
+            action="keep state in buffers of common types; `get_extra_state` may return a tensor",
+        )
 
 
 def write_weights(model: nn.Module, folder: Path, left_out: Collection[str] = ()) -> str:

@@ -78,6 +78,19 @@ def test_another_window_needs_no_partition_again(tmp_path, monkeypatch):
     assert select_groups(moved, index_partitions(moved, store), Split.TRAIN)
 
 
+@pytest.mark.parametrize("content", [b"", b'{"groups": [{"start'], ids=["empty", "cut"])
+def test_an_index_that_cannot_be_read_is_made_again(tmp_path, content, caplog):
+    store = LocalObjectStore(tmp_path / "store")
+    snapshot = take_snapshot(tmp_path / "data", "hash")
+    before = index_partitions(snapshot, store)
+    damaged = store.list()[0].key
+    intact = store.read(damaged)
+    store.write(damaged, content)
+    assert index_partitions(snapshot, store) == before
+    assert store.read(damaged) == intact
+    assert damaged in caplog.text
+
+
 def test_other_rows_than_the_snapshot_counted_are_an_error(tmp_path):
     snapshot = take_snapshot(tmp_path / "data", "hash")
     indexes = index_partitions(snapshot, LocalObjectStore(tmp_path / "store"))

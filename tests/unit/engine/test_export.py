@@ -13,7 +13,9 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from checkpoint_files import flip_a_bit
+from perennial.contracts.errors import BadTaskError
 from perennial.engine import export as exporting
+from perennial.engine.adapters import build_starting_model
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
@@ -30,7 +32,7 @@ from perennial.engine.export import (
     weights_digest,
     write_weights,
 )
-from tiny_training import TinyOptions, finished, tiny_job
+from tiny_training import TinyOptions, TinyTask, finished, tiny_job, tiny_section
 
 
 class Tied(nn.Module):
@@ -58,12 +60,47 @@ def test_every_type_is_stored_as_the_format_wants_it(tmp_path):
         for rows in (0, 1, 3):
             model.register_buffer(f'{label}-{rows}-ä"', torch.ones(rows, 2).to(dtype))
     model.register_buffer("scalar", torch.tensor(2.0))
+    model.register_buffer("rotation", torch.polar(torch.ones(3), torch.arange(3.0)))
     model.register_buffer("turned", torch.randn(4, 3).t())
     digest = write_weights(model, tmp_path)
     contiguous = {name: value.contiguous() for name, value in model.state_dict().items()}
     expected = safetensors.torch.save(contiguous)
     assert (tmp_path / WEIGHTS_FILE).read_bytes() == expected
     assert digest == hashlib.sha256(expected).hexdigest()
+
+
+class Stateful(nn.Module):
+    """A module with state of its own beside its tensors."""
+
+    def __init__(self, state):
+        super().__init__()
+        self.state = state
+
+    def get_extra_state(self):
+        return self.state
+
+    def set_extra_state(self, state):
+        self.state = state
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ({"scale": 2.0}, "scaler._extra_state: dict"),
+        (torch.zeros(2, dtype=torch.complex128), "scaler._extra_state: torch.complex128"),
+    ],
+)
+def test_state_that_cannot_be_exported_is_refused_before_the_training(monkeypatch, state, shown):
+    task = TinyTask(TinyOptions(), None)
+
+    def start(state):
+        model = nn.ModuleDict({"scaler": Stateful(state), "tied": Tied()})
+        monkeypatch.setattr(task, "build_model", lambda: model)
+        build_starting_model(task, tiny_section(), None)
+
+    with pytest.raises(BadTaskError, match=shown):
+        start(state)
+    start(torch.zeros(2))
 
 
 @pytest.mark.parametrize("averaged", [False, True])

@@ -56,7 +56,8 @@ class GlobalOrder:
             parts.append(part)
             start += len(part)
             count -= len(part)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        # None at all where a batch has fewer rows than there are ranks.
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
     def _order(self, epoch: int) -> Indices:
         # Taken and replaced whole: several threads may ask for different epochs.

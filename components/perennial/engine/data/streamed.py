@@ -76,7 +76,7 @@ class StreamedSplit(EncodedRows):
             BadTaskError: the task's `encode` raised, or breaks its contract.
         """
         block = np.searchsorted(self._base, rows, "right") - 1
-        edges = [0, *(np.flatnonzero(np.diff(block)) + 1), len(rows)]
+        edges = np.unique([0, *(np.flatnonzero(np.diff(block)) + 1), len(rows)])
         arrays = self._arrays(np.unique(block).tolist())
         local = rows - self._base[block]
         batch = {

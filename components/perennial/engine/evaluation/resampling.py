@@ -138,11 +138,11 @@ def blocks_of(rows: pl.DataFrame, data: DataSection, split: SplitSection) -> Blo
             return (part[time].dt.date().to_physical() for part in parts)
 
         # Rows without a time share one block, a day before all others.
-        bounds = [bound for part in dates() for bound in (part.min(), part.max())]
-        known = [cast("int", bound) for bound in bounds if bound is not None]
-        missing = min(known, default=1) - 1
-        first = missing + (not any(part.null_count() for part in dates()))
-        length = math.ceil(max(max(known, default=missing) - first + 1, 1) / MAX_BLOCKS)
+        days = pl.concat([part.unique() for part in dates()]).unique()
+        known = days.drop_nulls()
+        missing = cast("int", known.min()) - 1 if len(known) else 0
+        first = missing + (not days.null_count())
+        length = _block_days(np.unique(days.fill_null(missing).to_numpy().astype(np.int64) - first))
         labels = array_of(
             (part.fill_null(missing).to_numpy().astype(np.int64) - first) // length
             for part in dates()
@@ -163,6 +163,17 @@ def blocks_of(rows: pl.DataFrame, data: DataSection, split: SplitSection) -> Blo
         pool = np.random.default_rng(SEED).permutation(len(kept)) % MAX_BLOCKS
         return Blocks(pool[index].astype(np.int64), MAX_BLOCKS, unit)
     return Blocks(index, len(kept), unit, kept)
+
+
+def _block_days(days: NDArray[np.int64]) -> int:
+    """Return the fewest days of a block by which distinct days are in `MAX_BLOCKS` at most.
+
+    By the days that have rows: one wrong date in another century must not join all others.
+    """
+    length = math.ceil(len(days) / MAX_BLOCKS)
+    while len(np.unique(days // length)) > MAX_BLOCKS:
+        length += 1
+    return length
 
 
 def _renumbered(

@@ -205,14 +205,15 @@ class _RowWriter:
     def __init__(self, file: Path) -> None:
         self._path = file
         self._frames: list[pl.DataFrame] = []
-        self._writer: pa.RecordBatchFileWriter | None = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
 
     def __enter__(self) -> "_RowWriter":
         return self
 
     def append(self, frame: pl.DataFrame) -> None:
         if frame.width:
-            # Categories may be others in each frame, which a file of Arrow's refuses.
+            # Categories may be others in each frame. Those inside of lists stay: a stream replaces
+            # them from frame to frame, which Arrow's file format refuses.
             self._frames.append(frame.cast({cs.categorical() | cs.enum(): pl.String}))
         if sum(each.height for each in self._frames) >= ROWS_AT_ONCE:
             self._flush()
@@ -220,7 +221,7 @@ class _RowWriter:
     def _flush(self) -> None:
         table = pl.concat(self._frames, rechunk=True).to_arrow(compat_level=pl.CompatLevel.newest())
         if self._writer is None:
-            self._writer = pa.ipc.new_file(self._path, table.schema)
+            self._writer = pa.ipc.new_stream(self._path, table.schema)
         self._writer.write_table(table)
         self._frames = []
 
@@ -276,7 +277,7 @@ def _read_rows(file: Path) -> pl.DataFrame:
     if not file.exists():
         return pl.DataFrame()
     with pa.memory_map(str(file)) as mapped:
-        return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_file(mapped).read_all()))
+        return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_stream(mapped).read_all()))
 
 
 def batch_rows(task: Task, dataset: "Dataset") -> int:

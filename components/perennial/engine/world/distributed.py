@@ -30,6 +30,7 @@ from perennial.engine.world.layout import DIMENSIONS, Layout
 T = TypeVar("T")
 # Far beyond any step; the longer wait for prepared data has a group of its own.
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
+_HALF_BITS = 32
 ASK_SECONDS = 0.05  # twice this is little of the time that a preempted machine has left
 
 
@@ -222,24 +223,42 @@ def synchronize_buffers(model: nn.Module, world: World) -> None:
 
     Done before each update, each evaluation and each checkpoint, so that the buffers depend neither
     on the strategy nor on when a checkpoint was taken. Summed in float64, where the mean of equal
-    float32 numbers is that number: repeating it changes nothing. Buffers that no checkpoint holds
-    are derived, so equal anyway. Stages of a pipeline have their own buffers and synchronise
-    separately.
+    float32 numbers is that number: repeating it changes nothing. Equal integers, such as the
+    multipliers of a hash, stay as they are. Buffers that no checkpoint holds are derived, so equal
+    anyway. Stages of a pipeline have their own buffers and synchronise separately.
     """
     dimensions = [name for name in DIMENSIONS if name != "pipeline" and world.layout.size(name) > 1]
     stored = list(stored_buffers(model)) if dimensions else []
     if not stored:
         return
     buffers = [torch.view_as_real(each) if each.is_complex() else each for each in stored]
-    sums = torch.cat([buffer.double().flatten() for buffer in buffers])
+    exact = [_as_exact(buffer) for buffer in buffers]
+    sums = torch.cat([each.flatten() for each in exact])
     for name in dimensions:
         dist.all_reduce(sums, group=world.layout.mesh.get_group(name))
     means = sums / math.prod(map(world.layout.size, dimensions))
     start = 0
-    for buffer in buffers:
-        mean = means[start : start + buffer.numel()]
-        buffer.copy_(mean.view(buffer.shape))
-        start += buffer.numel()
+    for buffer, each in zip(buffers, exact, strict=True):
+        stop = start + each.numel()
+        _set_exact(buffer, means[start:stop].view(each.shape))
+        start = stop
+
+
+def _as_exact(buffer: Tensor) -> Tensor:
+    """Convert a buffer to float64, which holds 53 bits: int64 to its upper and lower 32."""
+    if buffer.dtype != torch.int64:
+        return buffer.double()
+    return torch.stack([buffer >> _HALF_BITS, buffer & (2**_HALF_BITS - 1)]).double()
+
+
+def _set_exact(buffer: Tensor, mean: Tensor) -> None:
+    """Set a buffer to a mean of what `_as_exact` returns."""
+    if buffer.dtype == torch.int64:
+        upper, lower = mean
+        whole = upper.floor()
+        rest = (upper - whole) * 2**_HALF_BITS + lower
+        mean = (whole.long() << _HALF_BITS) + rest.long()
+    buffer.copy_(mean)
 
 
 def stored_buffers(model: nn.Module) -> Iterator[Tensor]:

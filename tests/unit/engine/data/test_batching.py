@@ -45,6 +45,11 @@ def test_a_batch_may_be_larger_than_the_data():
     assert sorted(GlobalOrder(3, seed=1).indices(0, 7)[:6]) == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_share_without_rows_is_empty():
+    """Of a batch with fewer rows than ranks, some have none."""
+    assert list(GlobalOrder(3, seed=1).indices(5, 0)) == []
+
+
 def test_an_empty_split_is_refused():
     with pytest.raises(BadDataError, match="empty"):
         GlobalOrder(0, seed=1)

@@ -221,15 +221,16 @@ def test_rows_of_the_next_block_are_read_while_one_is_encoded(snapshot, tmp_path
     assert set(threads["encode"]) == {"MainThread"}
 
 
-def test_weights_are_added_up_over_the_ranks(snapshot, tmp_path, monkeypatch):
+@pytest.mark.parametrize("ranks", [3, SIZE + 2], ids=["few", "more than rows"])
+def test_weights_are_added_up_over_the_ranks(snapshot, tmp_path, monkeypatch, ranks):
     encode = TinyTask.encode
     monkeypatch.setattr(
         TinyTask, "encode", lambda self, rows: encode(self, rows) | {WEIGHT: rows_weight(rows)}
     )
     local = []
     streaming = Streaming(snapshot, tmp_path)
-    for rank in range(3):
-        loader = streaming.loader(rank, 3, total=lambda own: local.append(own) or own)
+    for rank in range(ranks):
+        loader = streaming.loader(rank, ranks, total=lambda own: local.append(own) or own)
         loader.batch(4)
     whole = joined([streaming.loader(total=float).batch(4)])
     assert sum(local) == float(whole[WEIGHT].sum(dtype=torch.float64))

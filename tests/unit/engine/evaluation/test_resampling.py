@@ -191,6 +191,22 @@ def test_a_long_history_is_cut_into_blocks_of_adjacent_days():
     assert (np.diff(blocks.index) >= 0).all()
 
 
+@pytest.mark.parametrize("strange", [None, date(1900, 1, 28), date(2099, 12, 31)])
+def test_days_are_not_joined_for_the_sake_of_one_strange_date(strange):
+    days = [date(2024, month, day) for month in range(1, 13) for day in range(24, 29)]
+    frame = pl.DataFrame({"time": [*days, *filter(None, [strange])]}).with_columns(label=0)
+    blocks = blocks_of(frame, DataSection(uri="u", label="label", time="time"), SplitSection())
+    assert blocks.count == frame.height
+
+
+def test_days_far_apart_are_joined_where_there_are_too_many():
+    days = [date(1990, 1, 1) + timedelta(days=7 * week) for week in range(1000)]
+    frame = pl.DataFrame({"time": days, "label": 0})
+    blocks = blocks_of(frame, DataSection(uri="u", label="label", time="time"), SplitSection())
+    assert resampling.MAX_BLOCKS * 0.8 < blocks.count <= resampling.MAX_BLOCKS
+    assert (np.diff(blocks.index) >= 0).all()
+
+
 def test_many_rows_are_pooled_evenly():
     frame = pl.DataFrame({"label": np.zeros(10_000)})
     blocks = blocks_of(frame, DataSection(uri="u", label="label"), SplitSection())

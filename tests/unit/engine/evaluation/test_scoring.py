@@ -4,6 +4,7 @@ import pickle
 from functools import partial
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -12,7 +13,8 @@ from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.data import dataset as datasets
 from perennial.data.dataset import Dataset
-from perennial.engine.evaluation.scoring import Share, read_together, score_split
+from perennial.engine.evaluation import scoring
+from perennial.engine.evaluation.scoring import Share, read_together, rows_in_file, score_split
 from perennial.engine.task import load_task
 from scoring_ranks import KEPT, score_share, score_validation, trained
 from tiny_training import run_ranks, tiny_job
@@ -81,3 +83,14 @@ def test_rows_that_are_scored_together_stay_together(tmp_path, monkeypatch):
     shares = [score_share(tmp_path, task, model, dataset, Share(n, 3)) for n in range(3)]
     assert [share.rows % 16 for share in shares[:2]] == [0, 0]
     np.testing.assert_allclose(read_together(shares).losses, at_once.losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "dtype", [pl.List(pl.String), pl.List(pl.Categorical)], ids=["strings", "categories"]
+)
+def test_lists_of_categories_are_kept_though_each_batch_has_others(monkeypatch, dtype):
+    """As the tags of texts are, of more rows than are written at once."""
+    monkeypatch.setattr(scoring, "ROWS_AT_ONCE", 2)
+    tags = [[["PER", "O"], ["O"]], [["LOC"], ["O", "ORG"]], [["PER"]]]
+    found = rows_in_file(pl.DataFrame({"tags": each}, schema={"tags": dtype}) for each in tags)
+    assert found["tags"].to_list() == [row for each in tags for row in each]
