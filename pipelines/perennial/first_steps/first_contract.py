@@ -174,7 +174,8 @@ def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> pl.LazyFra
         if chosen and endings == PARQUET:
             return pl.scan_parquet(chosen)
         if chosen and endings == JSON_LINES:
-            return pl.scan_ndjson(chosen, infer_schema_length=None)
+            table = pl.scan_ndjson(chosen, infer_schema_length=None)
+            return table.with_columns(pl.col(pl.Int128).cast(pl.String))
         if chosen:
             with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
                 separator = max(",;\t|", key=next(lines, "").count)
@@ -184,8 +185,11 @@ def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> pl.LazyFra
                 infer_schema_length=None, null_values=["", "NA", "NaN", "nan", "null"],
             )  # fmt: skip
             table = scan()
-            names = table.collect_schema().names()
-            if kept := {name: pl.String for name in names if name in texts}:
+            schema = table.collect_schema()
+            names = schema.names()
+            # Parquet has no whole numbers of more than 64 bits.
+            long = {name for name, dtype in schema.items() if dtype == pl.Int128}
+            if kept := {name: pl.String for name in names if name in long or name in texts}:
                 table = scan(schema_overrides=kept)
             # pandas writes its index as a first column without a name.
             table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})

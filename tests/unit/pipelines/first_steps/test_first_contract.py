@@ -97,6 +97,48 @@ def test_texts_that_are_not_surely_numbers_stay_texts(init, tmp_path, write, sai
     assert stored.dtype == pl.String
 
 
+@pytest.mark.parametrize(
+    ("write", "dtype"),
+    [
+        (lambda row: f"{1234567890123456000 + row}", pl.Int64),
+        (lambda row: f"{98765432109876543200 + row}", pl.String),
+        (lambda row: f"{row:05}", pl.String),
+    ],
+    ids=["19 digits", "20 digits", "zeros in front"],
+)
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_digits_that_are_texts_keep_every_digit(tmp_path, ending, write, dtype):
+    codes = [write(row) for row in range(ROWS)]
+    frame = table(code_id=codes, grade=[str(1 + row % 5) for row in range(ROWS)]).drop("when")
+    source, out = tmp_path / f"orders.{ending}", tmp_path / "own"
+    (frame.write_ndjson if ending == "jsonl" else frame.write_parquet)(source)
+    assert main(["init", "table", str(source), "--label", "grade", "--out", str(out)]) == 0
+    contract = tomllib.loads((out / "contract.toml").read_text())
+    # Rows are split by the hash of this column: as fractions, many ids would be one.
+    assert contract["data"]["ids"] == ["code_id"]
+    assert contract["model"]["task"].endswith("TabularClassification")
+    stored = pl.read_parquet(out / "data/orders.parquet")
+    assert stored.schema["code_id"] == dtype
+    assert stored["code_id"].cast(pl.String).to_list() == codes
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_whole_numbers_beyond_64_bits_are_stored_as_texts(tmp_path, ending):
+    codes = [98765432109876543200 + row for row in range(ROWS)]
+    lines = [f"{code},{row % 7},{row % 2}" for row, code in enumerate(codes)]
+    if ending == "jsonl":
+        named = [zip(("card", "amount", "late"), line.split(","), strict=True) for line in lines]
+        lines = ["{" + ",".join(f'"{name}":{value}' for name, value in row) + "}" for row in named]
+    else:
+        lines = ["card,amount,late", *lines]
+    (tmp_path / f"cards.{ending}").write_text("\n".join(lines))
+    data, out = str(tmp_path / f"cards.{ending}"), str(tmp_path / "own")
+    assert main(["init", "table", data, "--label", "late", "--out", out]) == 0
+    stored = pl.read_parquet(tmp_path / "own/data/cards.parquet")
+    assert stored["card"].to_list() == [str(code) for code in codes]
+    assert tomllib.loads((tmp_path / "own/contract.toml").read_text())["data"]["ids"] == ["card"]
+
+
 def test_columns_of_a_csv_get_their_roles(init):
     frame = table(
         order_id=[f"o{row}" for row in range(ROWS)],
