@@ -77,7 +77,10 @@ def _count_readings(name: str) -> pl.Expr:
         for form, reading in readings.items()
     }
     counts = {form: reading.count() for form, reading in readings.items()}
-    units = column.str.extract(UNIT).replace(SYMBOLS).drop_nulls()
+    units = column.str.extract(UNIT).replace(SYMBOLS)
+    # Beside 5% the same share may be 0.05; a price without its currency is a price.
+    has_bare = (units == "%").any() & column.is_not_null()
+    units = pl.when(has_bare).then(units.fill_null("no unit")).otherwise(units).drop_nulls()
     parts = {"texts": column.count(), "ambiguous": is_ambiguous, **counts, **exceptions}
     parts |= {"whole": _whole(name).count(), "zeros": column.str.contains(LEADING_ZERO).any()}
     parts |= {"long": column.str.contains(LONG).any()}
