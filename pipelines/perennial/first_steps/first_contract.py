@@ -29,6 +29,7 @@ from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
 from perennial.snapshot_data.roles import nearest
+from perennial.tasks.columns.tabular_numbers import is_window
 from perennial.validate_data.config import ExpectationsSection
 
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
@@ -384,7 +385,7 @@ def _judge_feature(draft: Draft, column: Column) -> None:
     """Give a column of a table to the model, or say why not."""
     # An identifier with few rows each is memorised, not learned.
     few_rows_each = column.distinct * ROWS_OF_A_CATEGORY > draft.rows
-    if isinstance(column.dtype, pl.List | pl.Array) and draft.kind == "table":
+    if is_window(column.dtype) and draft.kind == "table":
         draft.notes.append(f"feature: {column.name!r}, windows of numbers")
     elif not (column.is_text or column.dtype.is_numeric() or column.dtype == pl.Boolean):
         draft.leave_out(column.name, f"{column.dtype} is neither a number nor a category")
