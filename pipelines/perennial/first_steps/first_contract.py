@@ -17,12 +17,13 @@ import polars as pl
 from PIL import Image
 from pydantic import JsonValue
 
-from perennial.clients.object_store import complete_file
+from perennial.clients.object_store import complete_file, open_store
 from perennial.contract import Contract
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.toml import toml_line
 from perennial.data.parquet_files import LIBRARY_ERRORS
+from perennial.data.partitions import find_partitions
 from perennial.first_steps.draft import Column, Draft, Kind
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.first_steps.written_numbers import parse_written_numbers
@@ -86,7 +87,7 @@ def write_first_contract(
     Columns and the model's name are guessed unless they are named. Yields what was taken for what.
 
     Raises:
-        PerennialError: a file is there already, or a named column does not fit the data.
+        PerennialError: a file or other data are there already, or a named column does not fit.
         BadDataError: the data cannot be read or learned from.
     """
     name = name or _model_name(data)
@@ -111,7 +112,7 @@ def write_first_contract(
         uri = str(data.resolve())
         # Rows are split by a hash of their ids, or by time.
         if not (_is_folder_of_parquet(data) and (draft.ids or draft.time)):
-            yield _write_rows(draft, table, folder / "data" / f"{data.stem}.parquet")
+            yield _write_rows(draft, table, folder / "data", data.stem)
             uri = "data"
     except (*LIBRARY_ERRORS, UnicodeError) as error:
         raise BadDataError(
@@ -133,9 +134,17 @@ def write_first_contract(
     yield from (f"  {note}" for note in draft.notes)
 
 
-def _write_rows(draft: Draft, table: pl.LazyFrame, target: Path) -> str:
+def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> str:
     """Write the rows as Parquet, with an id if nothing identifies them; return what was written."""
+    # Under a name that starts with . or _ no partition is read.
+    target = folder / f"{stem.lstrip('._') or 'rows'}.parquet"
     _refuse_existing([target])
+    if others := find_partitions(open_store(str(folder))).partitions:
+        raise PerennialError(
+            f"{folder} holds other data, which would be part of the dataset",
+            evidence=f"such as {others[0].key}; nothing was written",
+            action="choose another folder with --out FOLDER",
+        )
     if not (draft.ids or draft.time):
         table = table.with_row_index(ROW_ID)
         draft.ids = [ROW_ID]
