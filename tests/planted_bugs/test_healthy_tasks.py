@@ -102,6 +102,13 @@ def test_one_column_need_not_distinguish_all_examples(kind, tmp_path):
     assert (result.outcome, result.measured) == ("passed", result.measured)
 
 
+def test_units_that_die_at_the_highest_rate_do_not_condemn_inputs_without_a_signal(tmp_path):
+    frame = table("noise").select("row", "group", "label")
+    subject = prepared(TabularClassification, Dataset(pinned(frame, tmp_path)), seed=2)
+    result = results_of(subject, "input_independent_baseline")["input_independent_baseline"]
+    assert (result.outcome, result.measured) == ("warned", result.measured)
+
+
 @pytest.mark.parametrize("material", [pytest.param("weak", marks=pytest.mark.full), "noise"])
 def test_data_with_little_signal_fails_no_check(material, workshop):
     results = results_of(workshop.subject(TabularClassification, material))

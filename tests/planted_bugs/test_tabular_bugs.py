@@ -140,6 +140,15 @@ class LabelsFromOne(TabularClassification):
         return {**batch, LABEL: (batch[LABEL] / 10).long()} if LABEL in batch else batch
 
 
+@planted("labels", "of rounded labels", kind="regression", outcome="warned")
+class WholeLabels(TabularRegression):
+    """labels lose their fractions by a cast"""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, LABEL: batch[LABEL].long().float()} if LABEL in batch else batch
+
+
 @planted("input_scale", "standardise", outcome="warned")
 class Unnormalised(TabularClassification):
     """inputs are ten thousand times too large"""

@@ -104,6 +104,11 @@ def find_partitions(store: ObjectStore) -> Listing:
     return Listing(store.uri, tuple(found), ignored)
 
 
+def find_key_problem(key: str) -> str | None:
+    """Return why a Parquet file under a key would not be read; None if it would."""
+    return _reason_to_ignore(TreeEntry(key)) or _bad_key(key)
+
+
 def refuse_hidden_parquet(store: ObjectStore, listing: Listing) -> None:
     """Look for Parquet files under names that do not tell so, such as Hive's `000000_0`."""
     others = [key for key in listing.ignored.get(_OTHER, ()) if not key.endswith("/")]

@@ -17,18 +17,20 @@ import polars as pl
 from PIL import Image
 from pydantic import JsonValue
 
-from perennial.clients.object_store import complete_file
+from perennial.clients.object_store import complete_file, open_store
 from perennial.contract import Contract
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.toml import toml_line
 from perennial.data.parquet_files import LIBRARY_ERRORS
+from perennial.data.partitions import find_partitions
 from perennial.first_steps.draft import Column, Draft, Kind
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
 from perennial.snapshot_data.roles import nearest
+from perennial.tasks.columns.tabular_numbers import is_window
 from perennial.validate_data.config import ExpectationsSection
 
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
@@ -85,7 +87,7 @@ def write_first_contract(
     Columns and the model's name are guessed unless they are named. Yields what was taken for what.
 
     Raises:
-        PerennialError: a file is there already, or a named column does not fit the data.
+        PerennialError: a file or other data are there already, or a named column does not fit.
         BadDataError: the data cannot be read or learned from.
     """
     name = name or _model_name(data)
@@ -110,7 +112,7 @@ def write_first_contract(
         uri = str(data.resolve())
         # Rows are split by a hash of their ids, or by time.
         if not (_is_folder_of_parquet(data) and (draft.ids or draft.time)):
-            yield _write_rows(draft, table, folder / "data" / f"{data.stem}.parquet")
+            yield _write_rows(draft, table, folder / "data", data.stem)
             uri = "data"
     except (*LIBRARY_ERRORS, UnicodeError) as error:
         raise BadDataError(
@@ -132,9 +134,17 @@ def write_first_contract(
     yield from (f"  {note}" for note in draft.notes)
 
 
-def _write_rows(draft: Draft, table: pl.LazyFrame, target: Path) -> str:
+def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> str:
     """Write the rows as Parquet, with an id if nothing identifies them; return what was written."""
+    # Under a name that starts with . or _ no partition is read.
+    target = folder / f"{stem.lstrip('._') or 'rows'}.parquet"
     _refuse_existing([target])
+    if others := find_partitions(open_store(str(folder))).partitions:
+        raise PerennialError(
+            f"{folder} holds other data, which would be part of the dataset",
+            evidence=f"such as {others[0].key}; nothing was written",
+            action="choose another folder with --out FOLDER",
+        )
     if not (draft.ids or draft.time):
         table = table.with_row_index(ROW_ID)
         draft.ids = [ROW_ID]
@@ -174,7 +184,8 @@ def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> pl.LazyFra
         if chosen and endings == PARQUET:
             return pl.scan_parquet(chosen)
         if chosen and endings == JSON_LINES:
-            return pl.scan_ndjson(chosen, infer_schema_length=None)
+            table = pl.scan_ndjson(chosen, infer_schema_length=None)
+            return table.with_columns(pl.col(pl.Int128).cast(pl.String))
         if chosen:
             with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
                 separator = max(",;\t|", key=next(lines, "").count)
@@ -184,8 +195,11 @@ def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> pl.LazyFra
                 infer_schema_length=None, null_values=["", "NA", "NaN", "nan", "null"],
             )  # fmt: skip
             table = scan()
-            names = table.collect_schema().names()
-            if kept := {name: pl.String for name in names if name in texts}:
+            schema = table.collect_schema()
+            names = schema.names()
+            # Parquet has no whole numbers of more than 64 bits.
+            long = {name for name, dtype in schema.items() if dtype == pl.Int128}
+            if kept := {name: pl.String for name in names if name in long or name in texts}:
                 table = scan(schema_overrides=kept)
             # pandas writes its index as a first column without a name.
             table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
@@ -380,7 +394,7 @@ def _judge_feature(draft: Draft, column: Column) -> None:
     """Give a column of a table to the model, or say why not."""
     # An identifier with few rows each is memorised, not learned.
     few_rows_each = column.distinct * ROWS_OF_A_CATEGORY > draft.rows
-    if isinstance(column.dtype, pl.List | pl.Array) and draft.kind == "table":
+    if is_window(column.dtype) and draft.kind == "table":
         draft.notes.append(f"feature: {column.name!r}, windows of numbers")
     elif not (column.is_text or column.dtype.is_numeric() or column.dtype == pl.Boolean):
         draft.leave_out(column.name, f"{column.dtype} is neither a number nor a category")

@@ -24,8 +24,11 @@ class FirstTask(Task):
         for name in features.columns:
             column = features[name].drop_nulls()
             if column.dtype.is_numeric():
-                values = column.to_numpy().astype(np.float64)
-                numbers[name] = [float(values.mean()), float(values.std()) or 1.0]
+                values = column.cast(pl.Float64).drop_nans().to_numpy()
+                mean = float(values.mean()) if len(values) else 0.0
+                # Asked of the range: the deviation of equal values is not exactly zero.
+                differ = len(values) and values.min() < values.max()
+                numbers[name] = [mean, float(values.std()) if differ else 1.0]
             else:
                 counts = column.cast(pl.String).value_counts().sort(column.name)
                 categories[name] = counts.filter(pl.col("count") >= 20)[name].to_list()

@@ -11,7 +11,7 @@ from perennial.clients.object_store import ObjectStore, open_store
 from perennial.contract import load_contract
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.parquet_files import readable
-from perennial.data.partitions import Listing, find_partitions
+from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
 from perennial.first_steps.first_contract import scan_rows
 from perennial.first_steps.written_numbers import parse_written_numbers
@@ -31,7 +31,8 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         name: Name of the partition without ending; by default that of the file.
 
     Raises:
-        PerennialError: a partition has that name, or the rows have none.
+        PerennialError: a partition has that name, none would be read under it, or the rows have
+            none.
         BadDataError: a column is missing, or its values do not fit the dataset's type.
     """
     data = load_contract(contract).data
@@ -40,6 +41,12 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
     if not (name or isinstance(rows, Path)):
         raise PerennialError("rows of a frame need a name", action='write name="2025-01"')
     key = f"{name or Path(str(rows)).stem}.parquet"
+    if problem := find_key_problem(key):
+        raise PerennialError(
+            f"rows under the name {key} would never be read",
+            evidence=problem,
+            action="name the partition: --name NAME",
+        )
     if any(item.key == key for item in listing.partitions):
         raise PerennialError(
             f"{data.uri} has a partition {key} already",

@@ -14,6 +14,8 @@ FORMS = {
     "a decimal point": (rf"{BEGIN}(?:\d{{1,3}}(?:[, ']\d{{3}})+|\d+)(?:\.\d+)?{END}", r"[, ']"),
     "a decimal comma": (rf"{BEGIN}(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)(?:,\d+)?{END}", r"[. ]"),
 }
+# What a number would not keep: zeros in front, and digits beyond those of a fraction.
+LEADING_ZERO, LONG = r"^\s*[+-]?0\d+\s*$", r"^\s*[+-]?\d{16,}\s*$"
 # With a smaller share of numbers, a column holds texts of which some happen to be numbers.
 MOSTLY_NUMBERS = 0.9
 
@@ -23,8 +25,9 @@ def parse_written_numbers(
 ) -> tuple[pl.LazyFrame, list[str]]:
     """Turn the columns of texts that are all numbers into numbers.
 
-    A column whose numbers have two readings, such as 1,234, stays as it is, and so do those that
-    `leave` names. Returns notes for people, too: what was done, and what stands in the way.
+    Digits alone become whole numbers, unless they would lose some: 007 is a code. A column whose
+    numbers have two readings, such as 1,234, stays as it is, and so do those that `leave` names.
+    Returns notes for people, too: what was done, and what stands in the way.
     """
     schema = table.collect_schema()
     texts = [name for name, dtype in schema.items() if dtype == pl.String and name not in leave]
@@ -35,6 +38,9 @@ def parse_written_numbers(
     for name, counted in found.items():
         form = max(FORMS, key=counted.get)
         if not counted[form] or counted[form] < MOSTLY_NUMBERS * counted["texts"]:
+            continue
+        is_whole = counted["whole"] == counted["texts"]
+        if counted["zeros"] or (counted["long"] and not is_whole):
             continue
         if others := counted["texts"] - counted[form]:
             notes.append(
@@ -51,8 +57,9 @@ def parse_written_numbers(
                 "them without separators of thousands"
             )
         else:
-            numbers.append(_reading(name, *FORMS[form]))
-            notes.append(f"numbers: {name!r}, written with {form} or a unit")
+            numbers.append(_whole(name) if is_whole else _reading(name, *FORMS[form]))
+            how = "as text" if is_whole else f"with {form} or a unit"
+            notes.append(f"numbers: {name!r}, written {how}")
     return table.with_columns(numbers), notes
 
 
@@ -70,8 +77,13 @@ def _count_readings(name: str) -> pl.Expr:
         for form, reading in readings.items()
     }
     counts = {form: reading.count() for form, reading in readings.items()}
-    units = column.str.extract(UNIT).replace(SYMBOLS).drop_nulls()
+    units = column.str.extract(UNIT).replace(SYMBOLS)
+    # Beside 5% the same share may be 0.05; a price without its currency is a price.
+    has_bare = (units == "%").any() & column.is_not_null()
+    units = pl.when(has_bare).then(units.fill_null("no unit")).otherwise(units).drop_nulls()
     parts = {"texts": column.count(), "ambiguous": is_ambiguous, **counts, **exceptions}
+    parts |= {"whole": _whole(name).count(), "zeros": column.str.contains(LEADING_ZERO).any()}
+    parts |= {"long": column.str.contains(LONG).any()}
     parts |= {"units": units.unique().sort().str.join(" and "), "kinds": units.n_unique()}
     return pl.struct(value.alias(key) for key, value in parts.items()).alias(name)
 
@@ -81,3 +93,8 @@ def _reading(name: str, pattern: str, thousands: str) -> pl.Expr:
     digits = pl.col(name).str.replace_all(thousands, "").str.replace(",", ".")
     number = digits.str.extract(r"([+-]?\d+(?:\.\d+)?)").cast(pl.Float64)
     return pl.when(pl.col(name).str.contains(pattern)).then(number).alias(name)
+
+
+def _whole(name: str) -> pl.Expr:
+    """Return the column's whole numbers of digits alone; null where a value is not one."""
+    return pl.col(name).str.strip_chars().cast(pl.Int64, strict=False).alias(name)

@@ -142,6 +142,7 @@ def test_a_longer_horizon_keeps_what_the_shorter_one_knew_of_each_step(tmp_path,
         (pl.Series("next", [[1.0, 2.0], [3.0]] * 150), "differ in length"),
         (pl.Series("next", [[1.0, None], [3.0, 4.0]] * 150), "150 of 300 rows"),
         (pl.Series("next", [[1.0, 1.0]] * 300), "constant or missing"),
+        (pl.Series("next", [[1.7e9, 1.7e9 + 60.0]] * 300), "rounded to multiples of 128"),
     ],
 )
 def test_labels_that_are_no_forecasts_are_refused(label, message):

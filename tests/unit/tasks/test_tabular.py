@@ -171,6 +171,17 @@ def test_constant_target_is_refused():
         make(TabularRegression, frame(x=[1.0, 2.0], label=[5.0, 5.0]))
 
 
+def test_a_label_that_32_bits_would_round_is_refused():
+    seconds = 300.0 * np.random.default_rng(0).normal(size=200)
+    with pytest.raises(BadDataError, match="rounded to multiples of 128"):
+        make(TabularRegression, frame(x=seconds, label=1.7e9 + seconds))
+    # The offset of a stock index, and that of the same times as minutes of a year.
+    for label in (4e4 + seconds, 5e5 + seconds / 60):
+        task = make(TabularRegression, frame(x=seconds, label=label))
+        kept = task.encode(frame(x=seconds, label=label))["label"].double().numpy()
+        assert np.abs(kept - label).max() < 0.01 * label.std()
+
+
 @pytest.mark.parametrize(
     ("options", "constant", "metric"),
     [

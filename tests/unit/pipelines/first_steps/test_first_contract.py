@@ -3,6 +3,8 @@
 import datetime as dt
 import io
 import json
+import math
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -12,7 +14,10 @@ import pytest
 from PIL import Image
 
 from perennial.cli import main
+from perennial.clients.object_store import open_store
 from perennial.contract import load_contract
+from perennial.contracts.data import TaskColumns
+from perennial.data.partitions import find_partitions
 from perennial.first_steps.first_contract import schema_text
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -63,12 +68,13 @@ def init(tmp_path, capsys):
         (lambda row: f"$1,{100 + row % 97}.50", lambda row: 1100.5 + row % 97),
         (lambda row: f"-1'{100 + row % 97}.5 CHF", lambda row: -1100.5 - row % 97),
         (lambda row: f"{row % 97} %", lambda row: float(row % 97)),
+        (lambda row: f"{row % 97}.5{' €' * (row % 2)}", lambda row: row % 97 + 0.5),
         (
             lambda row: "" if row % 7 == 0 else f"{row},5",
             lambda row: row + 0.5 if row % 7 else None,
         ),
     ],
-    ids=["comma", "euros", "dollars", "francs", "percent", "missing"],
+    ids=["comma", "euros", "dollars", "francs", "percent", "some euros", "missing"],
 )
 def test_numbers_as_people_write_them_are_numbers(init, tmp_path, write, read):
     contract, printed = init(table(price=[write(row) for row in range(ROWS)]), "--label", "late")
@@ -84,9 +90,10 @@ def test_numbers_as_people_write_them_are_numbers(init, tmp_path, write, read):
         (lambda row: "n/a" if row == 3 else f"{row},5", "1 of 400 values are not numbers, such as 'n/a'"),
         (lambda row: f"1,{row + 100}", "can be read in two ways"),
         (lambda row: f"{row} {'€$'[row % 2]}", "has numbers in EUR and USD: write them in one unit"),
+        (lambda row: f"{row}%" if row % 2 else f"0.{row:03}", "has numbers in % and no unit"),
         (lambda row: f"0{row}-{row}", "values are too many for a category"),
     ],
-    ids=["an exception", "two readings", "two units", "numbers of telephones"],
+    ids=["an exception", "two readings", "two units", "shares in two units", "numbers of telephones"],
 )  # fmt: skip
 def test_texts_that_are_not_surely_numbers_stay_texts(init, tmp_path, write, said):
     prices = [write(row) for row in range(ROWS)]
@@ -95,6 +102,48 @@ def test_texts_that_are_not_surely_numbers_stay_texts(init, tmp_path, write, sai
     assert said in printed
     stored = pl.read_parquet(tmp_path / "own/data/orders.parquet")["price"]
     assert stored.dtype == pl.String
+
+
+@pytest.mark.parametrize(
+    ("write", "dtype"),
+    [
+        (lambda row: f"{1234567890123456000 + row}", pl.Int64),
+        (lambda row: f"{98765432109876543200 + row}", pl.String),
+        (lambda row: f"{row:05}", pl.String),
+    ],
+    ids=["19 digits", "20 digits", "zeros in front"],
+)
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_digits_that_are_texts_keep_every_digit(tmp_path, ending, write, dtype):
+    codes = [write(row) for row in range(ROWS)]
+    frame = table(code_id=codes, grade=[str(1 + row % 5) for row in range(ROWS)]).drop("when")
+    source, out = tmp_path / f"orders.{ending}", tmp_path / "own"
+    (frame.write_ndjson if ending == "jsonl" else frame.write_parquet)(source)
+    assert main(["init", "table", str(source), "--label", "grade", "--out", str(out)]) == 0
+    contract = tomllib.loads((out / "contract.toml").read_text())
+    # Rows are split by the hash of this column: as fractions, many ids would be one.
+    assert contract["data"]["ids"] == ["code_id"]
+    assert contract["model"]["task"].endswith("TabularClassification")
+    stored = pl.read_parquet(out / "data/orders.parquet")
+    assert stored.schema["code_id"] == dtype
+    assert stored["code_id"].cast(pl.String).to_list() == codes
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_whole_numbers_beyond_64_bits_are_stored_as_texts(tmp_path, ending):
+    codes = [98765432109876543200 + row for row in range(ROWS)]
+    lines = [f"{code},{row % 7},{row % 2}" for row, code in enumerate(codes)]
+    if ending == "jsonl":
+        named = [zip(("card", "amount", "late"), line.split(","), strict=True) for line in lines]
+        lines = ["{" + ",".join(f'"{name}":{value}' for name, value in row) + "}" for row in named]
+    else:
+        lines = ["card,amount,late", *lines]
+    (tmp_path / f"cards.{ending}").write_text("\n".join(lines))
+    data, out = str(tmp_path / f"cards.{ending}"), str(tmp_path / "own")
+    assert main(["init", "table", data, "--label", "late", "--out", out]) == 0
+    stored = pl.read_parquet(tmp_path / "own/data/cards.parquet")
+    assert stored["card"].to_list() == [str(code) for code in codes]
+    assert tomllib.loads((tmp_path / "own/contract.toml").read_text())["data"]["ids"] == ["card"]
 
 
 def test_columns_of_a_csv_get_their_roles(init):
@@ -155,6 +204,31 @@ def test_parquet_in_a_folder_is_used_in_place(tmp_path):
     contract = tomllib.loads((tmp_path / "own" / "contract.toml").read_text())
     assert contract["data"]["uri"] == "events"
     assert contract["model"]["name"] == "events"
+
+
+@pytest.mark.parametrize("other", ["2024.parquet", "old/2024.pq"])
+def test_rows_are_not_written_beside_other_data(init, tmp_path, other):
+    (tmp_path / "own" / "data" / other).parent.mkdir(parents=True)
+    table().write_parquet(tmp_path / "own" / "data" / other)
+    _, error = init(table(), "--label", "late", code=2)
+    assert f"such as {other}; nothing was written" in error
+    assert [each.name for each in (tmp_path / "own").rglob("*.p*q*")] == [Path(other).name]
+
+
+def test_rows_are_written_beside_the_file_that_they_come_from(tmp_path):
+    source = tmp_path / "data" / "_orders.csv"
+    source.parent.mkdir()
+    table().write_csv(source)
+    assert main(["init", "table", str(source), "--label", "late", "--out", str(tmp_path)]) == 0
+    (partition,) = find_partitions(open_store(str(tmp_path / "data"))).partitions
+    assert partition.key == "orders.parquet"
+
+
+def test_lists_are_features_where_they_hold_numbers(init):
+    lists = table(window=[[1.0 * row, 2.0 * row] for row in range(ROWS)], tags=[["a", "b"]] * ROWS)
+    contract, printed = init(lists, "--label", "late", file="orders.parquet")
+    assert contract["data"]["meta"] == ["tags"]
+    assert "feature: 'window', windows of numbers" in printed
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
@@ -264,6 +338,27 @@ def test_the_file_of_a_task_hides_no_module_of_python(init, tmp_path):
     contract, _ = init(table(), "--label", "late", kind="custom", file="calendar.csv")
     assert contract["model"] == {"name": "calendar", "task": "calendar_task:FirstTask"}
     assert (tmp_path / "own" / "calendar_task.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ([0.1] * 30, [0.1, 0.2]),
+        ([None] * 30, [0.1, 0.2]),
+        ([*[0.1, 0.3] * 14, None, math.nan], [-1.0, 0.0]),
+    ],
+    ids=["one value", "no value", "two values"],
+)
+def test_the_first_task_keeps_later_values_in_proportion(known, expected, init, tmp_path):
+    init(table(), "--label", "late", kind="custom")
+    module = runpy.run_path(str(tmp_path / "own" / "orders_task.py"))
+    columns = TaskColumns(label="late", features={"amount": "Float64"})
+    task = module["FirstTask"](module["FirstTask"].Options(), columns)
+    train = pl.DataFrame({"amount": known, "late": ["no", "yes"] * 15})
+    task.fit(train.with_columns(pl.col("amount").cast(pl.Float64)).lazy())
+    inputs = task.encode(pl.DataFrame({"amount": [0.1, 0.2]}))["inputs"]
+    moved = inputs[:, 0] - inputs[0, 0] + expected[0]
+    assert moved.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_person_at_a_terminal_is_asked_for_the_label(tmp_path, monkeypatch, capsys):

@@ -121,6 +121,20 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(
     assert [path.name for path in (contract.parent / "data").rglob("*")] == ["2025-01.parquet"]
 
 
+@pytest.mark.parametrize("name", ["_2025-02", ".2025-02", "_new/2025-02", "../2025-02", "/2025-02"])
+def test_rows_are_not_written_where_they_would_never_be_read(name, contract, tmp_path):
+    SECOND.write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(PerennialError, match="would never be read"):
+        list(import_rows(contract, tmp_path / "rows.parquet", name=name))
+    assert [path.name for path in (contract.parent / "data").rglob("*")] == ["2025-01.parquet"]
+
+
+def test_a_folder_of_a_partition_may_start_with_an_underscore(contract, tmp_path):
+    SECOND.write_parquet(tmp_path / "_month=2025-02.parquet")
+    list(import_rows(contract, tmp_path / "_month=2025-02.parquet"))
+    assert stored(contract, "_month=2025-02").equals(SECOND)
+
+
 def test_a_partition_is_never_replaced_and_a_frame_needs_a_name(contract, tmp_path):
     SECOND.write_parquet(tmp_path / "2025-01.parquet")
     with pytest.raises(PerennialError, match=r"has a partition 2025-01.parquet already"):

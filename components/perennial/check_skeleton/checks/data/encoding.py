@@ -21,6 +21,7 @@ from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     ROUNDING,
+    Floats,
     Subject,
     find_differences,
     generator_states,
@@ -40,6 +41,8 @@ CODES = (
 )
 # Codes may be clipped, so that some do not follow.
 FOLLOWING_SHARE = 0.9
+# Of the different labels of a regression: a limit, or rounding by design, keeps more.
+LEAST_KEPT = 0.25
 
 
 @check(
@@ -233,7 +236,20 @@ def _judge_codes(
             hint="if these classes are not merged on purpose, check the codes in encode",
         )
     shown = f"{pairs.height} values, codes {codes.min():.4g} to {codes.max():.4g}"
-    return judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
+    rounded = subject.task.kind == "regression" and _judge_rounding(judge, pairs["raw"], codes)
+    return rounded or judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
+
+
+def _judge_rounding(judge: Judge, values: pl.Series, codes: Floats) -> CheckResult | None:
+    """Judge numbers of which many different ones have one code; None if few have."""
+    if not values.dtype.is_numeric() or len(codes) >= LEAST_KEPT * len(values):
+        return None
+    return judge.warned(
+        f"{len(values)} label values became {len(codes)} numbers",
+        hint="the loss and all metrics are of rounded labels: a cast to whole numbers, a limit, or "
+        "large values that differ little, of which 32 bits keep too few digits; then subtract a "
+        "constant",
+    )
 
 
 def _find_exchanged(pairs: pl.DataFrame) -> dict[str, int]:

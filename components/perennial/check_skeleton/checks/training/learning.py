@@ -479,7 +479,11 @@ def _describe_leak(subject: Subject, ablation: InputAblation) -> str:
 
 
 def _find_best_ablation(subject: Subject) -> InputAblation:
-    """Return the ablation at the first learning rate with a clear lead, else the best one."""
+    """Return the ablation at the first learning rate with a clear lead, else the best one.
+
+    One whose outputs differ comes before the others: a rate that is too high for the model may
+    leave all of its units dead.
+    """
     ablations, rates = list[InputAblation](), subject.settings.learning_rates
     ways = [(rate, False) for rate in rates]
     ways += [(rates[0], True)] if is_trained_otherwise(subject.task) else []
@@ -487,7 +491,7 @@ def _find_best_ablation(subject: Subject) -> InputAblation:
         ablations.append(_run_ablation(subject, rate, as_trained=as_trained))
         if ablations[-1].z_score >= subject.settings.significance:
             return ablations[-1]
-    return max(ablations, key=lambda ablation: ablation.z_score)
+    return max(ablations, key=lambda ablation: (ablation.varies, ablation.z_score))
 
 
 def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
