@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from perennial.contracts.monitoring import ColumnDrift, DriftReport, RetrainingDecision, WindowDrift
 from perennial.contracts.snapshot import Snapshot, as_utc, is_future
 from perennial.contracts.triggers import TriggersSection
-from perennial.decide_retraining.state import Retraining, TriggerState
+from perennial.registry.trigger_state import Retraining, TriggerState
 from perennial.reports.text import counted
 
 TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedule"]
@@ -122,8 +122,9 @@ def find_retraining_blocks(
     last = "there was no retraining yet"
     if ages:
         last = f"the last retraining is {youngest:.1f} days old by data time"
-    # What failed has used machines, too.
-    spent = sum(age < triggers.budget_days for age in _ages(snapshot, state.retrainings, now))
+    # What failed has used machines, too. What people started is not part of this budget.
+    started = [past for past in state.retrainings if past.decision is not None]
+    spent = sum(age < triggers.budget_days for age in _ages(snapshot, started, now))
     return (
         duplicate,
         RetrainingBlock(
@@ -178,9 +179,10 @@ def _after_last_retraining(
     Otherwise every new file would start a retraining after a challenger that lost.
     """
     windows = drift.windows
-    if not found.fires or not windows[-1].files or not state.judged:
+    decisions = [past.decision for past in state.judged if past.decision is not None]
+    if not found.fires or not windows[-1].files or not decisions:
         return found
-    last = state.judged[-1].decision.evidence.get("newest_window")
+    last = decisions[-1].evidence.get("newest_window")
     seen = last.get("files") if isinstance(last, dict) else None
     known = [window for window in windows if _last_file(window) == seen]
     newer = len(windows) - 1 - windows.index(known[0]) if known else len(windows)

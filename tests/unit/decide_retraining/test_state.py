@@ -7,11 +7,8 @@ from perennial.clients.object_store import MAX_ATTEMPTS, LocalObjectStore
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
-from perennial.decide_retraining.state import (
-    KEPT_RETRAININGS,
-    TriggerState,
-    decide_and_record,
-)
+from perennial.decide_retraining.state import decide_and_record
+from perennial.registry.trigger_state import KEPT_RETRAININGS, TriggerState, record_judged
 
 KEY = "triggers/demo/state.json"
 
@@ -70,6 +67,42 @@ def test_a_run_that_is_started_again_decides_as_before(store, run):
 def test_outside_a_pipeline_nothing_is_adopted(run):
     assert run("unknown").retrain
     assert not run("unknown").retrain
+
+
+def test_a_training_that_somebody_else_started_counts_for_the_next_decision(
+    store, run, report, snapshot
+):
+    """Its challenger lost: the same snapshot is not trained on again, and the age is true."""
+    now, old = datetime.now(UTC), snapshot.model_copy(update={"rows": 9_000})
+    record_judged(store, "demo", "by-hand", old, now)
+    recorded = store.read(KEY)
+    record_judged(store, "demo", "by-hand", old, now)  # a retry
+    assert store.read(KEY) == recorded
+    same = run("a", rows=9_000)
+    assert not same.retrain
+    assert "already trained on by run by-hand" in same.summary
+    settings = TriggersSection(new_rows=5_000, max_age_days=30)
+    later = run("b", report(new_rows=5_000, new_days=60.0), settings=settings)
+    assert "1,000 new rows since the last training" in later.summary
+    assert "the last training is 0.0 days old" in later.summary
+    assert "cooldown" in run("c").summary
+
+
+def test_a_retraining_is_recorded_once_when_the_gate_has_judged_it(store, run, snapshot):
+    first = run("a")
+    recorded = store.read(KEY)
+    record_judged(store, "demo", "a", snapshot, datetime.now(UTC))
+    assert store.read(KEY) == recorded
+    assert run("a") == first
+
+
+def test_the_budget_counts_only_what_monitoring_started(store, run, snapshot):
+    free = TriggersSection(cooldown_days=0, max_retrainings=1)
+    record_judged(
+        store, "demo", "by-hand", snapshot.model_copy(update={"rows": 1}), datetime.now(UTC)
+    )
+    assert run("a", settings=free).retrain
+    assert "budget" in run("b", rows=10_001, settings=free).summary
 
 
 def test_of_many_runs_at_once_one_retrains(run):
