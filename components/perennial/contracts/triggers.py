@@ -23,8 +23,9 @@ class TriggersSection(Section):
     """Retrain when the champion's loss on new labelled rows rises beyond its reference. Switch it
     off when labels are missing or too late to act on."""
     new_rows: Annotated[int, Field(ge=1)] | None = None
-    """Retrain after this many rows since the last training, promoted or not. Set it when more data
-    is known to help, as learning curves show; None never retrains for new rows alone."""
+    """Retrain after this many rows since the last training, promoted or not: rows of partitions
+    that it did not have, rewritten ones included. Set it when more data is known to help, as
+    learning curves show; None never retrains for new rows alone."""
     max_age_days: Annotated[int, Field(ge=1)] | None = None
     """Retrain when the last training is this many days of data old. Set it when the model must
     not grow old whatever the monitors see; None sets no limit. Needs `data.time`."""

@@ -38,6 +38,9 @@ def decide_and_record(
     """
     digest = snapshot.digest()
 
+    def completed(state: TriggerState) -> TriggerState:
+        return state.with_failures(store.uri, runs).with_last_trained(store)
+
     def claimed(
         stored: TriggerState | None,
     ) -> tuple[TriggerState | None, tuple[RetrainingDecision, TriggerState]]:
@@ -45,8 +48,8 @@ def decide_and_record(
         known = state.of_run(run_id, digest)
         if known is not None and known.decision is not None:
             # This run was restarted: nothing is counted twice.
-            return stored, (known.decision, state.without(known).with_failures(store.uri, runs))
-        marked = state.with_failures(store.uri, runs)
+            return stored, (known.decision, completed(state.without(known)))
+        marked = completed(state)
         decision = decide(marked)
         if not decision.retrain:
             return stored, (decision, marked)

@@ -4,8 +4,12 @@ It is `triggers/<model>/state.json` in the object store. `decide_retraining` rec
 before it starts; the gate records every other training that it judged, whoever started it.
 """
 
+import logging
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
@@ -14,6 +18,8 @@ from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
 from perennial.steps.journal import Journal
 from perennial.steps.stored_steps import StoredRun
+
+logger = logging.getLogger(__name__)
 
 KEPT_RETRAININGS = 200
 """Number of newest retrainings kept; far more than any budget counts."""
@@ -65,6 +71,9 @@ class TriggerState(Section):
     schema_version: int = 1
     """Incremented when a field changes its meaning."""
     retrainings: tuple[Retraining, ...] = ()
+    last_trained: Annotated[Snapshot | None, Field(exclude=True)] = None
+    """Snapshot of the newest training that has not failed; None if there is none or it cannot be
+    read. Not stored."""
 
     @property
     def judged(self) -> tuple[Retraining, ...]:
@@ -87,6 +96,18 @@ class TriggerState(Section):
                     break
                 marked[number] = marked[number].model_copy(update={"failed": True})
         return self.model_copy(update={"retrainings": tuple(marked)})
+
+    def with_last_trained(self, store: ObjectStore) -> "TriggerState":
+        """Return a copy with the snapshot of the newest training that has not failed."""
+        if not self.judged:
+            return self
+        key = f"snapshots/{self.judged[-1].snapshot_digest}/{Snapshot.file_name}"
+        try:
+            found = Snapshot.from_json(store.read(key) or b"")
+        except ValueError as error:
+            logger.warning("%s/%s, new rows are counted by totals: %s", store.uri, key, error)
+            return self
+        return self.model_copy(update={"last_trained": found})
 
     def with_retraining(self, retraining: Retraining) -> "TriggerState":
         """Return a copy with one more retraining."""

@@ -4,11 +4,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perennial.clients.object_store import MAX_ATTEMPTS, LocalObjectStore
+from perennial.contracts.block import BlockFile
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import DataFile
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
 from perennial.decide_retraining.state import decide_and_record
 from perennial.registry.trigger_state import KEPT_RETRAININGS, TriggerState, record_judged
+from perennial.snapshot_data.manifest import store_snapshot
 
 KEY = "triggers/demo/state.json"
 
@@ -86,6 +89,51 @@ def test_a_training_that_somebody_else_started_counts_for_the_next_decision(
     assert "1,000 new rows since the last training" in later.summary
     assert "the last training is 0.0 days old" in later.summary
     assert "cooldown" in run("c").summary
+
+
+def partition(name, rows):
+    return DataFile(uri=f"d/{name}.parquet", size_bytes=1, sha256=name, rows=rows)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_rows_are_new_although_old_partitions_were_deleted(store, run, report, snapshot, decided):
+    trained = snapshot.model_copy(
+        update={"files": (partition("a", 9_000), partition("b", 1_000)), "rows": 10_000}
+    )
+    store_snapshot(trained, store)
+    if decided:
+        assert run("a", snapshot=trained).retrain
+    else:
+        record_judged(store, "demo", "a", trained, datetime.now(UTC))
+    settings = TriggersSection(new_rows=800, cooldown_days=0)
+    seen = report(new_rows=5_000)
+    for new, found in ((799, "none"), (800, "new_data")):
+        current = trained.model_copy(update={"files": (trained.files[1], partition("c", new))})
+        made = run("b", seen, 1_000 + new, settings, snapshot=current)
+        assert made.trigger == found
+        assert f"{new} new rows since the last training" in made.summary
+    assert "last_trained" not in store.read(KEY).decode()
+
+
+@pytest.mark.parametrize(("newer", "retrains"), [(1, False), (2, True)])
+def test_windows_of_files_count_from_a_training_that_somebody_else_started(
+    store, run, report, snapshot, *, newer, retrains
+):
+    files = tuple(partition(name, 10) for name in "abc")
+    current = snapshot.model_copy(update={"time_max": None, "files": files})
+    trained = current.model_copy(update={"files": files[: len(files) - newer]})
+    store_snapshot(trained, store)
+    record_judged(store, "demo", "by-hand", trained, datetime.now(UTC))
+    seen = report(drifted=True)
+    windows = tuple(
+        seen.windows[0].model_copy(
+            update={"start": None, "files": (BlockFile(path=each.sha256, sha256=each.sha256),)}
+        )
+        for each in files
+    )
+    made = run("a", seen.model_copy(update={"windows": windows}), snapshot=current)
+    assert made.retrain is retrains
+    assert ("the last retraining included file b" in made.summary) is not retrains
 
 
 def test_a_retraining_is_recorded_once_when_the_gate_has_judged_it(store, run, snapshot):
