@@ -10,10 +10,14 @@ MEAN = "blocks.0.1.running_mean"
 
 
 @pytest.mark.parametrize("averaged", [True, False], ids=["moving average", "mean of two steps"])
-@pytest.mark.parametrize("frozen", [(), ("blocks.0.*",)], ids=["trained", "frozen"])
-def test_statistics_of_a_frozen_normalisation_stay(root, tmp_path, averaged, frozen):
+@pytest.mark.parametrize(
+    ("frozen", "affine"),
+    [((), True), (("blocks.0.*",), True), (("blocks.0.*",), False)],
+    ids=["trained", "frozen", "frozen without parameters"],
+)
+def test_statistics_of_a_frozen_normalisation_stay(root, tmp_path, averaged, frozen, affine):
     averaging = {"averaging": {"decay": 0.5}} if averaged else {}
-    options = TinyOptions(batch_norm=True)
+    options = TinyOptions(batch_norm=True, affine=affine)
     job = tiny_job(root, strategy="single", options=options, frozen=frozen, **averaging)
     result = finished(job)
     steps = tuple(record.step for record in result.checkpoints)[-1 if averaged else -2 :]

@@ -16,7 +16,7 @@ from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
-from perennial.decide_retraining.state import TriggerState, decide_and_record
+from perennial.decide_retraining.state import decide_and_record
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import TargetCluster, start_deployed
@@ -26,6 +26,7 @@ from perennial.deployment.watch import WatchState
 from perennial.detect_drift.file_windows import ArrivedFiles
 from perennial.gate.repeats import PastTest, claim_test
 from perennial.registry.model_registry import CHAMPION, open_registry
+from perennial.registry.trigger_state import TriggerState
 from pipeline_server import pipeline_server
 
 BEFORE = json.loads((Path(__file__).parent / "previous_version/cluster.json").read_text())

@@ -51,6 +51,7 @@ class TinyOptions(Section):
     width: int = 17
     dropout: float = 0.0
     batch_norm: bool = False
+    affine: bool = True
     library_random: bool = False
     """Draw from NumPy in the initial weights, and from Python in each forward pass."""
     fault: Literal[
@@ -172,7 +173,7 @@ class SparseTask(TinyTask):
 class TinyModel(nn.Module):
     def __init__(self, options):
         super().__init__()
-        norm = [nn.BatchNorm1d(options.width)] if options.batch_norm else []
+        norm = [nn.BatchNorm1d(options.width, affine=options.affine)] if options.batch_norm else []
         self.blocks = nn.ModuleList(
             [
                 nn.Sequential(

@@ -72,6 +72,11 @@ class Snapshot(Artifact):
             return newest
         return now.astimezone(UTC).replace(tzinfo=newest.tzinfo)
 
+    def rows_beyond(self, earlier: "Snapshot") -> int:
+        """Count the rows of partitions that an earlier snapshot did not have, by their contents."""
+        known = {file.sha256 for file in earlier.files}
+        return sum(file.rows for file in self.files if file.sha256 not in known)
+
     @property
     def paths(self) -> tuple[str, ...]:
         """The files' names below `data.uri`, in the same order."""

@@ -40,6 +40,12 @@ class EvaluationPoint(Section):
     watched: Annotated[tuple[float, ...], Field(strict=False)] = ()  # a list in a line of JSON
     """Predictions for the watched examples, in their order; empty if one was not finite."""
 
+    def better_of(self, metric: str, direction: Direction) -> float | None:
+        """Return the better of the weights' metric and their moving average's; None without any."""
+        names = (metric, f"{AVERAGED}{metric}")
+        found = [self.metrics[name] for name in names if name in self.metrics]
+        return (max if direction == "maximize" else min)(found, default=None)
+
 
 class WatchedExamples(Section):
     """A few examples of the validation sample whose predictions are kept at each evaluation."""

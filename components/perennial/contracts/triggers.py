@@ -23,8 +23,9 @@ class TriggersSection(Section):
     """Retrain when the champion's loss on new labelled rows rises beyond its reference. Switch it
     off when labels are missing or too late to act on."""
     new_rows: Annotated[int, Field(ge=1)] | None = None
-    """Retrain after this many rows since the last training, promoted or not. Set it when more data
-    is known to help, as learning curves show; None never retrains for new rows alone."""
+    """Retrain after this many rows since the last training, promoted or not: rows of partitions
+    that it did not have, rewritten ones included. Set it when more data is known to help, as
+    learning curves show; None never retrains for new rows alone."""
     max_age_days: Annotated[int, Field(ge=1)] | None = None
     """Retrain when the last training is this many days of data old. Set it when the model must
     not grow old whatever the monitors see; None sets no limit. Needs `data.time`."""
@@ -63,12 +64,12 @@ class TriggersSection(Section):
     """Nor does a window with a smaller share of labelled rows: early labels are often of one kind.
     Lower it only when labels are missing at random."""
     cooldown_days: Annotated[int, Field(ge=0)] = 14
-    """Days of data after a retraining in which no other starts, promoted or not. Make it cover
+    """Days of data after a training in which no retraining starts, promoted or not. Make it cover
     `windows_in_a_row` blocks, so that the next decision rests on windows of its own. Without a
     time column drift and decay wait for `windows_in_a_row` new windows instead."""
     max_retrainings: Annotated[int, Field(ge=1)] = 6
-    """Retrainings within `budget_days` at most. Raise it when the budget stops trainings whose
-    challengers do get promoted."""
+    """Retrainings that monitoring starts within `budget_days` at most. Raise it when the budget
+    stops trainings whose challengers do get promoted."""
     budget_days: Annotated[int, Field(ge=1)] = 90
     """Days of data that `max_retrainings` is counted over; needs `data.time`."""
 

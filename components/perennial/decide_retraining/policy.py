@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from perennial.contracts.monitoring import ColumnDrift, DriftReport, RetrainingDecision, WindowDrift
 from perennial.contracts.snapshot import Snapshot, as_utc, is_future
 from perennial.contracts.triggers import TriggersSection
-from perennial.decide_retraining.state import Retraining, TriggerState
+from perennial.registry.trigger_state import Retraining, TriggerState
 from perennial.reports.text import counted
 
 TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedule"]
@@ -122,8 +122,9 @@ def find_retraining_blocks(
     last = "there was no retraining yet"
     if ages:
         last = f"the last retraining is {youngest:.1f} days old by data time"
-    # What failed has used machines, too.
-    spent = sum(age < triggers.budget_days for age in _ages(snapshot, state.retrainings, now))
+    # What failed has used machines, too. What people started is not part of this budget.
+    started = [past for past in state.retrainings if past.decision is not None]
+    spent = sum(age < triggers.budget_days for age in _ages(snapshot, started, now))
     return (
         duplicate,
         RetrainingBlock(
@@ -180,24 +181,37 @@ def _after_last_retraining(
     windows = drift.windows
     if not found.fires or not windows[-1].files or not state.judged:
         return found
-    last = state.judged[-1].decision.evidence.get("newest_window")
-    seen = last.get("files") if isinstance(last, dict) else None
-    known = [window for window in windows if _last_file(window) == seen]
-    newer = len(windows) - 1 - windows.index(known[0]) if known else len(windows)
+    known = [window for window in windows if _is_included(window, state)]
+    newer = len(windows) - 1 - windows.index(known[-1]) if known else len(windows)
     if newer >= triggers.windows_in_a_row:
         return found
     detail = (
-        f"{found.detail}; the last retraining included {known[0].title}, and {newer} of "
+        f"{found.detail}; the last retraining included {known[-1].title}, and {newer} of "
         f"{triggers.windows_in_a_row} required windows are newer"
     )
     return replace(found, fires=False, detail=detail)
 
 
+def _is_included(window: WindowDrift, state: TriggerState) -> bool:
+    """Whether the last training, or the decision that started it, included a window of files."""
+    if state.last_trained is not None:
+        return window.files[-1].sha256 in {file.sha256 for file in state.last_trained.files}
+    decision = state.judged[-1].decision
+    last = decision.evidence.get("newest_window") if decision else None
+    return isinstance(last, dict) and last.get("files") == _last_file(window)
+
+
 def _new_data(
     snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> Finding:
-    """Count rows since the last training, even if its challenger was not promoted."""
-    rows = min([drift.new_rows, *(max(0, snapshot.rows - past.rows) for past in state.judged)])
+    """Count rows since the last training, even if its challenger was not promoted.
+
+    Rows of partitions that it did not have: totals fall where partitions are deleted.
+    """
+    past = [max(0, snapshot.rows - past.rows) for past in state.judged]
+    if state.last_trained is not None:
+        past = [snapshot.rows_beyond(state.last_trained)]
+    rows = min([drift.new_rows, *past])
     if triggers.new_rows is None:
         detail = f"{rows:,} new rows; triggers.new_rows is not set"
         return Finding("new_data", False, detail, is_set=False)

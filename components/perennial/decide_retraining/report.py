@@ -8,7 +8,7 @@ from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import find_retraining_blocks, find_triggers
-from perennial.decide_retraining.state import TriggerState
+from perennial.registry.trigger_state import TriggerState
 from perennial.reports.page import Page
 
 SHOWN_RETRAININGS = 12
@@ -66,9 +66,9 @@ def _history_part(page: Page, state: TriggerState) -> None:
     rows = [
         [
             "-" if past.data_time is None else f"{past.data_time:%Y-%m-%d}",
-            past.decision.trigger,
+            past.decision.trigger if past.decision else "-",
             past.run_id,
-            past.decision.summary,
+            past.decision.summary if past.decision else "not started by monitoring",
             "failed" if past.failed else "",
         ]
         for past in reversed(state.retrainings[-SHOWN_RETRAININGS:])

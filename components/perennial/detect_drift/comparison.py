@@ -68,10 +68,10 @@ def compare_with_champion(
     shards: int = 1,
 ) -> DriftReport:
     """Judge drift and loss of the data after the champion's snapshot, and write the page."""
-    reference = read_artifact(Reference, champion, files)
+    known = read_artifact(Snapshot, champion, files)
+    reference = _read_reference(champion, files, known, current)
     by_file = not current.data.time
     if by_file:
-        known = read_artifact(Snapshot, champion, files)
         chosen = choose_files(
             reference,
             known,
@@ -115,6 +115,14 @@ def compare_with_champion(
     )
     write_report(page, found, triggers, measured=measured, reference=reference, limit=limit)
     return found
+
+
+def _read_reference(
+    champion: ModelVersion, files: Path, known: Snapshot, current: Snapshot
+) -> Reference:
+    """Return the champion's reference, with those of its rows that the data still has."""
+    kept = current.rows - current.rows_beyond(known)
+    return read_artifact(Reference, champion, files).model_copy(update={"rows": kept})
 
 
 def conclude(

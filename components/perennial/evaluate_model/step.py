@@ -1,14 +1,19 @@
 """The step `evaluate_model`: score challenger and champion on the test rows and decide."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
 from perennial.contracts.gate import Verdict
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
 from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger, scalars_of
+from perennial.registry.trigger_state import record_judged
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
@@ -24,14 +29,18 @@ def evaluate_model_step(
     metrics: str,
 ) -> StepResult:
     """Compare the challenger with the champion on rows that neither was trained on."""
+    section, environment = JudgementConfig.from_json(contract), Environment.read()
     decided = judge_challenger(
-        JudgementConfig.from_json(contract),
+        section,
         Path(snapshot),
         Path(challenger),
         Path(skeleton),
         page=Path(report),
-        environment=Environment.read(),
+        environment=environment,
     )
+    if not Challenger.read(Path(challenger)).turned_off:  # a model for debugging is no training
+        store, taken = open_store(environment.store_uri), Snapshot.read(Path(snapshot))
+        record_judged(store, section.model.name, environment.run_id, taken, datetime.now(UTC))
     hand_on(Path(verdict), decided, Path(skeleton), Path(snapshot))
     return StepResult(
         parameters={"promote": decided.promote},

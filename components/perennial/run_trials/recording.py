@@ -93,9 +93,9 @@ class TrialRecorder:
             child.log_metrics({plan.metric: trial.value})
         for index, training in enumerate(trial.trainings):
             points = [
-                (point.step, point.metrics[plan.metric])
+                (point.step, value)
                 for point in training.evaluations
-                if plan.metric in point.metrics
+                if (value := point.better_of(plan.metric, plan.direction)) is not None
             ]
             name = f"validation/{plan.metric}" + (f".{index + 1}" if index else "")
             child.log_curve(name, points)

@@ -47,7 +47,11 @@ from perennial.engine.evaluation.scoring import (
     share_batches,
     write_scores,
 )
-from perennial.engine.optimization.parameters import is_frozen, local
+from perennial.engine.optimization.parameters import (
+    frozen_normalizations,
+    keep_statistics,
+    local,
+)
 from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
 from perennial.engine.parallelism.sharded_loading import merge_shards, write_gathered
 from perennial.engine.serving.pyfunc import predict_rows
@@ -96,7 +100,7 @@ def mean_model(
         add_to_mean(mean, new, number)
     for each, before in first:
         if torch.equal(_statistics(each), before):
-            each.requires_grad_(False)
+            keep_statistics(each)
     return task, model
 
 
@@ -121,7 +125,8 @@ def normalizations(model: nn.Module) -> list[BatchNorm]:
     found = [each for each in model.modules() if isinstance(each, BATCH_NORMS)]
     moving = [each for each in found if each.track_running_stats and each.training]
     model.train(mode)
-    return [each for each in moving if not is_frozen(each)]
+    frozen = {id(each) for each in frozen_normalizations(model)}
+    return [each for each in moving if id(each) not in frozen]
 
 
 def _statistics(norm: BatchNorm) -> Tensor:

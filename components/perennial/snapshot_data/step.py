@@ -7,6 +7,7 @@ from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.section import Section
+from perennial.gate.config import GateSection
 from perennial.snapshot_data.last_snapshot import compare_with_last
 from perennial.snapshot_data.manifest import (
     list_partitions,
@@ -23,6 +24,7 @@ class SnapshotDataConfig(Section):
     model: ModelSection
     data: DataSection
     split: SplitSection = SplitSection()
+    gate: GateSection = GateSection()
 
 
 @pipeline_step("snapshot_data", reads=SnapshotDataConfig, outputs=("snapshot", "report"))
@@ -34,6 +36,8 @@ def snapshot_data_step(*, contract: str, snapshot: str, report: str) -> StepResu
     taken, summaries, opened = take_indexed_snapshot(
         config.data, config.split, listing=listing, index_store=store
     )
+    # The gate comes last, and what it needs of the columns is known now.
+    config.gate.require_slices(taken.columns)
     # First the snapshot: the record of the last one names it by its digest.
     store_snapshot(taken, store)
     lost = compare_with_last(store, config.model.name, taken)

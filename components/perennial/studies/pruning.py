@@ -9,7 +9,7 @@ depends on no timing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perennial.contracts.training import AVERAGED, Direction, EvaluationPoint
+from perennial.contracts.training import Direction, EvaluationPoint
 from perennial.studies.records import StudyPlan, Trial
 
 
@@ -39,11 +39,9 @@ def best_until(
     The weights' moving average counts where there is one, as in the choice of a checkpoint.
     """
     found = [
-        point.metrics[name]
+        value
         for point in points
-        if point.step <= step
-        for name in (metric, f"{AVERAGED}{metric}")
-        if name in point.metrics
+        if point.step <= step and (value := point.better_of(metric, direction)) is not None
     ]
     return (max if direction == "maximize" else min)(found, default=None)
 

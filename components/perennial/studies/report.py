@@ -297,19 +297,23 @@ def _add_noise(page: Page, search: Search, findings: StudyFindings) -> None:
 def _add_curves(page: Page, search: Search, findings: StudyFindings) -> None:
     page.heading("Learning curves of the best trials")
     page.text(findings.length.text + ".")
-    metric = search.plan.metric
+    metric, direction = search.plan.metric, search.plan.direction
     series = {
         f"trial {trial.number}": [
-            (float(point.step), point.metrics[metric])
+            (float(point.step), value)
             for point in trial.trainings[0].evaluations
-            if metric in point.metrics
+            if (value := point.better_of(metric, direction)) is not None
         ]
         for trial in search.ranked[:3]
         if trial.trainings
     }
     drawn = {name: points for name, points in series.items() if points}
     if drawn:
-        page.figure(line_chart(drawn, x_label="step", y_label=metric), "Evaluations of one seed.")
+        page.figure(
+            line_chart(drawn, x_label="step", y_label=metric),
+            "Evaluations of one seed; with training.averaging, the better of the weights and their "
+            "moving average, by which trials are compared.",
+        )
     page.table(
         ("trial", "seed", "best step", "last step", "findings"),
         [

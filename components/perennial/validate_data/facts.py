@@ -94,7 +94,7 @@ def summarise(
     counts = _in_windows(state["labels"], snapshot)
     label = label_facts(counts, opaque or section.label_kind)
     sampled = _in_windows(state["sample"], snapshot, SPLIT_COLUMN, "__day__")
-    sample = uniform_sample(sampled.drop_nulls(SPLIT_COLUMN))
+    sample = uniform_sample(sampled, SPLIT_COLUMN)
     own = (SPLIT_COLUMN, "__day__", "__key__", "__stratum__", data.label)
     features = {name: dtype for name, dtype in sample.schema.items() if name not in own}
     aucs = leakage_aucs(sample, features, data.label, label.kind)

@@ -66,9 +66,15 @@ def smallest_keys(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.sort("__key__").head(SAMPLE_ROWS)
 
 
-def uniform_sample(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of a merged sample up to the key up to which each stratum is complete."""
-    full = rows.group_by("__stratum__").agg(pl.len(), pl.col("__key__").max())
-    limit = full.filter(pl.col("__stratum__").is_not_null(), pl.col("len") >= STRATUM_ROWS)
-    last = limit["__key__"].min()
+def uniform_sample(rows: pl.DataFrame, split: str) -> pl.DataFrame:
+    """Return the rows of a merged sample with a split, up to the key up to which all are there.
+
+    A stratum of `STRATUM_ROWS` lacks the rows beyond its last key. Those without a split count for
+    that, too: without them, a cut stratum would look complete.
+    """
+    is_used = pl.col(split).is_not_null().any().alias("is_used")
+    full = rows.group_by("__stratum__").agg(pl.len(), pl.col("__key__").max(), is_used)
+    is_cut = pl.col("__stratum__").is_not_null() & (pl.col("len") >= STRATUM_ROWS)
+    last = full.filter(is_cut & pl.col("is_used"))["__key__"].min()
+    rows = rows.drop_nulls(split)
     return rows if last is None else rows.filter(pl.col("__key__") <= last)

@@ -12,7 +12,7 @@ from perennial.contracts.monitoring import (
     WindowDrift,
 )
 from perennial.contracts.snapshot import Snapshot
-from perennial.decide_retraining.state import Retraining
+from perennial.registry.trigger_state import Retraining
 
 NOW = datetime(2024, 6, 6)
 WEEK = timedelta(days=7)

@@ -7,8 +7,8 @@ from perennial.contracts.block import BlockFile
 from perennial.contracts.section import canonical_json
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining import policy
-from perennial.decide_retraining.state import TriggerState
 from perennial.decide_retraining.step import trigger_evidence
+from perennial.registry.trigger_state import TriggerState
 from perennial.steps.parameters import CARRIED_BYTES
 
 NOW = datetime(2024, 6, 20, tzinfo=UTC)

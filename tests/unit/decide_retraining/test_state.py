@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perennial.clients.object_store import MAX_ATTEMPTS, LocalObjectStore
+from perennial.contracts.block import BlockFile
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import DataFile
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
-from perennial.decide_retraining.state import (
-    KEPT_RETRAININGS,
-    TriggerState,
-    decide_and_record,
-)
+from perennial.decide_retraining.state import decide_and_record
+from perennial.registry.trigger_state import KEPT_RETRAININGS, TriggerState, record_judged
+from perennial.snapshot_data.manifest import store_snapshot
 
 KEY = "triggers/demo/state.json"
 
@@ -70,6 +70,87 @@ def test_a_run_that_is_started_again_decides_as_before(store, run):
 def test_outside_a_pipeline_nothing_is_adopted(run):
     assert run("unknown").retrain
     assert not run("unknown").retrain
+
+
+def test_a_training_that_somebody_else_started_counts_for_the_next_decision(
+    store, run, report, snapshot
+):
+    """Its challenger lost: the same snapshot is not trained on again, and the age is true."""
+    now, old = datetime.now(UTC), snapshot.model_copy(update={"rows": 9_000})
+    record_judged(store, "demo", "by-hand", old, now)
+    recorded = store.read(KEY)
+    record_judged(store, "demo", "by-hand", old, now)  # a retry
+    assert store.read(KEY) == recorded
+    same = run("a", rows=9_000)
+    assert not same.retrain
+    assert "already trained on by run by-hand" in same.summary
+    settings = TriggersSection(new_rows=5_000, max_age_days=30)
+    later = run("b", report(new_rows=5_000, new_days=60.0), settings=settings)
+    assert "1,000 new rows since the last training" in later.summary
+    assert "the last training is 0.0 days old" in later.summary
+    assert "cooldown" in run("c").summary
+
+
+def partition(name, rows):
+    return DataFile(uri=f"d/{name}.parquet", size_bytes=1, sha256=name, rows=rows)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_rows_are_new_although_old_partitions_were_deleted(store, run, report, snapshot, decided):
+    trained = snapshot.model_copy(
+        update={"files": (partition("a", 9_000), partition("b", 1_000)), "rows": 10_000}
+    )
+    store_snapshot(trained, store)
+    if decided:
+        assert run("a", snapshot=trained).retrain
+    else:
+        record_judged(store, "demo", "a", trained, datetime.now(UTC))
+    settings = TriggersSection(new_rows=800, cooldown_days=0)
+    seen = report(new_rows=5_000)
+    for new, found in ((799, "none"), (800, "new_data")):
+        current = trained.model_copy(update={"files": (trained.files[1], partition("c", new))})
+        made = run("b", seen, 1_000 + new, settings, snapshot=current)
+        assert made.trigger == found
+        assert f"{new} new rows since the last training" in made.summary
+    assert "last_trained" not in store.read(KEY).decode()
+
+
+@pytest.mark.parametrize(("newer", "retrains"), [(1, False), (2, True)])
+def test_windows_of_files_count_from_a_training_that_somebody_else_started(
+    store, run, report, snapshot, *, newer, retrains
+):
+    files = tuple(partition(name, 10) for name in "abc")
+    current = snapshot.model_copy(update={"time_max": None, "files": files})
+    trained = current.model_copy(update={"files": files[: len(files) - newer]})
+    store_snapshot(trained, store)
+    record_judged(store, "demo", "by-hand", trained, datetime.now(UTC))
+    seen = report(drifted=True)
+    windows = tuple(
+        seen.windows[0].model_copy(
+            update={"start": None, "files": (BlockFile(path=each.sha256, sha256=each.sha256),)}
+        )
+        for each in files
+    )
+    made = run("a", seen.model_copy(update={"windows": windows}), snapshot=current)
+    assert made.retrain is retrains
+    assert ("the last retraining included file b" in made.summary) is not retrains
+
+
+def test_a_retraining_is_recorded_once_when_the_gate_has_judged_it(store, run, snapshot):
+    first = run("a")
+    recorded = store.read(KEY)
+    record_judged(store, "demo", "a", snapshot, datetime.now(UTC))
+    assert store.read(KEY) == recorded
+    assert run("a") == first
+
+
+def test_the_budget_counts_only_what_monitoring_started(store, run, snapshot):
+    free = TriggersSection(cooldown_days=0, max_retrainings=1)
+    record_judged(
+        store, "demo", "by-hand", snapshot.model_copy(update={"rows": 1}), datetime.now(UTC)
+    )
+    assert run("a", settings=free).retrain
+    assert "budget" in run("b", rows=10_001, settings=free).summary
 
 
 def test_of_many_runs_at_once_one_retrains(run):

@@ -16,6 +16,7 @@ from perennial.contracts.triggers import MonitoringConfig, TriggersSection
 from perennial.decide_retraining.state import monitoring_record
 from perennial.decide_retraining.step import decide_retraining_step
 from perennial.registry.champion_records import UnclearChampionError
+from perennial.registry.trigger_state import record_judged
 from perennial.steps.journal import Journal
 from perennial.steps.stored_steps import StoredRun, StoredStep
 
@@ -190,6 +191,19 @@ def test_a_retraining_that_failed_on_this_machine_does_not_block_the_next_one(
             Journal(folder).append(kind, **({"step": step} if step else {}))
     assert found.parameters["retrain"] == again
     assert ("already trained on by run run-1" in found.summary) != again
+
+
+def test_a_failed_retraining_is_found_behind_a_training_by_hand(inputs, monkeypatch):
+    assert decide_once(inputs).parameters["retrain"]
+    store_ends(inputs, "run-1", train_model="failed")
+    taken = Snapshot.read(inputs / "snapshot").model_copy(
+        update={"rows": 1, "time_max": datetime(2024, 1, 1)}
+    )
+    store = open_store(str(inputs / "store"))
+    record_judged(store, "demo", "by-hand", taken, datetime.now(UTC))
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
+    assert decide_once(inputs).parameters["retrain"]
+    assert "not started by monitoring" in (inputs / "report.html").read_text()
 
 
 def test_failed_retrainings_use_up_the_budget(inputs, monkeypatch):

@@ -8,11 +8,11 @@ from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
-from perennial.decide_retraining.state import TriggerState
 from perennial.detect_drift.comparison import conclude
 from perennial.detect_drift.performance import LossLimit
 from perennial.detect_drift.report import summary_of, write_report
 from perennial.detect_drift.windows import Chosen
+from perennial.registry.trigger_state import TriggerState
 
 TRIGGERS = TriggersSection()
 LIMIT = LossLimit(mean=0.5, spread=0.05, limit=0.65, blocks=8)

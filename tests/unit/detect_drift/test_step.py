@@ -87,6 +87,7 @@ class World:
         task = TabularRegression(TabularOptions(hidden=(4,)), snapshot.task_columns)
         task.fit(pl.concat(weeks).lazy())
         folder = self.root / "store/champion"
+        snapshot.write(folder)
         held_out = tuple(
             BlockPerformance(start=FIRST + i * WEEK, rows=200, loss=1.0 + 0.02 * (-1) ** i)
             for i in range(12)
@@ -154,6 +155,8 @@ def test_a_quiet_stream_a_drifted_one_and_a_decayed_one(world):
     assert (found.new_rows, round(found.new_days)) == (2 * ROWS, 14)
     assert result.metrics["windows"] == 2
     assert "Passed" in page
+    # Of these, the champion had eight; four older ones have been deleted.
+    assert world.detect(quiet[4:])[0].new_rows == 2 * ROWS
 
     drifted, result, page = world.detect(
         quiet[:12] + [week_of_rows(i, shift=2.0) for i in (12, 13)]

@@ -1,13 +1,15 @@
 """Challenger and champion meet on real rows, real weights and a real registry."""
 
+import json
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import ModelSection, Split, SplitSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
@@ -118,6 +120,28 @@ def test_the_first_model_is_promoted_if_it_beats_the_baselines(judged, environme
     run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
     assert run.data.metrics == result.metrics
     assert run.info.status == "RUNNING"  # register_model goes on with it
+
+
+def recorded_trainings(environment):
+    stored = open_store(environment.store_uri).read(f"triggers/{NAME}/state.json")
+    return json.loads(stored)["retrainings"] if stored else []
+
+
+def test_a_training_whose_challenger_lost_counts_for_the_next_retraining(
+    judged, crown, environment, snapshot
+):
+    crown(GOOD)
+    _, verdict = judged(NOISY)
+    assert not verdict.promote
+    (recorded,) = recorded_trainings(environment)
+    assert recorded["snapshot_digest"] == snapshot.digest()
+    assert recorded["rows"] == snapshot.rows
+    assert datetime.fromisoformat(recorded["data_time"]) == snapshot.time_max
+
+
+def test_a_model_for_debugging_counts_as_no_training(judged, environment):
+    judged(GOOD, turned_off=("dropout in 2 places of the model",))
+    assert recorded_trainings(environment) == []
 
 
 def test_the_verdict_is_the_same_where_the_rows_lie_in_files_and_are_read_in_parts(

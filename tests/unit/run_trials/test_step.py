@@ -158,6 +158,7 @@ def test_the_moving_average_of_the_weights_is_searched_and_judged(environment, r
     config = StudyConfig.model_validate_json(json.dumps(document))
     _, trials, _ = run_study(environment, root, config)
     assert len({trial.value for trial in trials[:3]}) == 3
+    require_curves_of_values(trials)
     loaded = []
 
     def load(uri, result, *, averaged):
@@ -176,6 +177,19 @@ def test_the_moving_average_of_the_weights_is_searched_and_judged(environment, r
         if trial.stage == "confirm"
     ]
     assert sum(loaded) == sum(averages) > 0
+
+
+def require_curves_of_values(trials):
+    """The best point of a trial's curve in MLflow is its value."""
+    parent = open_tracking(Environment.read(), "tiny")
+    client = parent._client
+    experiment = client.get_experiment_by_name("tiny").experiment_id
+    children = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent.run_id}'")
+    runs = {run.data.tags["perennial.trial"]: run.info.run_id for run in children}
+    for trial in trials[:3]:
+        history = client.get_metric_history(runs[str(trial.number)], "validation/rmse")
+        best = min(point.value for point in history)
+        assert best == pytest.approx(trial.trainings[0].value)
 
 
 def require_child_runs(plan, trials):

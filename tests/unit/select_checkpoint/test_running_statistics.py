@@ -9,6 +9,8 @@ from torch.optim.swa_utils import update_bn
 
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.data.dataset import Dataset
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.optimization.parameters import freeze
 from perennial.engine.task import load_task
 from perennial.select_checkpoint.rescoring import (
     BATCH_ROWS,
@@ -105,6 +107,32 @@ def test_batches_are_encoded_augmented_and_never_of_one_row(tmp_path):
     assert [len(batch["image"]) for batch in first] == [257, 256]
     assert all(torch.equal(a["image"], b["image"]) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first[0]["image"], task.encode(frame[:257])["image"])
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("is_part_frozen", [True, False])
+def test_a_normalisation_without_parameters_belongs_to_the_part_around_it(
+    batches, *, affine, is_part_frozen
+):
+    """What a training keeps, rescoring keeps."""
+    part = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.Sequential(nn.BatchNorm2d(4, affine=affine), nn.ReLU())
+    )
+    model = nn.Sequential(part, nn.Flatten(), nn.Linear(144, CLASSES))
+    pattern = "0.*" if is_part_frozen else "2.*"
+    freeze(model, TrainingSection(frozen=(pattern,)))
+    norm = part[1][0]
+    model.train()
+    model(batches[0]["image"])
+    assert torch.equal(norm.running_mean, torch.zeros(4)) is is_part_frozen
+    loaded = nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, affine=affine)),
+        nn.Flatten(), nn.Linear(144, CLASSES),
+    )  # fmt: skip
+    loaded[0][0].requires_grad_(not is_part_frozen)
+    if affine:
+        loaded[0][1].requires_grad_(not is_part_frozen)
+    assert normalizations(loaded) == ([] if is_part_frozen else [loaded[0][1]])
 
 
 def test_frozen_ones_and_those_that_a_model_keeps_in_evaluation_mode_stay(batches):

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.snapshot_data.step import snapshot_data_step
 
@@ -39,6 +40,28 @@ def test_writes_the_snapshot_its_record_page_and_metrics(run, write, months, con
     assert page.count("<svg") == 2
     assert result.metrics["rows"] == 336
     assert "336 rows in 3 partitions" in result.summary
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("amounts", r"gate.slices names \['amounts'\], whose values are lists"),
+        ("town", r"gate.slices names \['town'\], which are not columns of the dataset"),
+    ],
+)
+def test_slices_that_the_gate_refuses_end_the_run_here(
+    run, write, months, contract, tmp_path, *, column, problem
+):
+    """Not after the training, in evaluate_model."""
+    lists = {
+        key: table.with_columns(amounts=pl.concat_list("amount")) for key, table in months.items()
+    }
+    folder = write(lists)
+    with pytest.raises(PerennialError, match=problem):
+        run(contract(folder, gate={"slices": ["city", column]}))
+    assert not (tmp_path / "out" / "snapshot").exists()
+    run(contract(folder, gate={"slices": ["city"]}))
+    assert (tmp_path / "out" / "snapshot").exists()
 
 
 def test_the_page_and_the_log_say_what_was_ignored_and_why(run, write, months, contract, caplog):

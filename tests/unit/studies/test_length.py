@@ -1,8 +1,13 @@
 """Length of the trainings: what the curves of the best trials ask for."""
 
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
 import numpy as np
+import pytest
 
 from made_trials import RATE, curve, made_plan, made_trial
+from perennial.studies import report
 from perennial.studies.analysis.length import advise_length
 from perennial.studies.analysis.search import Search
 
@@ -18,6 +23,47 @@ def advised(shape, noise=0.0):
         training = trial.trainings[0].model_copy(update={"evaluations": curve(values.tolist())})
         trials.append(trial.model_copy(update={"trainings": (training,)}))
     return advise_length(Search.of(made_plan(), trials))
+
+
+def with_metric(points, name, values):
+    return tuple(
+        point.model_copy(update={"metrics": point.metrics | {name: value}})
+        for point, value in zip(points, values, strict=True)
+    )
+
+
+def test_the_length_is_advised_by_what_trials_are_compared_by():
+    """The weights are best early; their moving average, which decides, rises to the end."""
+    noise = 0.002 * np.random.default_rng(0).standard_normal(len(STEPS))
+    plain, rising = (0.52 - 0.1 * STEPS).tolist(), (0.5 + 0.4 * STEPS + noise).tolist()
+    plan, charts = made_plan(), []
+    alone = with_metric(curve(rising), "auc", plain)
+    for points in (with_metric(alone, "averaged_auc", rising), alone):
+        trial = made_trial(0, {RATE: 0.01}, [0.9])
+        training = trial.trainings[0].model_copy(update={"evaluations": points})
+        search = Search.of(plan, [trial.model_copy(update={"trainings": (training,)})])
+        charts.append((advise_length(search), charted(search)))
+    (with_average, drawn), (without, plainly_drawn) = charts
+    assert with_average.advice == "longer"
+    assert with_average.curves[0].best_step == 400
+    assert drawn == [max(pair) for pair in zip(plain, rising, strict=True)]
+    assert without.curves[0].best_step == 10
+    assert plainly_drawn == plain
+
+
+def charted(search):
+    """The first curve that the study's page draws."""
+    drawn = []
+
+    def keep(series, **labels):
+        drawn.extend(value for _, value in next(iter(series.values())))
+        return ""
+
+    findings = SimpleNamespace(length=SimpleNamespace(text="", curves=()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "line_chart", keep)
+        report._add_curves(MagicMock(), search, findings)
+    return drawn
 
 
 def test_curves_that_still_rise_ask_for_longer_trainings():

@@ -247,7 +247,8 @@ class TrainingSection(Section):
     """Learning rate schedule: `cosine` (default) or another by `shape`."""
     frozen: tuple[str, ...] = ()
     """Patterns of parameters that are never updated, such as `"encoder.*"`. A batch normalisation
-    that is frozen as a whole keeps its running statistics, too."""
+    that is frozen as a whole keeps its running statistics, too; one without parameters does so in
+    the smallest part of the model around it that is frozen as a whole."""
     stages: tuple[Stage, ...] = ()
     """Stages with trainable parameters, steps and schedule of their own, one after the other: a new
     head first, then all of the model. Their steps add up to `steps`."""

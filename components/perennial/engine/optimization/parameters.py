@@ -57,7 +57,7 @@ def split_by_decay(
 def freeze(model: nn.Module, training: TrainingSection, step: int = 0) -> None:
     """Let only the parameters of an update's stage be trained, in place, before sharding.
 
-    Batch normalisations without a trainable parameter keep their running statistics.
+    Batch normalisations of frozen parts keep their running statistics.
 
     Raises:
         PerennialError: a pattern matches no parameter, or no parameter is left to train.
@@ -78,18 +78,28 @@ def freeze(model: nn.Module, training: TrainingSection, step: int = 0) -> None:
             evidence=f"training.frozen = {list(training.frozen)}",
             action="leave some parameters out of training.frozen",
         )
-    for module in model.modules():
-        if isinstance(module, _BatchNorm) and is_frozen(module):
-            _keep_statistics(module)
+    for module in frozen_normalizations(model):
+        keep_statistics(module)
 
 
-def is_frozen(module: nn.Module) -> bool:
-    """Whether a module has parameters, and none of them is trained."""
-    own = list(module.parameters())
-    return bool(own) and not any(each.requires_grad for each in own)
+def frozen_normalizations(model: nn.Module) -> list[_BatchNorm]:
+    """Return the batch normalisations of frozen parts: none of their parameters is trained.
+
+    One without parameters (`affine=False`) belongs to the smallest module around it that has some.
+    """
+    found = []
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm):
+            names = name.split(".") if name else []
+            around = (".".join(names[:depth]) for depth in range(len(names), -1, -1))
+            parts = (list(model.get_submodule(each).parameters()) for each in around)
+            part = next(filter(None, parts), [])
+            if part and not any(each.requires_grad for each in part):
+                found.append(module)
+    return found
 
 
-def _keep_statistics(module: nn.Module) -> None:
+def keep_statistics(module: nn.Module) -> None:
     """Keep a batch normalisation in evaluation mode, whatever mode the model has."""
     # `model.train()` calls this method of every module, so switching the mode once would not last.
     kind = type(module)

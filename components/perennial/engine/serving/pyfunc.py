@@ -158,13 +158,17 @@ def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
         return False
     if isinstance(dtype, pl.List | pl.Array) and isinstance(found.dtype, pl.List | pl.Array):
         return _loses(found.explode(), pl.Series([], dtype=dtype.inner).dtype)
+    if isinstance(dtype, pl.Struct) and isinstance(found.dtype, pl.Struct):
+        sent = found.drop_nulls().struct.unnest()
+        kinds = pl.Series([], dtype=dtype).struct.schema
+        return any(_loses(sent[name], kind) for name, kind in kinds.items() if name in sent)
     # pandas keeps whole numbers as fractions where one is missing: 5 would be the text "5.0".
     rewritten = found.dtype.is_float() or found.dtype.is_decimal() or found.dtype.is_temporal()
     if dtype == pl.String and (rewritten or found.dtype == pl.Boolean):
         return True
-    if dtype.is_numeric() and not found.dtype.is_numeric():
-        return True
-    if dtype.is_temporal() and dtype != pl.Duration and found.dtype.is_numeric():
+    is_parsed = dtype.is_numeric() and not found.dtype.is_numeric()
+    is_epoch = dtype.is_temporal() and dtype != pl.Duration and found.dtype.is_numeric()
+    if is_parsed or is_epoch:
         return True
     is_cut = dtype.is_integer() and found.dtype.is_float()
     return is_cut and bool((found.drop_nulls() % 1 != 0).any())

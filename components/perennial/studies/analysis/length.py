@@ -24,11 +24,16 @@ def judge_curves(search: Search) -> tuple[CurveVerdict, ...]:
 
 
 def _verdict(search: Search, trial: Trial, training: TrialTraining) -> CurveVerdict | None:
-    metric, sign = search.plan.metric, search.sign
-    points = [each for each in training.evaluations if {metric, "loss"} <= set(each.metrics)]
+    metric, direction, sign = search.plan.metric, search.plan.direction, search.sign
+    # Trials are compared by the better of the weights and their moving average: so are curves.
+    points = [
+        each.model_copy(update={"metrics": each.metrics | {metric: value}})
+        for each in training.evaluations
+        if "loss" in each.metrics and (value := each.better_of(metric, direction)) is not None
+    ]
     if not points:
         return None
-    diagnosis = diagnose(points, metric, search.plan.direction)
+    diagnosis = diagnose(points, metric, direction)
     best = max(points, key=lambda point: sign * point.metrics[metric])
     return CurveVerdict(
         trial=trial.number,
