@@ -15,7 +15,7 @@ from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import STORE_URI, Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import RetrainingDecision
-from perennial.decide_retraining.state import _has_failed
+from perennial.registry.trigger_state import Retraining, TriggerState
 from perennial.steps.stored_steps import FLOW, StoredRun, StoredStep
 from perennial.training_jobs.leftovers import NODE_ANNOTATION, still_goes_on
 from ports import get_free_port
@@ -247,7 +247,11 @@ def test_a_run_that_ended_before_its_next_step_had_a_pod_has_failed(cluster, sto
     )  # fmt: skip
     page = (tmp_path / "run.html").read_text()
     assert '<meta name="perennial-badge" content="Failed">' in page
-    assert _has_failed(stored.store_uri, None, "run-1")  # the next monitoring run repeats it
+    retraining = Retraining(
+        run_id="run-1", snapshot_digest="d", data_time=None, rows=1, decision=RETRAIN
+    )
+    state = TriggerState(retrainings=(retraining,)).with_failures(stored.store_uri)
+    assert not state.judged  # the next monitoring run repeats it
 
 
 def test_a_run_that_was_cancelled_between_two_steps_is_cancelled(cluster, stored, tmp_path):
