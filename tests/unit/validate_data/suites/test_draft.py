@@ -22,10 +22,11 @@ from perennial.validate_data.suites.document import (
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "flights" / "contract.toml"
 MONTH = pl.col("scheduled_departure").dt.month()
-# Labels and clocks keep their distribution; two temperatures of a winter are too much alike.
+# Labels and clocks keep their distribution; two temperatures of a winter are too much alike. On
+# pandas, whole numbers become decimals by one missing value; a changed type stops the snapshot.
 UNNOTICED = {
     "healthy", "labels shuffled", "clock a month ahead", "weather of the next hour",
-    "temperature and dew point swapped", "ids with blanks",
+    "temperature and dew point swapped", "ids with blanks", "distances as decimals",
 }  # fmt: skip
 FAST = ("distances as texts", "a column is missing", "temperatures in Celsius", "no rows")
 
