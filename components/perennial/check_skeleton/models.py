@@ -105,11 +105,14 @@ def simplify(model: nn.Module) -> nn.Module:
     return model
 
 
+def is_own_loss(task: Task) -> bool:
+    """Whether the task has a `training_losses` of its own."""
+    return type(task).training_losses is not Task.training_losses
+
+
 def is_trained_otherwise(task: Task) -> bool:
     """Whether the loss that is minimised differs from the measured loss."""
-    kind = type(task)
-    is_own = kind.training_losses is not Task.training_losses
-    return is_own or kind.auxiliary_losses is not Task.auxiliary_losses
+    return is_own_loss(task) or type(task).auxiliary_losses is not Task.auxiliary_losses
 
 
 def run_updates(

@@ -20,6 +20,7 @@ from perennial.check_skeleton.checks.training.learning import NUM_EVALUATIONS, r
 from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import (
     build_noisy_model,
+    is_own_loss,
     is_trained_otherwise,
     run_model,
     run_updates,
@@ -137,11 +138,6 @@ class Effect:
             f"validation loss {self.having:.4g} with {self.part}, {self.without:.4g} without: "
             f"{self.z_score:+.1f} standard errors"
         )
-
-
-def is_own_loss(task: Task) -> bool:
-    """Whether the task minimises another loss than it measures."""
-    return type(task).training_losses is not Task.training_losses
 
 
 def _describe_idle_decay(subject: Subject) -> str:
