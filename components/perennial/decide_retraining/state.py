@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
+from perennial.contracts.environment import NO_RUN
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
@@ -45,7 +46,8 @@ def decide_and_record(
         stored: TriggerState | None,
     ) -> tuple[TriggerState | None, tuple[RetrainingDecision, TriggerState]]:
         state = stored or TriggerState()
-        known = state.of_run(run_id, digest)
+        # Outside of a run, no record belongs to the decision.
+        known = state.of_run(run_id, digest) if run_id != NO_RUN else None
         if known is not None and known.decision is not None:
             # This run was restarted: nothing is counted twice.
             return stored, (known.decision, completed(state.without(known)))

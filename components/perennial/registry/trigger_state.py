@@ -12,7 +12,6 @@ from typing import Annotated
 from pydantic import Field
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
-from perennial.contracts.environment import NO_RUN
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
@@ -58,11 +57,6 @@ class Retraining(Section):
             rows=snapshot.rows,
             decision=decision,
         )
-
-    def repeats(self, other: "Retraining") -> bool:
-        """Whether the same run trained on the same snapshot."""
-        mine = self.run_id, self.snapshot_digest
-        return mine == (other.run_id, other.snapshot_digest)
 
 
 class TriggerState(Section):
@@ -120,12 +114,9 @@ class TriggerState(Section):
         return self.model_copy(update={"retrainings": before})
 
     def of_run(self, run_id: str, snapshot_digest: str) -> Retraining | None:
-        """Return the retraining that a restarted run recorded earlier on this snapshot."""
-        if run_id == NO_RUN:  # not part of a run, so no record belongs to it
-            return None
+        """Return the training that a run recorded earlier on this snapshot."""
         for known in self.retrainings:
-            is_same = (known.run_id, known.snapshot_digest) == (run_id, snapshot_digest)
-            if is_same and known.decision is not None:
+            if (known.run_id, known.snapshot_digest) == (run_id, snapshot_digest):
                 return known
         return None
 
@@ -164,7 +155,7 @@ def record_judged(
 
     def recorded(stored: TriggerState | None) -> tuple[TriggerState | None, None]:
         state = stored or TriggerState()
-        if any(judged.repeats(known) for known in state.retrainings):
+        if state.of_run(run_id, judged.snapshot_digest) is not None:
             return stored, None
         return state.with_retraining(judged), None
 
