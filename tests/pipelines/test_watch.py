@@ -90,14 +90,20 @@ def test_a_server_that_refuses_the_run_leaves_the_files_unhandled(deployed):
     assert "started" in look(target)[0]
 
 
-def test_a_run_whose_start_was_not_answered_is_not_started_again(deployed):
-    server, target, data = deployed
+def start_unanswered(server, target, data):
+    """The run of a first file, whose start was done and not answered."""
     data.write("a.parquet", b"one")
     look(target)
     server.fault = (len(server.mutations), "drop after")
     with pytest.raises(PerennialError, match="cannot be reached to start a run"):
         look(target)
     (run,) = server.runs.values()
+    return run
+
+
+def test_a_run_whose_start_was_not_answered_is_not_started_again(deployed):
+    server, target, data = deployed
+    run = start_unanswered(server, target, data)
     assert "a run is under way" in look(target)[0]
     run["state"] = "SUCCEEDED"
     assert run["run_id"] in look(target)[0]
@@ -110,12 +116,7 @@ def test_a_run_whose_start_was_not_answered_is_not_started_again(deployed):
 
 def test_files_that_came_after_an_unanswered_start_have_a_run_of_their_own(deployed):
     server, target, data = deployed
-    data.write("a.parquet", b"one")
-    look(target)
-    server.fault = (len(server.mutations), "drop after")
-    with pytest.raises(PerennialError, match="cannot be reached to start a run"):
-        look(target)
-    (run,) = server.runs.values()
+    run = start_unanswered(server, target, data)
     run["state"] = "SUCCEEDED"
     data.write("b.parquet", b"two")
     assert "started" in look(target, 2)[1]
