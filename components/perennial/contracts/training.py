@@ -28,6 +28,11 @@ AVERAGED = "averaged_"
 """Before the name of a metric: that of the weights' moving average, where a training has one."""
 
 
+def both_names(metric: str) -> tuple[str, str]:
+    """Return the names of a metric of the weights, and of their moving average."""
+    return metric, f"{AVERAGED}{metric}"
+
+
 class EvaluationPoint(Section):
     """The measurements at one evaluation."""
 
@@ -42,8 +47,7 @@ class EvaluationPoint(Section):
 
     def better_of(self, metric: str, direction: Direction) -> float | None:
         """Return the better of the weights' metric and their moving average's; None without any."""
-        names = (metric, f"{AVERAGED}{metric}")
-        found = [self.metrics[name] for name in names if name in self.metrics]
+        found = [self.metrics[name] for name in both_names(metric) if name in self.metrics]
         return (max if direction == "maximize" else min)(found, default=None)
 
 

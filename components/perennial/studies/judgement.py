@@ -17,7 +17,7 @@ from perennial.contracts.gate import Repeats
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.study import Confirmed, Decision, ScientificAnswer, StudyJudgement
-from perennial.contracts.training import AVERAGED, TrainingResult
+from perennial.contracts.training import TrainingResult, both_names
 from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.evaluation.resampling import (
@@ -293,7 +293,7 @@ def _score(
     known = [
         (sign * each.metrics[name], each.uri, name != plan.metric)
         for each in result.checkpoints
-        for name in (plan.metric, f"{AVERAGED}{plan.metric}")
+        for name in both_names(plan.metric)
         if name in each.metrics
     ]
     unknown = (0.0, result.checkpoints[0].uri, False)

@@ -33,12 +33,12 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.training import (
-    AVERAGED,
     CheckpointRecord,
     Direction,
     KeptAs,
     TrainedPart,
     TrainingResult,
+    both_names,
 )
 from perennial.engine.adapters import base_names, build_adapted_model
 from perennial.engine.checkpoints.checkpoint_store import (
@@ -95,7 +95,7 @@ class Retention:
         A checkpoint whose metric is missing or not finite is not among the best.
         """
         sign = 1.0 if self.direction == "minimize" else -1.0
-        names = (self.metric, f"{AVERAGED}{self.metric}")
+        names = both_names(self.metric)
         figures = {
             step: [sign * metrics[name] for name in names if name in metrics]
             for step, metrics in measured.items()
