@@ -93,7 +93,7 @@ class StepPoint(Section):
 
 
 class MachinePoint(Section):
-    """The load of the first rank's machine at the end of a logging interval."""
+    """The load of the first rank's machine at a logging step, at most once a second."""
 
     step: int
     metrics: dict[str, float]

@@ -17,7 +17,7 @@ from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.evaluation.sampled import WATCHED, watched_values
 from perennial.engine.evaluation.scoring import ScoredBatch
-from perennial.engine.loop.telemetry import DeviceLoad, machine_load
+from perennial.engine.loop.telemetry import LOAD_SECONDS, DeviceLoad, machine_load
 from perennial.engine.task import LABEL, inputs_of
 from perennial.train_model.report import training_page
 from tiny_training import TinyOptions, finished, tiny_job
@@ -66,6 +66,14 @@ def test_points_are_written_as_they_happen(result):
     # As the live curves read them.
     read = tuple(EvaluationPoint.model_validate(line) for line in evaluations)
     assert read == training.evaluations
+
+
+def test_the_load_of_the_machine_is_measured_less_often_than_quick_updates_are_logged(result):
+    job, training = result
+    lines = [json.loads(line) for line in (job.logs / "metrics.jsonl").read_text().splitlines()]
+    measured = [line["step"] for line in lines if line["kind"] == "machine"]
+    assert measured[0] == training.history[0].step
+    assert len(measured) <= 1 + training.seconds / LOAD_SECONDS
 
 
 def test_a_trace_shows_what_limits_a_step(result):

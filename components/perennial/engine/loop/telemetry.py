@@ -23,6 +23,9 @@ from perennial.engine.world.distributed import Scalar, World, read
 from perennial.steps.journal import Journal
 
 PROGRESS_SECONDS = 0.5  # between two events of the journal
+# Between two measurements of the machine's load: the system's counters take longer to read than a
+# small model takes for an update.
+LOAD_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
@@ -62,7 +65,7 @@ class Telemetry:
         self._interval_start = self._start = time.monotonic()
         self._interval_wait = 0.0
         self._interval_steps = 0
-        self._last_event = 0.0
+        self._last_event = self._last_load = float("-inf")
         self._learning_rate = 0.0
 
     def waited(self, seconds: float) -> None:
@@ -112,8 +115,7 @@ class Telemetry:
             _warn(begun)
             logger.info(_line(point))
             self._write("step", point)
-            load = machine_load(self._device, point.device_busy)
-            self._write("machine", MachinePoint(step=step, metrics=load))
+            self._measure_machine(point)
             self._tell(point)
 
     @property
@@ -161,7 +163,7 @@ class Telemetry:
         self._read()
         return Progress(
             step=step,
-            history=tuple(self._watch.history),
+            history=tuple(self._watch.curve.points),
             evaluations=tuple(self._watch.evaluations),
             since_log=self._since_log,
             since_evaluation=self._since_evaluation,
@@ -182,6 +184,14 @@ class Telemetry:
     def _write(self, kind: str, point: Section) -> None:
         with self._file.open("a") as stream:
             stream.write(canonical_json({"kind": kind, **point.model_dump(mode="json")}) + "\n")
+
+    def _measure_machine(self, point: StepPoint) -> None:
+        now = time.monotonic()
+        if now - self._last_load < LOAD_SECONDS:
+            return
+        self._last_load = now
+        load = machine_load(self._device, point.device_busy)
+        self._write("machine", MachinePoint(step=point.step, metrics=load))
 
     def _tell(self, point: StepPoint) -> None:
         done, total = point.step, self._training.steps

@@ -6,6 +6,7 @@ None of them changes what is computed.
 """
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -78,10 +79,31 @@ REMEDIES: Mapping[SignalKind, str] = MappingProxyType(
 
 
 @dataclass
+class Curve:
+    """Logged points, and what a point is compared with without a look at all of them.
+
+    Attributes:
+        points: In the order of their steps.
+        losses: Of the points.
+        peak_rate: The highest learning rate so far.
+    """
+
+    points: list[StepPoint] = field(default_factory=list)
+    losses: "array[float]" = field(default_factory=lambda: array("d"))
+    peak_rate: float = 0.0
+
+    def append(self, point: StepPoint) -> None:
+        """Add the next point."""
+        self.points.append(point)
+        self.losses.append(point.loss)
+        self.peak_rate = max(self.peak_rate, point.learning_rate)
+
+
+@dataclass
 class SignalWatch:
     """Follows the curves of a training and notes episodes; a function of the curves alone."""
 
-    history: list[StepPoint] = field(default_factory=list)
+    curve: Curve = field(default_factory=Curve)
     evaluations: list[EvaluationPoint] = field(default_factory=list)
     _noted: list[Signal] = field(default_factory=list)
     _open: dict[SignalKind, int] = field(default_factory=dict)
@@ -106,8 +128,8 @@ class SignalWatch:
 
     def log(self, point: StepPoint) -> list[Signal]:
         """Take in the next logged point; return the episodes that begin with it."""
-        self.history.append(point)
-        found = {kind: look(self.history) for kind, look in SIGNS.items()}
+        self.curve.append(point)
+        found = {kind: look(self.curve) for kind, look in SIGNS.items()}
         return self._note(point.step, found)
 
     def evaluate(self, point: EvaluationPoint) -> list[Signal]:
@@ -137,8 +159,8 @@ class SignalWatch:
         self._noted[number] = self._noted[number].model_copy(update={"to_step": step})
 
 
-def _clipping(points: Sequence[StepPoint]) -> str:
-    last = points[-INTERVALS:]
+def _clipping(curve: Curve) -> str:
+    last = curve.points[-INTERVALS:]
     share = fmean(point.clipped_share for point in last)
     if len(last) < INTERVALS or share <= CONSTANTLY:
         return ""
@@ -148,38 +170,37 @@ def _clipping(points: Sequence[StepPoint]) -> str:
     )
 
 
-def _exploding(points: Sequence[StepPoint]) -> str:
-    large = [point for point in points[-INTERVALS:] if point.gradient_norm > LARGEST_NORM]
+def _exploding(curve: Curve) -> str:
+    large = [point for point in curve.points[-INTERVALS:] if point.gradient_norm > LARGEST_NORM]
     if len(large) < TOO_LARGE:
         return ""
     norm = max(point.gradient_norm for point in large)
     return f"large gradients: norm {norm:.3g}, usual are {_band()}, above {LARGEST_NORM:g} unstable"
 
 
-def _vanishing(points: Sequence[StepPoint]) -> str:
-    last = points[-INTERVALS:]
+def _vanishing(curve: Curve) -> str:
+    last = curve.points[-INTERVALS:]
     if len(last) < INTERVALS or any(point.gradient_norm > SMALLEST_NORM for point in last):
         return ""
-    loss, first = fmean(point.loss for point in last), points[0].loss
+    loss, first = fmean(point.loss for point in last), curve.losses[0]
     if abs(loss) < LEARNED_SHARE * abs(first):
         return ""
     norm = fmean(point.gradient_norm for point in last)
     return f"vanishing gradients: norm {norm:.2g}, usual are {_band()}, at a loss of {loss:.4g}"
 
 
-def _plateau(points: Sequence[StepPoint]) -> str:
-    count = len(points)
-    peak = max(point.learning_rate for point in points)
-    if count < PLATEAU_POINTS or points[-1].learning_rate < DECAYED * peak:
+def _plateau(curve: Curve) -> str:
+    count, rate = len(curve.points), curve.points[-1].learning_rate
+    if count < PLATEAU_POINTS or rate < DECAYED * curve.peak_rate:
         return ""
-    last = np.array([point.loss for point in points[-round(PLATEAU_SHARE * count) :]])
+    last = np.array(curve.losses[-round(PLATEAU_SHARE * count) :])
     before, after = np.array_split(last, 2)
     level = float(after.mean())
     gain = float(before.mean()) - level
     # From second differences, which a trend does not enter: 6 is their variance for noise of 1.
     noise = float(np.sqrt(np.mean(np.diff(last, 2) ** 2) / 6.0))
     error = CLEAR * noise * math.sqrt(1.0 / len(before) + 1.0 / len(after))
-    first = points[0].loss
+    first = curve.losses[0]
     fall = first - level
     scale = abs(level)
     if fall > FELL * noise:  # a gain is measured by what was gained before
@@ -190,7 +211,7 @@ def _plateau(points: Sequence[StepPoint]) -> str:
         return ""
     return (
         f"the loss stands at {level:.4g}: {gain:+.2g} ± {error:.1g} over the last "
-        f"{len(last)} logging intervals, at {points[-1].learning_rate / peak:.0%} of the peak rate"
+        f"{len(last)} logging intervals, at {rate / curve.peak_rate:.0%} of the peak rate"
     )
 
 
@@ -212,11 +233,12 @@ def _oscillation(evaluations: Sequence[EvaluationPoint]) -> str:
     )
 
 
-def _idle_device(points: Sequence[StepPoint]) -> str:
-    busy = [point.device_busy for point in points[-INTERVALS:] if point.device_busy is not None]
+def _idle_device(curve: Curve) -> str:
+    last = curve.points[-INTERVALS:]
+    busy = [point.device_busy for point in last if point.device_busy is not None]
     if len(busy) < INTERVALS or fmean(busy) >= IDLE_BELOW:
         return ""
-    waiting = fmean(point.data_wait_share for point in points[-INTERVALS:])
+    waiting = fmean(point.data_wait_share for point in last)
     return f"the GPU computes {fmean(busy):.0%} of the time; {waiting:.0%} is a wait for data"
 
 
@@ -224,7 +246,7 @@ def _band() -> str:
     return f"{HEALTHY_NORMS[0]:g} to {HEALTHY_NORMS[1]:g}"
 
 
-SIGNS: Mapping[SignalKind, Callable[[Sequence[StepPoint]], str]] = MappingProxyType(
+SIGNS: Mapping[SignalKind, Callable[[Curve], str]] = MappingProxyType(
     {
         "clipping": _clipping,
         "exploding": _exploding,
