@@ -24,17 +24,22 @@ def list_runs(home: Home, place: str = "") -> list[ListedRun]:
     Raises:
         PerennialError: the model or version is unknown.
     """
+    return [*_newest_first(home, place)][::-1]
+
+
+def _newest_first(home: Home, place: str) -> Iterator[ListedRun]:
+    """Yield the runs of `list_runs`, each looked at when it is asked for."""
     name, _, wanted = place.partition("@")
     runs = home.runs()
     if name and name not in {run.model for run in runs}:  # the registry takes a second to ask
         _require_known("model", name, known_models(home, runs), home)
     version = Catalogue(home).find(place).version if wanted else ""
-    listed = [ListedRun.of(home, run) for run in runs if name in ("", run.model)]
-    return [
-        each
-        for each in listed
-        if not wanted or ((made := each.findings.registration) and made.version == version)
-    ]
+    for run in reversed(runs):
+        if name in ("", run.model):
+            listed = ListedRun.of(home, run)
+            made = listed.findings.registration
+            if not wanted or (made is not None and made.version == version):
+                yield listed
 
 
 def find_run(home: Home, wanted: str) -> ListedRun:
@@ -49,14 +54,14 @@ def find_run(home: Home, wanted: str) -> ListedRun:
     if wanted and "@" not in wanted:
         known = {*runs, *known_models(home, list(runs.values()))}
         _require_known("run and no model", wanted, known, home)
-    found = list_runs(home, wanted)
-    if not found:
+    found = next(_newest_first(home, wanted), None)
+    if found is None:
         raise PerennialError(
             f"no run of {wanted} is on this machine" if wanted else "there are no runs yet",
             evidence=f"looked in {home.path}",
             action="`perennial runs` lists them",
         )
-    return found[-1]
+    return found
 
 
 def known_models(home: Home, runs: Sequence[RunRecord]) -> set[str]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import json
 import logging
 import os
 import secrets
@@ -19,7 +18,7 @@ from typing import ClassVar, Literal
 from perennial import contracts
 from perennial.clients.object_store import open_store
 from perennial.contract import Contract
-from perennial.contracts.artifact import Artifact, documents_in
+from perennial.contracts.artifact import Artifact, own_document
 from perennial.contracts.environment import STORE_URI, TRACKING_URI, Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
@@ -216,7 +215,7 @@ def _results(step: Path) -> dict[str, str]:
     for name in SHOWN:
         with suppress(FileNotFoundError):
             try:
-                found[name] = json.dumps(documents_in(step / name)[name])
+                found[name] = own_document(step / name, name)
             except (ValueError, KeyError):
                 found[name] = ""
     return found

@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-import json
 import logging
 import os
 import tempfile
@@ -17,7 +16,7 @@ from pydantic import Field, FiniteFloat, JsonValue, ValidationError
 
 from perennial.clients.object_store import copy_tree, sha256_of_file
 from perennial.clients.outages import waiting_out_outages
-from perennial.contracts.artifact import documents_in, flush_tree, write_atomically
+from perennial.contracts.artifact import flush_tree, own_document, write_atomically
 from perennial.contracts.environment import (
     NO_RUN,
     POD_NAME,
@@ -271,7 +270,7 @@ class _Attempt:
                 "ended": time.time(),
                 "summary": result.summary,
                 "results": {
-                    name: json.dumps(documents_in(path)[name])
+                    name: own_document(path, name)
                     for name, path in self.outputs.items()
                     if name in SHOWN
                 },
