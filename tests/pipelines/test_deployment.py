@@ -222,6 +222,23 @@ def test_paused_schedules_stay_paused_through_deployments(served):
     assert len(server.enabled("monitoring")) == 1
 
 
+def test_pausing_stops_the_schedule_that_an_interrupted_deployment_left_enabled(served):
+    server, url = served
+    deploy(url)
+    server.fault = (CALLS_OF_A_FIRST_DEPLOYMENT + 1, "refuse")  # before the older one is disabled
+    with pytest.raises(PerennialError):
+        deploy(url, **CHANGED)
+    assert len(server.enabled("monitoring")) == 2
+    target = target_of(url)
+    switch(target, "flights-late", enabled=False)
+    assert server.enabled("monitoring") == []
+    # Only the newest counts: the older one is on its way out.
+    switch(target, "flights-late", enabled=True)
+    assert [item["trigger"]["cron_schedule"]["cron"] for item in server.enabled("monitoring")] == [
+        "0 0 4 * * *"
+    ]
+
+
 def test_a_study_starts_with_as_many_tasks_as_trials_run_at_a_time(served):
     server, url = served
     deploy(url)
