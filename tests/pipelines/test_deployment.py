@@ -239,6 +239,25 @@ def test_pausing_stops_the_schedule_that_an_interrupted_deployment_left_enabled(
     ]
 
 
+def test_a_schedule_that_was_cloned_in_the_dashboard_is_of_the_same_model(served):
+    server, url = served
+    deploy(url)
+    (item,) = server.schedules.values()
+    clone = {"recurring_run_id": "clone", "display_name": f"Clone of {item['display_name']}"}
+    server.schedules["clone"] = {**item, **clone, "created_at": server._now()}
+    target = target_of(url)
+    assert list(target.deployed_schedules()) == ["flights-late"]
+    # The newest counts: the next deployment ends the one that it was cloned from.
+    deploy(url)
+    assert list(server.schedules) == ["clone"]
+    assert deploy(url) == []
+    # Until it has another time.
+    server.schedules["clone"]["trigger"] = {"cron_schedule": {"cron": "0 0 9 * * *"}}
+    deploy(url)
+    assert server.enabled("monitoring")[0]["trigger"]["cron_schedule"]["cron"] == "0 0 3 * * *"
+    assert len(server.schedules) == 1
+
+
 def test_a_study_starts_with_as_many_tasks_as_trials_run_at_a_time(served):
     server, url = served
     deploy(url)

@@ -84,8 +84,10 @@ class TargetCluster:
         for schedule in self.api.schedules():
             metadata = parse_schedule_metadata(schedule.description)
             if metadata is not None:
-                # By the name, as the contract may be an address.
-                model = schedule.name.removesuffix(f" {metadata.kind}")
+                # Schedules of earlier versions have the model in their name alone, which a clone
+                # made in the dashboard changes.
+                name = schedule.name.removesuffix(f" {metadata.kind}")
+                model = schedule.parameters.get("model", name)
                 found.setdefault(model, {})[metadata.kind] = schedule
         return found
 
