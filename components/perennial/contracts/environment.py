@@ -38,6 +38,12 @@ SERVICE_ACCOUNT = "PERENNIAL_SERVICE_ACCOUNT"
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_RUN_ID = "MLFLOW_RUN_ID"
+_LOGIN = re.compile(r"//[^/@\s]*@")
+
+
+def without_login(text: str) -> str:
+    """Return a text without the users and passwords of addresses in it, which nobody must see."""
+    return _LOGIN.sub("//", text)
 
 
 def seconds_of(variable: str, default: float, *, is_zero_allowed: bool = False) -> float:
