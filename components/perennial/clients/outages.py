@@ -48,8 +48,11 @@ SILENCE = re.compile(
 )
 # An MLflow server's code where its database does not answer.
 NO_DATABASE = "TEMPORARILY_UNAVAILABLE"
-# Of our own making: a wrong address, or a certificate that is not trusted.
-PERMANENT = re.compile(r"CERTIFICATE_VERIFY_FAILED|Name or service not known|nodename nor servname")
+# Of our own making: a wrong address, a certificate that is not trusted, a key with a line's end.
+PERMANENT = re.compile(
+    r"CERTIFICATE_VERIFY_FAILED|Name or service not known|nodename nor servname"
+    r"|Invalid header value"
+)
 logger = logging.getLogger(__name__)
 _is_run = False
 # Of one thread only: the other threads of a run go on waiting.

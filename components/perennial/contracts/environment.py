@@ -126,7 +126,8 @@ def load_secrets(folder: Path = Path(SECRETS_FOLDER)) -> None:
     """
     for name, (secret, key) in secret_places(os.environ.get(SECRET_FILES, "")).items():
         try:
-            os.environ[name] = (folder / secret / key).read_text()
+            # Without the end of a line, with which `echo` makes secrets.
+            os.environ[name] = (folder / secret / key).read_text().rstrip("\r\n")
         except (OSError, ValueError) as error:
             raise PerennialError(
                 f"the secret for {name} cannot be read",

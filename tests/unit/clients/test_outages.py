@@ -4,7 +4,12 @@ import logging
 from contextlib import nullcontext
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    HTTPClientError,
+)
 from mlflow.exceptions import MlflowException, RestException
 from requests import HTTPError, Response
 
@@ -100,6 +105,7 @@ STAYING = {
     "MLflow's damaged database": database_error("(sqlite3.OperationalError) no such table: runs"),
     "MLflow's lack of a file": file_error(404),
     "the API server's refusal": ApiError("GET /x", 403, "no"),
+    "a key with a line's end": HTTPClientError(error="Invalid header value b'Credential=A\\n/s3'"),
     "a wrong name": EndpointConnectionError(endpoint_url="[Errno -2] Name or service not known"),
 }
 
