@@ -615,6 +615,20 @@ def test_a_server_that_is_not_there_is_named(without_pauses):
         deploy("http://127.0.0.1:9")
 
 
+def test_a_listing_that_leads_back_to_an_earlier_page_is_an_error(served):
+    server, url = served
+    deploy(url)
+    page = server._page
+
+    def circular(*arguments):
+        return {**page(*arguments), "next_page_token": "2026-11-01T00:00:00Z"}
+
+    server._page = circular
+    with pytest.raises(PerennialError, match=r"not from a pipeline server.*list the") as caught:
+        target_of(url).api.schedules()
+    assert "page 2 leads back to an earlier one" in caught.value.evidence
+
+
 def test_data_on_this_machine_cannot_be_deployed():
     with pytest.raises(PerennialError, match="is a folder of this machine"):
         desire(contract(uri="/data/flights"), profile())
