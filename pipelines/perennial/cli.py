@@ -474,10 +474,13 @@ def ui(
             action="run a contract first, or name another home with --home FOLDER",
         )
     if place.tracking_uri.startswith("http"):
-        return print_lines([f"MLflow is a server: {place.tracking_uri}"])
-    print(f"http://127.0.0.1:{port} shows {place.tracking_uri}", flush=True)
+        return print_lines([f"MLflow is a server: {place.shown_tracking_uri}"])
+    print(f"http://127.0.0.1:{port} shows {place.shown_tracking_uri}", flush=True)
     server = [sys.executable, "-m", "mlflow", "ui", "--port", str(port), "--workers", "1"]
-    return subprocess.call([*server, "--backend-store-uri", place.tracking_uri])
+    # Not an argument: those of a process are seen by all users of a machine.
+    return subprocess.call(
+        server, env={**os.environ, "MLFLOW_BACKEND_STORE_URI": place.tracking_uri}
+    )
 
 
 def _replay(launch: "Launch", first: int, until: int | None) -> int:

@@ -19,7 +19,7 @@ from perennial import contracts
 from perennial.clients.object_store import open_store
 from perennial.contract import Contract
 from perennial.contracts.artifact import Artifact, own_document
-from perennial.contracts.environment import STORE_URI, TRACKING_URI, Environment
+from perennial.contracts.environment import STORE_URI, TRACKING_URI, Environment, without_login
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.steps.journal import Journal
@@ -81,6 +81,11 @@ class Home:
     def tracking_uri(self) -> str:
         """MLflow: an sqlite database, unless the environment names another."""
         return os.environ.get(TRACKING_URI) or f"sqlite:///{self.path / 'mlflow.db'}"
+
+    @property
+    def shown_tracking_uri(self) -> str:
+        """The address of MLflow for people and logs."""
+        return without_login(self.tracking_uri)
 
     @property
     def environment(self) -> Environment:

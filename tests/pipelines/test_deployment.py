@@ -222,6 +222,42 @@ def test_paused_schedules_stay_paused_through_deployments(served):
     assert len(server.enabled("monitoring")) == 1
 
 
+def test_pausing_stops_the_schedule_that_an_interrupted_deployment_left_enabled(served):
+    server, url = served
+    deploy(url)
+    server.fault = (CALLS_OF_A_FIRST_DEPLOYMENT + 1, "refuse")  # before the older one is disabled
+    with pytest.raises(PerennialError):
+        deploy(url, **CHANGED)
+    assert len(server.enabled("monitoring")) == 2
+    target = target_of(url)
+    switch(target, "flights-late", enabled=False)
+    assert server.enabled("monitoring") == []
+    # Only the newest counts: the older one is on its way out.
+    switch(target, "flights-late", enabled=True)
+    assert [item["trigger"]["cron_schedule"]["cron"] for item in server.enabled("monitoring")] == [
+        "0 0 4 * * *"
+    ]
+
+
+def test_a_schedule_that_was_cloned_in_the_dashboard_is_of_the_same_model(served):
+    server, url = served
+    deploy(url)
+    (item,) = server.schedules.values()
+    clone = {"recurring_run_id": "clone", "display_name": f"Clone of {item['display_name']}"}
+    server.schedules["clone"] = {**item, **clone, "created_at": server._now()}
+    target = target_of(url)
+    assert list(target.deployed_schedules()) == ["flights-late"]
+    # The newest counts: the next deployment ends the one that it was cloned from.
+    deploy(url)
+    assert list(server.schedules) == ["clone"]
+    assert deploy(url) == []
+    # Until it has another time.
+    server.schedules["clone"]["trigger"] = {"cron_schedule": {"cron": "0 0 9 * * *"}}
+    deploy(url)
+    assert server.enabled("monitoring")[0]["trigger"]["cron_schedule"]["cron"] == "0 0 3 * * *"
+    assert len(server.schedules) == 1
+
+
 def test_a_study_starts_with_as_many_tasks_as_trials_run_at_a_time(served):
     server, url = served
     deploy(url)
@@ -577,6 +613,20 @@ def test_tokens_are_read_again_for_each_request(served, tmp_path):
 def test_a_server_that_is_not_there_is_named(without_pauses):
     with pytest.raises(PerennialError, match="cannot be reached to look for a pipeline"):
         deploy("http://127.0.0.1:9")
+
+
+def test_a_listing_that_leads_back_to_an_earlier_page_is_an_error(served):
+    server, url = served
+    deploy(url)
+    page = server._page
+
+    def circular(*arguments):
+        return {**page(*arguments), "next_page_token": "2026-11-01T00:00:00Z"}
+
+    server._page = circular
+    with pytest.raises(PerennialError, match=r"not from a pipeline server.*list the") as caught:
+        target_of(url).api.schedules()
+    assert "page 2 leads back to an earlier one" in caught.value.evidence
 
 
 def test_data_on_this_machine_cannot_be_deployed():

@@ -59,6 +59,9 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
+        if isinstance(fault, bytes):
+            self._content(200, fault, {"Content-Type": "text/html"})
+            return
         if fault is not None:
             self._status(fault, "InternalError", "failed calling webhook", {"Retry-After": "0"})
             return
@@ -251,10 +254,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _json(self, code, value, headers=None):
         content = json.dumps(value).encode()
+        self._content(code, content, {"Content-Type": "application/json", **(headers or {})})
+
+    def _content(self, code, content, headers):
         self.send_response(code)
-        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
-        for name, text in (headers or {}).items():
+        for name, text in headers.items():
             self.send_header(name, text)
         self.end_headers()
         self.wfile.write(content)

@@ -73,7 +73,7 @@ class Faults:
     def __init__(self):
         self.down_until = 0.0
         self.dropped = 0  # requests while it was down
-        self.next = deque()  # statuses of the next answers; 0 drops the connection
+        self.next = deque()  # statuses of the next answers, or pages; 0 drops the connection
         self.rate = 0.0  # share of requests that fail at random
         self.failed = Counter()  # by request, since it was last answered
         self.drop_streams = False

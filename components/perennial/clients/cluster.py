@@ -341,7 +341,12 @@ class Cluster:
     def _events(
         self, resource: Resource, selector: str, version: str, ended: threading.Event
     ) -> Iterator[Object]:
-        """Changes after a version; ends when the version has expired on the server."""
+        """Changes after a version.
+
+        Raises:
+            ApiError: the version has expired on the server, or the watch failed there.
+        """
+        path = self._path(resource)
         while not ended.is_set():
             query = [
                 ("labelSelector", selector),
@@ -353,7 +358,7 @@ class Cluster:
             ]
             response = self._send(
                 "GET",
-                self._path(resource),
+                path,
                 query=query,
                 is_stream=True,
                 # Later than the server's own end, so that silence alone is no error.
@@ -361,15 +366,19 @@ class Cluster:
             )
             try:
                 for line in _lines(response):
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        return  # 410: what happened since is forgotten; list again
+                    event = _parsed(f"GET {path}", line)
+                    if event["type"] == "ERROR":  # 410: what happened since is forgotten
+                        status = event["object"]
+                        code, message = status.get("code", 0), str(status.get("message", ""))
+                        raise ApiError(f"GET {path}", code, message)
                     version = event["object"]["metadata"]["resourceVersion"]
                     yield event
                     if ended.is_set():
                         return
             finally:
                 response.close()
+            # A proxy that does not stream ends each watch at once.
+            ended.wait(self._persistence.first_pause_seconds)
 
     def _find(self, path: str) -> Object | None:
         try:
@@ -403,8 +412,9 @@ class Cluster:
         for pause in self._persistence.pauses():
             try:
                 response = self._send(method, path, query=query, body=body)
+                answer = _parsed(request, response.data)
                 self._settling.answered(request)
-                return json.loads(response.data)  # type: ignore[no-any-return]  # JSON
+                return answer
             except ApiError as error:
                 refusals += error.status == UNAUTHORIZED
                 now = time.monotonic()
@@ -478,6 +488,21 @@ def _refused(request: str, response: BaseHTTPResponse) -> ApiError:
         message = text[:500]
     after = response.headers.get("Retry-After", "")
     return ApiError(request, response.status, message, float(after) if after.isdigit() else 0.0)
+
+
+def _parsed(request: str, content: bytes) -> Object:
+    """Return the object in an answer.
+
+    Raises:
+        ApiError: it is none, such as the page of a proxy: the server itself did not answer.
+    """
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ApiError(request, 0, f"not a JSON object came back: it begins {content[:60]!r}")
+    return found
 
 
 def _lines(response: BaseHTTPResponse) -> Iterator[bytes]:

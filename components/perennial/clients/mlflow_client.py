@@ -25,14 +25,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
 from perennial.clients.outages import outlast
-from perennial.contracts.environment import Environment
+from perennial.contracts.environment import Environment, without_login
 from perennial.contracts.errors import PerennialError
 
 SQLITE = "sqlite:///"
 LOCK_SECONDS = 20
 """Seconds that another process may lock the database; MLflow waits as long for each statement."""
-# User and password of an address, which must not be shown.
-PASSWORD = re.compile(r"//[^/@\s]*@")
 # How MLflow's client reports that there was no answer.
 UNANSWERED = re.compile(r"API request to \S+ failed with (timeout )?exception")
 # What MLflow answers when a row appeared or the database was locked while it was writing, and how
@@ -95,7 +93,7 @@ class MlflowError(PerennialError, MlflowException):
         text = str(error)
         code = getattr(error, "error_code", "INTERNAL_ERROR")
         first = text.splitlines()[0][:500] if text else type(error).__name__
-        evidence = PASSWORD.sub("//", f"{uri}: {first}")
+        evidence = without_login(f"{uri}: {first}")
         for pattern, problem, action in KNOWN:
             if pattern.match(text):
                 return cls(problem, evidence=evidence, action=action, code=code)

@@ -46,8 +46,13 @@ SILENCE = re.compile(
     r"|API request to .* failed with error code (429|5\d\d)"
     r"|database is locked|server closed the connection|[Cc]onnection (refused|reset)"
 )
-# Of our own making: a wrong address, or a certificate that is not trusted.
-PERMANENT = re.compile(r"CERTIFICATE_VERIFY_FAILED|Name or service not known|nodename nor servname")
+# An MLflow server's code where its database does not answer.
+NO_DATABASE = "TEMPORARILY_UNAVAILABLE"
+# Of our own making: a wrong address, a certificate that is not trusted, a key with a line's end.
+PERMANENT = re.compile(
+    r"CERTIFICATE_VERIFY_FAILED|Name or service not known|nodename nor servname"
+    r"|Invalid header value"
+)
 logger = logging.getLogger(__name__)
 _is_run = False
 # Of one thread only: the other threads of a run go on waiting.
@@ -209,14 +214,20 @@ def _passes(error: BaseException) -> bool:
         # Answers to HEAD have no body, so botocore takes the status as the code.
         is_numbered = code.isdigit() and int(code) >= SERVER_ERROR
         return status == TOO_MANY or status >= SERVER_ERROR or code in THROTTLED or is_numbered
+    # Of requests' HTTPError: MLflow's client passes it on where it moves files.
+    answered = getattr(response, "status_code", 0)
     status = getattr(error, "status", None)  # of our own ApiError
-    if isinstance(status, int) and getattr(error, "passes", False):
+    is_refused_for_now = isinstance(status, int) and getattr(error, "passes", False)
+    if answered == TOO_MANY or answered >= SERVER_ERROR or is_refused_for_now:
         return True
     for kind in type(error).__mro__:
         if kind.__name__ in UNANSWERED.get(kind.__module__, frozenset()):
             return True
         if kind.__name__ == "MlflowException":
-            return bool(SILENCE.search(str(error)))
+            # Of a server; a database that is a file does not come back.
+            is_away = getattr(error, "json", {}).get("error_code") == NO_DATABASE
+            is_file = "sqlite3" in str(error)
+            return (is_away and not is_file) or bool(SILENCE.search(str(error)))
     return False
 
 

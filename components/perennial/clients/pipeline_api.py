@@ -348,14 +348,18 @@ class PipelineApi:
         return found[0] if found else None
 
     def _pages(self, path: str, items: str, **query: str) -> Iterator[Object]:
-        token = ""
-        while True:
+        token, seen = "", set[str]()
+        while token not in seen:
+            seen.add(token)
             options = {**query, "page_token": token, "page_size": PAGE_SIZE}
             page = self._ask(f"list the {path}", "GET", path, params=options)
             yield from page.get(items) or ()
             token = page.get("next_page_token") or ""
             if not token:
                 return
+        raise _foreign(
+            f"list the {path}", self.url, f"page {len(seen)} leads back to an earlier one"
+        )
 
     def _ask(self, doing: str, method: str, path: str, **options: object) -> Object:
         # Read for each request: projected tokens rotate.
@@ -385,12 +389,16 @@ class PipelineApi:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise PerennialError(
-                f"the answer is not from a pipeline server (request: {doing})",
-                evidence=f"{self.url} sends {answer.text[:60]!r}",
-                action=LOGIN,
-            )
+            raise _foreign(doing, self.url, f"it sends {answer.text[:60]!r}")
         return found
+
+
+def _foreign(doing: str, url: str, why: str) -> PerennialError:
+    return PerennialError(
+        f"the answer is not from a pipeline server (request: {doing})",
+        evidence=f"{url}: {why}",
+        action=LOGIN,
+    )
 
 
 def _refused(doing: str, url: str, answer: requests.Response) -> PerennialError:

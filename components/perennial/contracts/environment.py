@@ -38,6 +38,12 @@ SERVICE_ACCOUNT = "PERENNIAL_SERVICE_ACCOUNT"
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_RUN_ID = "MLFLOW_RUN_ID"
+_LOGIN = re.compile(r"//[^/@\s]*@")
+
+
+def without_login(text: str) -> str:
+    """Return a text without the users and passwords of addresses in it, which nobody must see."""
+    return _LOGIN.sub("//", text)
 
 
 def seconds_of(variable: str, default: float, *, is_zero_allowed: bool = False) -> float:
@@ -120,7 +126,8 @@ def load_secrets(folder: Path = Path(SECRETS_FOLDER)) -> None:
     """
     for name, (secret, key) in secret_places(os.environ.get(SECRET_FILES, "")).items():
         try:
-            os.environ[name] = (folder / secret / key).read_text()
+            # Without the end of a line, with which `echo` makes secrets.
+            os.environ[name] = (folder / secret / key).read_text().rstrip("\r\n")
         except (OSError, ValueError) as error:
             raise PerennialError(
                 f"the secret for {name} cannot be read",

@@ -23,7 +23,7 @@ from mlflow.tracking import MlflowClient
 from perennial.clients.mlflow_client import despite_rivals, open_mlflow, tolerated
 from perennial.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
 from perennial.clients.outages import outlasting
-from perennial.contracts.environment import Environment
+from perennial.contracts.environment import Environment, without_login
 from perennial.contracts.errors import PerennialError
 from perennial.registry.champion_records import (
     CHAMPION,
@@ -361,7 +361,7 @@ def _every(search: Callable[..., PagedList[Entity]]) -> Iterator[Entity]:
 def _gone(version: ModelVersion, error: Exception) -> PerennialError:
     return PerennialError(
         f"the files of {version.name} version {version.version} cannot be downloaded",
-        evidence=f"{version.source}: {error}",
+        evidence=without_login(f"{version.source}: {error}"),
         action=ways_out(version.name, version.version),
     )
 

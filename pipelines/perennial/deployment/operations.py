@@ -84,18 +84,25 @@ class TargetCluster:
         for schedule in self.api.schedules():
             metadata = parse_schedule_metadata(schedule.description)
             if metadata is not None:
-                # By the name, as the contract may be an address.
-                model = schedule.name.removesuffix(f" {metadata.kind}")
+                # Schedules of earlier versions have the model in their name alone, which a clone
+                # made in the dashboard changes.
+                name = schedule.name.removesuffix(f" {metadata.kind}")
+                model = schedule.parameters.get("model", name)
                 found.setdefault(model, {})[metadata.kind] = schedule
         return found
 
+    def every_schedule(self, model: str) -> list[tuple[str, Schedule]]:
+        """Return kind and schedule of each that a deployment made, oldest first.
+
+        An interrupted deployment leaves more than one of a kind.
+        """
+        found = self.api.schedules(self.experiment(model))
+        marked = ((parse_schedule_metadata(each.description), each) for each in found)
+        return [(mark.kind, each) for mark, each in marked if mark is not None]
+
     def schedules(self, model: str) -> list[Schedule]:
         """Return the newest schedule of each kind that a deployment made."""
-        newest: dict[str, Schedule] = {}
-        for schedule in self.api.schedules(self.experiment(model)):
-            mark = parse_schedule_metadata(schedule.description)
-            if mark is not None:
-                newest[mark.kind] = schedule
+        newest = dict(self.every_schedule(model))
         return [newest[kind] for kind in KINDS if kind in newest]
 
     def deployed(self, model: str) -> Schedule:
@@ -157,8 +164,15 @@ def start_deployed(target: TargetCluster, model: str, request: RunRequest) -> st
 
 
 def switch(target: TargetCluster, model: str, *, enabled: bool) -> list[Schedule]:
-    """Pause or resume a model's schedules; those that were changed. A deployment respects it."""
-    changed = [each for each in target.schedules(model) if each.enabled != enabled]
+    """Pause all of a model's schedules, or resume the newest of each kind; those that were changed.
+
+    A deployment respects it.
+    """
+    # An older one that a deployment left enabled would start runs of a model that is paused.
+    every = (
+        target.schedules(model) if enabled else [each for _, each in target.every_schedule(model)]
+    )
+    changed = [each for each in every if each.enabled != enabled]
     for schedule in changed:
         target.api.set_enabled(schedule.schedule_id, enabled=enabled)
     return changed
@@ -226,11 +240,7 @@ def undeploy(target: TargetCluster, model: str, *, cancel_running: bool) -> Iter
         PerennialError: nothing is deployed under this name.
     """
     experiment = target.experiment(model)
-    ours = [
-        each
-        for each in target.api.schedules(experiment)
-        if parse_schedule_metadata(each.description)
-    ]
+    ours = [each for _, each in target.every_schedule(model)]
     for schedule in ours:  # all of them first: none may start a run while others are removed
         if schedule.enabled:
             target.api.set_enabled(schedule.schedule_id, enabled=False)

@@ -141,7 +141,9 @@ def _plan_schedules(
     if wanted is not None:
         newest = present[-1] if present else None
         metadata = parse_schedule_metadata(newest.description) if newest is not None else None
-        if metadata is not None and metadata.digest == wanted.digest:
+        is_as_wanted = metadata is not None and metadata.digest == wanted.digest
+        # A clone made in the dashboard keeps the digest, whatever its time.
+        if newest is not None and is_as_wanted and newest.cron == wanted.cron:
             leaving = present[:-1]
         else:
             # Enabled from the start: a new schedule that waited for a second call would look like

@@ -10,13 +10,13 @@ import hmac
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from perennial.clients.object_store import ConflictError, ObjectStore
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, canonical_json
 
 S = TypeVar("S", bound=Section)
 WINDOW_SECONDS = 300
@@ -35,12 +35,18 @@ class Event(Section):
     reason: str
     evidence: dict[str, JsonValue] = Field(default_factory=dict)
 
+    @field_validator("evidence")
+    @classmethod
+    def _is_json(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        canonical_json(value)  # refuses NaN, which Python's senders write
+        return value
+
 
 class SignedEvent(Section):
     """The body of a request."""
 
     event: str
-    timestamp: int
+    timestamp: Annotated[int, Field(ge=0, lt=10**12)]
     signature: str
 
 

@@ -100,7 +100,7 @@ class Catalogue:
             near = difflib.get_close_matches(name, names, n=1)
             known = f"there are: {', '.join(names)}" if names else "no model is registered yet"
             raise PerennialError(
-                f"there is no model {name!r} in {self.home.tracking_uri}",
+                f"there is no model {name!r} in {self.home.shown_tracking_uri}",
                 evidence=f"the nearest is {near[0]}" if near else known,
                 action="`perennial models` lists them"
                 if names

@@ -20,7 +20,7 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
     """Yield one line for each registered model."""
     names = catalogue.names()
     if not names:
-        yield f"no model is registered in {catalogue.home.tracking_uri}"
+        yield f"no model is registered in {catalogue.home.shown_tracking_uri}"
     for name in names:
         versions = catalogue.versions(name)
         records = catalogue.registry.champion_records(name)
@@ -37,7 +37,7 @@ def version_lines(catalogue: Catalogue, name: str, version: str = "") -> Iterato
     """
     versions = _chosen(catalogue, name, version)
     aliases = catalogue.registry.aliases(name)
-    yield f"{name} in {catalogue.home.tracking_uri}"
+    yield f"{name} in {catalogue.home.shown_tracking_uri}"
     yield from (f"  {line}" for line in champion_warnings(catalogue, name))
     for each in versions:
         own = sorted(alias for alias, at in aliases.items() if at == each.version)

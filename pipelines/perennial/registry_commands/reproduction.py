@@ -25,7 +25,7 @@ from perennial.select_checkpoint.candidates import select_challenger
 from perennial.training_jobs.attempts import run_to_end
 from perennial.training_jobs.config import TrainModelConfig
 from perennial.training_jobs.identity import training_job
-from perennial.training_jobs.on_cluster import open_launcher
+from perennial.training_jobs.launcher import LocalLauncher
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,8 @@ def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Ch
         model=contract.model, training=as_trained(record), resources=contract.resources
     )
     job = training_job(settings, snapshot, environment)
-    launcher = open_launcher(settings.resources, environment)
+    # Wherever it was trained: pods of a cluster could not read a folder of this machine.
+    launcher = LocalLauncher(settings.resources.threads_per_process)
     run_to_end(job, launcher, settings.resources.max_restarts)
     training = folder / "training"
     TrainingResult.read(job.root).write(training)

@@ -4,8 +4,14 @@ import logging
 from contextlib import nullcontext
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
-from mlflow.exceptions import MlflowException
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    HTTPClientError,
+)
+from mlflow.exceptions import MlflowException, RestException
+from requests import HTTPError, Response
 
 from perennial.clients.cluster import ApiError
 from perennial.clients.object_store import ConflictError, open_store
@@ -52,6 +58,17 @@ def client_error(status, code="Some"):
     return ClientError(answer, "GetObject")
 
 
+def database_error(message):
+    """What MLflow's client raises where the server's database failed."""
+    return RestException({"error_code": "TEMPORARILY_UNAVAILABLE", "message": message})
+
+
+def file_error(status):
+    answer = Response()
+    answer.status_code = status
+    return HTTPError(f"{status} for url: http://m/api/2.0/mlflow-artifacts/x", response=answer)
+
+
 def explained_by(error):
     try:
         try:
@@ -73,6 +90,8 @@ PASSING = {
     "explained": explained_by(client_error(502)),
     "MLflow is silent": MlflowException("API request to http://m/api failed with exception x"),
     "MLflow's 503": MlflowException("API request to endpoint /x failed with error code 503 != 200"),
+    "MLflow's database restarts": database_error("FATAL: the database system is starting up"),
+    "MLflow's 503 for a file": file_error(503),
     "a locked database": MlflowException("(sqlite3.OperationalError) database is locked"),
     "the API server": ApiError("GET /x", 503, "starting"),
 }
@@ -83,7 +102,10 @@ STAYING = {
     "a mistake": ValueError("x"),
     "a key": KeyError("x"),
     "MLflow's refusal": MlflowException("no such run", error_code=1),
+    "MLflow's damaged database": database_error("(sqlite3.OperationalError) no such table: runs"),
+    "MLflow's lack of a file": file_error(404),
     "the API server's refusal": ApiError("GET /x", 403, "no"),
+    "a key with a line's end": HTTPClientError(error="Invalid header value b'Credential=A\\n/s3'"),
     "a wrong name": EndpointConnectionError(endpoint_url="[Errno -2] Name or service not known"),
 }
 

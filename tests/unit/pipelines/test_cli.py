@@ -221,6 +221,20 @@ def test_the_page_of_mlflow_needs_a_home_with_runs(tmp_path, capsys):
     assert f"there is nothing to show in {tmp_path}" in capsys.readouterr().err
 
 
+def test_the_password_of_mlflows_database_is_no_argument_of_its_page(tmp_path, monkeypatch, capsys):
+    started = []
+    address = "postgresql://ada:secret@127.0.0.1/mlflow"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setattr(
+        subprocess, "call", lambda command, env=None: started.append((command, env)) or 0
+    )
+    assert main(["ui", "--home", str(tmp_path)]) == 0
+    ((command, environment),) = started
+    assert "secret" not in " ".join(command)
+    assert environment["MLFLOW_BACKEND_STORE_URI"] == address
+    assert "shows postgresql://127.0.0.1/mlflow" in capsys.readouterr().out
+
+
 @pytest.mark.full  # MLflow's server takes half a minute to start
 def test_the_page_of_mlflow_shows_the_homes_runs(tmp_path):
     open_tracking(environment_at(tmp_path / "mlflow.db", tmp_path), "prices")

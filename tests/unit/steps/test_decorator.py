@@ -388,10 +388,11 @@ def test_a_lost_text_fails_the_step_on_record(run_folder, tmp_path):
     assert kinds(run_folder) == ["step_started", "step_failed"]
 
 
-def test_a_step_reads_its_secrets_from_files(run_folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])  # `echo` writes one
+def test_a_step_reads_its_secrets_from_files(run_folder, tmp_path, monkeypatch, end):
     folder = tmp_path / "secrets"
     (folder / "store").mkdir(parents=True)
-    (folder / "store" / "key").write_text("a=b $(c)")
+    (folder / "store" / "key").write_bytes(f"a=b $(c){end}".encode())
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
     monkeypatch.setenv(environment.SECRET_FILES, "AWS_SECRET_ACCESS_KEY=store/key")
     environment.load_secrets(folder)

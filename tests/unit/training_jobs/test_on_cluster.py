@@ -185,6 +185,8 @@ TROUBLES = [
     ("the API server restarts for 60 s", lambda cluster: outage(cluster, 0.6)),
     ("too many requests, then a webhook that fails",
      lambda cluster: cluster.faults.next.extend([429, 500, 503, 0])),
+    ("a proxy answers with pages of its own",
+     lambda cluster: cluster.faults.next.extend(4 * [b"<html>\nmaintenance\n</html>\n"])),
     ("the token is rotated", lambda cluster: cluster.rotate_token("token-1")),
     ("every stream is dropped", lambda cluster: drop_streams(cluster, 0.1)),
     ("the watch's version is gone", lambda cluster: forget_versions(cluster, 0.1)),

@@ -1,5 +1,7 @@
 """An event is taken once, soon, unchanged, and only from who has the key."""
 
+import hashlib
+import hmac
 import json
 import shutil
 import subprocess
@@ -104,6 +106,25 @@ def test_an_event_about_another_model_is_refused(gate):
     other = EVENT.model_copy(update={"model": "flights"})
     with pytest.raises(RefusedEventError, match="about the model 'flights'"):
         gate.accept(sign(other, KEY, NOW), "job", NOW)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "evidence", "message"),
+    [
+        (int(NOW.timestamp()), "NaN", "not JSON compliant"),
+        (10**400, "1", "timestamp: Input should"),
+    ],
+)
+def test_a_signed_event_that_no_run_can_carry_is_refused_and_claims_nothing(
+    gate, timestamp, evidence, message
+):
+    text = f'{{"model": "clicks", "reason": "drift", "evidence": {{"psi": {evidence}}}}}'
+    signature = hmac.new(KEY, f"{timestamp}.{text}".encode(), hashlib.sha256).hexdigest()
+    body = json.dumps({"event": text, "timestamp": timestamp, "signature": signature})
+    with pytest.raises(RefusedEventError, match="is not a signed event") as caught:
+        gate.accept(body, "job", NOW)
+    assert message in caught.value.evidence
+    assert gate.store.list() == []
 
 
 def test_time_and_text_cannot_be_cut_differently(gate):

@@ -7,9 +7,11 @@ import shutil
 import pytest
 
 from perennial.contract import Contract
+from perennial.contracts.environment import TRACKING_URI
 from perennial.contracts.gate import Verdict
 from perennial.contracts.snapshot import Snapshot
 from perennial.registry.model_registry import open_registry
+from perennial.registry_commands.catalogue import Catalogue
 from perennial.registry_commands.verbs import fitted
 from perennial.runs import Home
 from perennial.steps.journal import Journal
@@ -23,6 +25,16 @@ def test_models_are_listed_with_their_champion(perennial, register):
     code, output = perennial("models")
     assert code == 0
     assert output.split() == [NAME, "2", "versions", "champion:", "2"]
+
+
+@pytest.mark.parametrize("verb", [("models",), ("models", NAME), ("ui",)], ids=" ".join)
+def test_the_password_of_mlflows_address_is_not_printed(perennial, monkeypatch, verb):
+    monkeypatch.setenv(TRACKING_URI, "http://ada:secret@127.0.0.1:9")
+    monkeypatch.setattr(Catalogue, "names", lambda catalogue: [])
+    monkeypatch.setattr(Catalogue, "champion", lambda catalogue, name: None)
+    _, output = perennial(*verb)
+    assert "http://127.0.0.1:9" in output
+    assert "secret" not in output
 
 
 def test_versions_come_with_aliases_metrics_and_why_each_was_promoted(perennial, register):

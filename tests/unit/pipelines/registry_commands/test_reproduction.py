@@ -1,5 +1,6 @@
 """Known obstacles to a reproduction are reported before anything is trained."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -148,6 +149,22 @@ def test_other_sources_end_in_an_error_that_names_the_original_ones(
     code, output = reproduce()
     assert code == 2
     assert message in output
+
+
+@pytest.mark.parametrize("launcher", ["pytorchjob", "auto"])
+def test_what_was_trained_as_a_job_on_a_cluster_is_trained_again_on_this_machine(
+    reproduce, folder, launcher, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no such file"))
+    contract = json.loads((folder / "contract.json").read_text())
+    contract["training"] |= {"steps": 20, "evaluate_every_steps": 20}
+    contract["resources"] |= {"launcher": launcher, "num_processes": 1}
+    text = json.dumps(contract).encode()
+    (folder / "contract.json").write_bytes(text)
+    rewrite(folder, contract_digest=hashlib.sha256(text).hexdigest())
+    code, output = reproduce("--anyway")
+    assert code == 1
+    assert "different weights" in output  # those of the registered version were made up
 
 
 def test_an_unknown_version_is_refused(reproduce, home, capsys):
