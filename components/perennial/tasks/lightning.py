@@ -5,6 +5,7 @@ The package `lightning` is not imported: any module with `training_step` will do
 """
 
 import copy
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,7 +18,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from perennial.contracts.errors import BadTaskError
-from perennial.engine.task import LABEL, Batch
+from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 from perennial.tasks.dataset import DatasetTask
 
 REDUCED = frozenset({
@@ -80,10 +81,12 @@ class LightningTask(DatasetTask):
             with torch.random.fork_rng(devices=[]):
                 self._step = _without_weights(self.module())
         step = self._step.to(output.device)
-        names = [name for name in self.names if name in batch]
-        given = tuple(batch[name] for name in names)
+        # The engine weighs the examples: a step that did as well would square their weights.
+        counted = {**batch, WEIGHT: torch.ones_like(batch[WEIGHT])} if WEIGHT in batch else batch
+        given = tuple(counted[name] for name in self.names if name in batch)
         # Set on the instance, where `self(...)` finds it before the `forward` of the class.
-        vars(step)["forward"] = partial(_stand_in, output, given)
+        bind = partial(_bind, inspect.signature(partial(type(step).forward, step)))
+        vars(step)["forward"] = partial(_stand_in, output, bind, bind(**inputs_of(batch)))
         with PerExample(len(batch[LABEL])):
             found = cast("Any", step).training_step(given, 0)
         loss = found["loss"] if isinstance(found, Mapping) else found
@@ -115,12 +118,32 @@ class LightningTask(DatasetTask):
             )
 
 
-def _stand_in(output: Tensor, given: tuple[Tensor, ...], *args: object, **kwargs: object) -> Tensor:
-    """Return the model's output, if it is asked for the batch's own inputs."""
-    if not all(any(each is own for own in given) for each in (*args, *kwargs.values())):
+def _bind(signature: inspect.Signature, /, *args: object, **kwargs: object) -> dict[str, object]:
+    """Return what each parameter of `forward` gets in a call, by its name."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    kinds, found = signature.parameters, dict[str, object]()
+    for name, value in bound.arguments.items():
+        is_open = kinds[name].kind is inspect.Parameter.VAR_KEYWORD
+        found |= value if is_open else {name: value}
+    return found
+
+
+def _stand_in(
+    output: Tensor,
+    bind: Callable[..., dict[str, object]],
+    computed: Mapping[str, object],
+    /,
+    *args: object,
+    **kwargs: object,
+) -> Tensor:
+    """Return the model's output, if it is asked for just what the engine computed it of."""
+    asked = bind(*args, **kwargs)
+    if asked.keys() != computed.keys() or any(asked[name] is not computed[name] for name in asked):
         raise BadTaskError(
             "training_step changes the inputs before self(...)",
-            evidence="the engine computes self(...) of the batch's own inputs, once",
+            evidence="the engine computes self(...) of the batch's own inputs, each for the "
+            "argument of its name, once",
             action="move the change into forward, or into `encode` or `augment` of the task",
         )
     return output

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
-from perennial.engine.task import LABEL, NoOptions
+from perennial.engine.objective import weighted_losses
+from perennial.engine.task import LABEL, WEIGHT, NoOptions
 from perennial.tasks.lightning import LightningTask, training_options
 
 COLUMNS = TaskColumns(label="label", features={"x": "Float64"})
@@ -49,8 +50,8 @@ def step_of(function):
     )
 
 
-def task_of(module):
-    members = {"kind": "multiclass", "names": ("x", LABEL), "module": lambda self: module()}
+def task_of(module, names=("x", LABEL)):
+    members = {"kind": "multiclass", "names": names, "module": lambda self: module()}
     return type("Task", (LightningTask,), {**members, "dataset": lambda self, rows: rows})(
         NoOptions(), COLUMNS
     )
@@ -116,6 +117,57 @@ def test_other_steps_are_refused(step, problem):
     task = task_of(step_of(step))
     with pytest.raises(BadTaskError, match=problem):
         task.losses(task.build_model()(BATCH["x"]), BATCH)
+
+
+class Pair(Module):
+    """A module of two inputs, of which the second may be left out."""
+
+    def forward(self, x, other=None, *, scale=None):
+        return self.layer(x if other is None else x - other)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda self, x, other: self(other, x),
+        lambda self, x, other: self(x),
+        lambda self, x, other: self(x, other) - self(other, other),
+    ],
+)
+def test_a_step_whose_inputs_are_not_those_of_the_model_is_refused(call):
+    """Its own script would train another output, which must not be taken for the engine's."""
+    step = {"training_step": lambda self, b, i: functional.cross_entropy(call(self, *b[:2]), b[2])}
+    task = task_of(type("Own", (Pair,), step), ("x", "other", LABEL))
+    batch = {**BATCH, "other": BATCH["x"] + 1}
+    with pytest.raises(BadTaskError, match="changes the inputs"):
+        task.losses(task.build_model()(batch["x"], batch["other"]), batch)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda self, x, other: self(x, other),
+        lambda self, x, other: self(other=other, x=x, scale=None),
+    ],
+)
+def test_a_step_may_name_its_inputs(call):
+    step = {"training_step": lambda self, b, i: functional.cross_entropy(call(self, *b[:2]), b[2])}
+    task = task_of(type("Own", (Pair,), step), ("x", "other", LABEL))
+    batch = {**BATCH, "other": BATCH["x"] + 1}
+    output = task.build_model()(batch["x"], batch["other"])
+    expected = functional.cross_entropy(output, BATCH[LABEL], reduction="none")
+    torch.testing.assert_close(task.losses(output, batch), expected)
+
+
+def test_a_step_that_weighs_the_examples_weighs_them_once():
+    def step(self, x, y, weight):
+        return (functional.cross_entropy(self(x), y, reduction="none") * weight).mean()
+
+    task = task_of(step_of(step), ("x", LABEL, WEIGHT))
+    batch = {**BATCH, WEIGHT: torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0])}
+    output = task.build_model()(BATCH["x"])
+    expected = functional.cross_entropy(output, BATCH[LABEL], reduction="none") * batch[WEIGHT]
+    torch.testing.assert_close(weighted_losses(task, output, batch), expected)
 
 
 @pytest.mark.parametrize(
