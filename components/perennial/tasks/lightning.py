@@ -34,6 +34,8 @@ HOOKS = (
     "lr_scheduler_step", "manual_backward", "configure_model",
 )  # fmt: skip
 """Methods that take part in an update; the engine calls none of them."""
+COUNTERS = ("global_step", "current_epoch")
+LATER = 997  # prime, so that it is another remainder than 0 of whatever a step divides it by
 LIBRARIES = ("lightning.", "pytorch_lightning.", "torch.")
 
 
@@ -97,25 +99,44 @@ class LightningTask(DatasetTask):
                 evidence=f"per example, its loss is {shape}, not [{len(batch[LABEL])}]",
                 action="compute it by torch.nn.functional or by .mean(), or override `losses`",
             )
-        # Only once, because it computes the loss a second time; tensors without values have none.
-        if not (self._is_compared or loss.is_meta):
+        # Only once, because it computes the loss a second time; tensors without values have none,
+        # and that of one example is its mean.
+        if not (self._is_compared or loss.is_meta or len(loss) < 2):
             self._compare(step, given, loss)
             self._is_compared = True
         return loss
 
     def _compare(self, step: nn.Module, given: tuple[Tensor, ...], losses: Tensor) -> None:
         """Refuse a step whose own loss is not the mean of the losses of the examples."""
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            found = cast("Any", step).training_step(given, 0)
-        whole = found["loss"] if isinstance(found, Mapping) else found
         mean = losses.detach().double().mean()
-        if not torch.allclose(whole.double(), mean, 1e-4, equal_nan=True):
+        whole = self._compute_whole(step, given, 0)
+        if not torch.allclose(whole, mean, 1e-4, equal_nan=True):
             raise BadTaskError(
                 "training_step's loss is not the mean of the losses of the examples",
                 evidence=f"it is {float(whole):.6g}, their mean {float(mean):.6g}",
                 action="a root, a weight or `ignore_index` of a whole batch has no value for one "
                 "example: return the weight of each from `encode`, or override `losses`",
             )
+        later = copy.copy(step)
+        later.__class__ = type(type(step).__name__, (type(step),), dict.fromkeys(COUNTERS, LATER))
+        try:
+            is_alike = torch.allclose(
+                self._compute_whole(later, given, LATER), whole, equal_nan=True
+            )
+        except AttributeError:  # what a step then shows may need the logger of a Trainer
+            return
+        if not is_alike:
+            raise BadTaskError(
+                "training_step's loss changes as the training goes on",
+                evidence=f"it is another with batch_idx, {' and '.join(COUNTERS)} = {LATER}",
+                action="leave them out of the loss: the engine computes it as at the first step",
+            )
+
+    def _compute_whole(self, step: nn.Module, given: tuple[Tensor, ...], index: int) -> Tensor:
+        """Return the step's own loss of a batch."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = cast("Any", step).training_step(given, index)
+        return cast("Tensor", found["loss"] if isinstance(found, Mapping) else found).double()
 
 
 def _bind(signature: inspect.Signature, /, *args: object, **kwargs: object) -> dict[str, object]:

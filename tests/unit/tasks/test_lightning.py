@@ -114,9 +114,47 @@ def test_the_mean_of_the_losses_and_its_gradient_are_the_steps(step):
     ],
 )
 def test_other_steps_are_refused(step, problem):
+    """Also where the first loss is of one example, whose mean is its own."""
     task = task_of(step_of(step))
+    model = task.build_model()
     with pytest.raises(BadTaskError, match=problem):
+        for rows in (1, 5):
+            task.losses(
+                model(BATCH["x"][:rows]), {name: each[:rows] for name, each in BATCH.items()}
+            )
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        lambda self, index: min(1.0, self.global_step / 100),
+        lambda self, index: 0.9**self.current_epoch,
+        lambda self, index: index % 2,
+    ],
+)
+def test_a_step_whose_loss_follows_the_training_is_refused(share):
+    """The Trainer would count; without it, all counters stay at 0."""
+
+    def training_step(self, batch, index):
+        loss = functional.cross_entropy(self(batch[0]), batch[1])
+        return loss + share(self, index) * self(batch[0]).square().mean()
+
+    counters = {"global_step": property(lambda self: 0), "current_epoch": property(lambda self: 0)}
+    task = task_of(type("Own", (Module,), {"training_step": training_step, **counters}))
+    with pytest.raises(BadTaskError, match="changes as the training goes on"):
         task.losses(task.build_model()(BATCH["x"]), BATCH)
+
+
+def test_a_step_may_count_for_what_it_shows():
+    def training_step(self, batch, index):
+        self.log("epoch", self.current_epoch + index)
+        if self.current_epoch > 0:
+            self.logger.experiment.add_text("epoch", str(self.current_epoch))
+        return functional.cross_entropy(self(batch[0]), batch[1])
+
+    counter = {"current_epoch": property(lambda self: 0), "logger": None}
+    task = task_of(type("Own", (Module,), {"training_step": training_step, **counter}))
+    assert task.losses(task.build_model()(BATCH["x"]), BATCH).shape == (5,)
 
 
 class Pair(Module):
