@@ -9,7 +9,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from pydantic import JsonValue
@@ -302,6 +302,23 @@ class _Untrained(nn.Module):
             action=f"move the call of self.{self._name} into forward",
         )
 
+    def named_parameters(self, *_args: object, **_kwargs: object) -> NoReturn:
+        _refuse_weights(f"self.{self._name}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse_weights(f"self.{self._name}.{name}")
+
+
+def _refuse_weights(what: str, *_args: object, **_kwargs: object) -> NoReturn:
+    raise BadTaskError(
+        f"training_step reads weights: {what}",
+        evidence="it gets the result of self(...) and no weights, so that a penalty of them is 0",
+        action="use weight_decay of [training.optimizer], or return the penalty from "
+        "`auxiliary_losses` of the task",
+    )
+
 
 def _without_weights(module: nn.Module) -> nn.Module:
     """Return a copy with losses and metrics, but without parts that have weights, and `log`s."""
@@ -313,6 +330,7 @@ def _without_weights(module: nn.Module) -> nn.Module:
         for name, part in module._modules.items()
     }
     vars(step).update(_modules=parts, _parameters={})
+    vars(step)["named_parameters"] = partial(_refuse_weights, "self.parameters()")
     for name in ("log", "log_dict"):
         vars(step)[name] = lambda *_args, **_kwargs: None
     return step

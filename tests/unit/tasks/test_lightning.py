@@ -93,6 +93,20 @@ def test_the_mean_of_the_losses_and_its_gradient_are_the_steps(step):
             lambda self, x, y: functional.cross_entropy(self.layer(x), y),
             "calls self.layer directly",
         ),
+        *[
+            (
+                lambda self, x, y, of=of: (
+                    functional.cross_entropy(self(x), y)
+                    + 0.1 * sum(each.abs().sum() for each in of(self))
+                ),
+                "reads weights: self.",
+            )
+            for of in (
+                lambda self: self.parameters(),
+                lambda self: self.layer.parameters(),
+                lambda self: [self.layer.weight],
+            )
+        ],
         (
             lambda self, x, y: functional.cross_entropy(self(x), y, weight=torch.ones(4)),
             "weighs the classes",
@@ -117,11 +131,14 @@ def test_other_steps_are_refused(step, problem):
     """Also where the first loss is of one example, whose mean is its own."""
     task = task_of(step_of(step))
     model = task.build_model()
+
+    def train(sizes):
+        for rows in sizes:
+            batch = {name: each[:rows] for name, each in BATCH.items()}
+            task.losses(model(batch["x"]), batch)
+
     with pytest.raises(BadTaskError, match=problem):
-        for rows in (1, 5):
-            task.losses(
-                model(BATCH["x"][:rows]), {name: each[:rows] for name, each in BATCH.items()}
-            )
+        train([1, 5])
 
 
 @pytest.mark.parametrize(
