@@ -30,6 +30,7 @@ HOOKS = (
     "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad",
     "optimizer_step", "optimizer_zero_grad", "configure_gradient_clipping", "backward",
     "on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end",
+    "on_fit_start", "on_train_start",
     "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device",
     "lr_scheduler_step", "manual_backward", "configure_model",
 )  # fmt: skip
@@ -246,11 +247,20 @@ def training_options(module: nn.Module) -> dict[str, JsonValue]:
             evidence=f"without a Trainer: {type(error).__name__}: {error}",
             action="remove it, and write its optimizer and schedule as options of [training]",
         ) from error
+    if isinstance(found, list | tuple) and len(found) == 1:
+        found = found[0]
     optimizers = found.get("optimizer") if isinstance(found, Mapping) else found
     schedules = found.get("lr_scheduler", []) if isinstance(found, Mapping) else []
-    if isinstance(optimizers, tuple) and len(optimizers) == 2 and isinstance(optimizers[0], list):
-        optimizers, schedules = optimizers
+    match optimizers:
+        case [[*own], plans]:
+            optimizers, schedules = own, plans
     optimizers = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+    if not optimizers or not all(isinstance(each, torch.optim.Optimizer) for each in optimizers):
+        raise BadTaskError(
+            f"configure_optimizers of {type(module).__name__} returns no optimizer",
+            evidence=f"it returns {str(found)[:200]}",
+            action="remove it, and write the optimizer as options of [training]",
+        )
     if len(optimizers) != 1 or len(optimizers[0].param_groups) != 1:
         raise BadTaskError(
             "configure_optimizers returns several optimizers or groups of parameters",
@@ -260,6 +270,14 @@ def training_options(module: nn.Module) -> dict[str, JsonValue]:
         raise BadTaskError(
             "configure_optimizers returns a learning rate schedule",
             action="remove it, and choose a shape in [training.schedule]",
+        )
+    moved = {id(each) for each in optimizers[0].param_groups[0]["params"]}
+    names = [n for n, p in module.named_parameters() if p.requires_grad and id(p) not in moved]
+    if names:
+        raise BadTaskError(
+            "configure_optimizers leaves out parameters that the engine would train",
+            evidence=", ".join([*names[:5], *(["…"] if names[5:] else [])]),
+            action="freeze them in the module's __init__: requires_grad_(False)",
         )
     return {
         "optimizer": _optimizer_options(optimizers[0]),
@@ -274,7 +292,8 @@ def _optimizer_options(optimizer: torch.optim.Optimizer) -> dict[str, JsonValue]
         more = {"name": "sgd", "momentum": group["momentum"], "nesterov": group["nesterov"]}
         changed = [name for name in ("dampening", "maximize") if group[name]]
     elif kind in (torch.optim.Adam, torch.optim.AdamW):
-        more = {"name": kind.__name__.lower(), "betas": list(group["betas"])}
+        name = "adamw" if group["decoupled_weight_decay"] else "adam"
+        more = {"name": name, "betas": list(group["betas"])}
         changed = [name for name in ("amsgrad", "maximize") if group[name]]
         changed += ["eps"] if group["eps"] != 1e-8 else []
     else:
@@ -285,7 +304,7 @@ def _optimizer_options(optimizer: torch.optim.Optimizer) -> dict[str, JsonValue]
             evidence=f"configure_optimizers returns {kind.__name__}",
             action="use SGD, Adam or AdamW without it; docs/extending.md shows how to add one",
         )
-    return {**more, "learning_rate": group["lr"], "weight_decay": group["weight_decay"]}
+    return {**more, "learning_rate": float(group["lr"]), "weight_decay": group["weight_decay"]}
 
 
 class _Untrained(nn.Module):

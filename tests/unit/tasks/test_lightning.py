@@ -3,6 +3,8 @@
 The modules here have its protocol alone; tests/adapters trains a real one.
 """
 
+from functools import partialmethod
+
 import polars as pl
 import pytest
 import torch
@@ -229,6 +231,7 @@ def test_a_step_that_weighs_the_examples_weighs_them_once():
     ("members", "named"),
     [
         ({"on_after_backward": lambda self: None}, "on_after_backward"),
+        ({"on_train_start": lambda self: self.layer.requires_grad_(False)}, "on_train_start"),
         ({"automatic_optimization": False}, "automatic_optimization = False"),
     ],
 )
@@ -243,6 +246,24 @@ def test_the_optimizer_becomes_options_of_training():
         "name": "adamw", "betas": [0.9, 0.95], "learning_rate": 0.01, "weight_decay": 0.1,
     }  # fmt: skip
     assert options["clipping"] == {"method": "none"}
+
+
+def test_adam_with_decoupled_decay_is_adamw():
+    def configure(self, is_decoupled):
+        return torch.optim.Adam(
+            self.parameters(), weight_decay=0.1, decoupled_weight_decay=is_decoupled
+        )
+
+    for is_decoupled, name in ((False, "adam"), (True, "adamw")):
+        own = {"configure_optimizers": partialmethod(configure, is_decoupled)}
+        assert training_options(type("Own", (Module,), own)())["optimizer"]["name"] == name
+
+
+def test_an_optimizer_may_leave_out_what_is_frozen():
+    module = Module()
+    module.layer.weight.requires_grad_(False)
+    module.configure_optimizers = lambda: torch.optim.SGD([module.layer.bias], lr=0.1)
+    assert training_options(module)["optimizer"]["name"] == "sgd"
 
 
 def sgd(module):
@@ -263,6 +284,10 @@ def sgd(module):
         (lambda self: torch.optim.Rprop(self.parameters()), "no options for Rprop"),
         (lambda self: torch.optim.Adam(self.parameters(), amsgrad=True), "no options for amsgrad"),
         (lambda self: self.trainer.optimizers, "cannot be called"),
+        (lambda self: torch.optim.SGD([self.layer.bias], lr=0.1), "leaves out parameters"),
+        (lambda self: None, "returns no optimizer"),
+        (lambda self: [{"optimizer": sgd(self), "lr_scheduler": object()}], "rate schedule"),
+        (lambda self: ((sgd(self),), (object(),)), "rate schedule"),
     ],
 )
 def test_other_optimizers_are_refused_when_the_model_is_built(configure, problem):
