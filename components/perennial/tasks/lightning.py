@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
+from perennial.contracts.section import Section
 from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 from perennial.tasks.dataset import DatasetTask
 
@@ -46,8 +48,11 @@ class LightningTask(DatasetTask):
     The step's loss must be a mean over the examples, of `self(...)` for the batch's inputs.
     """
 
-    _step: nn.Module | None = None
     _is_compared = False
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self._steps = dict[torch.device, nn.Module]()
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -78,12 +83,12 @@ class LightningTask(DatasetTask):
             BadTaskError: the step's loss is not the mean over the examples of a loss of `output`,
                 or `output` is not of the inputs that it gives to `self(...)`.
         """
-        if self._step is None:
+        if output.device not in self._steps:
             # Building the module draws its weights, which must not move the training's random
-            # numbers.
-            with torch.random.fork_rng(devices=[]):
-                self._step = _without_weights(self.module())
-        step = self._step.to(output.device)
+            # numbers. Each device has its own: what once had no values never gets them back.
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+                self._steps[output.device] = _without_weights(self.module()).to(output.device)
+        step = self._steps[output.device]
         # The engine weighs the examples: a step that did as well would square their weights.
         counted = {**batch, WEIGHT: torch.ones_like(batch[WEIGHT])} if WEIGHT in batch else batch
         given = tuple(counted[name] for name in self.names if name in batch)

@@ -14,6 +14,7 @@ from torch.nn import functional
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.objective import weighted_losses
+from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.task import LABEL, WEIGHT, NoOptions
 from perennial.tasks.lightning import LightningTask, training_options
 
@@ -174,6 +175,27 @@ def test_a_step_may_count_for_what_it_shows():
     counter = {"current_epoch": property(lambda self: 0), "logger": None}
     task = task_of(type("Own", (Module,), {"training_step": training_step, **counter}))
     assert task.losses(task.build_model()(BATCH["x"]), BATCH).shape == (5,)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_loss_with_numbers_of_its_own_is_computed_beside_one_without_values(is_first):
+    """The worker counts the operations of a pass on tensors without values, then trains."""
+
+    class Weighted(Module):
+        def __init__(self):
+            super().__init__()
+            self.criterion = nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0, 1.0, 1.0, 1.0]))
+
+        def training_step(self, batch, index):
+            return self.criterion(self(batch[0]), functional.one_hot(batch[1], 4).float())
+
+    task = task_of(Weighted)
+    output = task.build_model()(BATCH["x"])
+    before = None if is_first else task.losses(output, BATCH)
+    assert flops_per_example(task, BATCH) is not None
+    losses = task.losses(output, BATCH)
+    assert losses.shape == (5,)
+    assert before is None or torch.equal(losses, before)
 
 
 class Pair(Module):
