@@ -201,7 +201,7 @@ def test_a_loss_with_numbers_of_its_own_is_computed_beside_one_without_values(is
 class Pair(Module):
     """A module of two inputs, of which the second may be left out."""
 
-    def forward(self, x, other=None, *, scale=None):
+    def forward(self, x, other=None, *, scale=0.5):
         return self.layer(x if other is None else x - other)
 
 
@@ -211,6 +211,8 @@ class Pair(Module):
         lambda self, x, other: self(other, x),
         lambda self, x, other: self(x),
         lambda self, x, other: self(x, other) - self(other, other),
+        lambda self, x, other: self(x, other, scale=0.7),
+        lambda self, x, other: self(x, None),
     ],
 )
 def test_a_step_whose_inputs_are_not_those_of_the_model_is_refused(call):
@@ -226,7 +228,7 @@ def test_a_step_whose_inputs_are_not_those_of_the_model_is_refused(call):
     "call",
     [
         lambda self, x, other: self(x, other),
-        lambda self, x, other: self(other=other, x=x, scale=None),
+        lambda self, x, other: self(other=other, x=x, scale=float("0.5")),
     ],
 )
 def test_a_step_may_name_its_inputs(call):
