@@ -15,6 +15,9 @@ _DECODED_AS = {
     **dict.fromkeys(("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"), "RGB"),
 }
 
+# Damage surfaces in the format's own parser, as whatever that raises.
+_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+
 Pixels = NDArray[np.uint8]
 
 
@@ -32,13 +35,21 @@ def decode_picture(content: bytes) -> Pixels:
             if picture.mode not in _DECODED_AS:
                 raise ValueError(f"mode {picture.mode} has more than eight bits per channel")
             return np.asarray(picture.convert(_DECODED_AS[picture.mode]))
-    # Damage surfaces in the format's own parser, as whatever that raises.
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+    except _DAMAGE as error:
         raise BadDataError(
             "a picture cannot be decoded",
             evidence=f"{len(content)} bytes beginning {content[:8]!r}: {error}",
             action="write it again as a complete PNG or JPEG of eight bits per channel",
         ) from error
+
+
+def is_coloured(content: bytes) -> bool:
+    """Whether a picture is decoded in colour, by its header; False where that cannot be read."""
+    try:
+        with Image.open(BytesIO(content)) as opened:
+            return _DECODED_AS.get(opened.mode) == "RGB"
+    except _DAMAGE:
+        return False
 
 
 def encode_png(pixels: Pixels) -> bytes:

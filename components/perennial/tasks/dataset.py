@@ -57,7 +57,14 @@ class DatasetTask(Task):
             )
         each = [self._named(examples[at]) for at in range(rows.height)]
         names = [name for name in each[0] if is_labelled or name != LABEL]
-        return {name: torch.stack([example[name] for example in each]) for name in names}
+        try:
+            return {name: torch.stack([example[name] for example in each]) for name in names}
+        except (KeyError, RuntimeError) as error:
+            raise BadTaskError(
+                "the examples of the dataset do not have the same parts of the same shapes",
+                evidence=f"{type(error).__name__}: {error}",
+                action="pad them to one length in the dataset: a collate_fn is not called",
+            ) from error
 
     def _named(self, example: object) -> Batch:
         if isinstance(example, Mapping):

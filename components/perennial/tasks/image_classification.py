@@ -76,7 +76,7 @@ class LabelledPictureOptions(PictureColumnOptions):
     """Options that set how pictures are read and changed, and what is learned of them."""
 
     channels: Literal[1, 3] | None = None
-    """1 for grey pictures, 3 for colour; None follows the first training picture."""
+    """1 for grey pictures, 3 for colour; None is 3 if one training picture is in colour."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Share of each label spread over all classes, in the training loss only: 0.1 keeps a large
     model from overconfidence. Its initial value is (1 - s) H + s L under classes of entropy H and

@@ -5,10 +5,11 @@ The package `lightning` is not imported: any module with `training_step` will do
 """
 
 import copy
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from pydantic import JsonValue
@@ -16,8 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
-from perennial.engine.task import LABEL, Batch
+from perennial.contracts.section import Section
+from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 from perennial.tasks.dataset import DatasetTask
 
 REDUCED = frozenset({
@@ -29,10 +32,13 @@ HOOKS = (
     "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad",
     "optimizer_step", "optimizer_zero_grad", "configure_gradient_clipping", "backward",
     "on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end",
+    "on_fit_start", "on_train_start",
     "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device",
     "lr_scheduler_step", "manual_backward", "configure_model",
 )  # fmt: skip
 """Methods that take part in an update; the engine calls none of them."""
+COUNTERS = ("global_step", "current_epoch")
+LATER = 997  # prime, so that it is another remainder than 0 of whatever a step divides it by
 LIBRARIES = ("lightning.", "pytorch_lightning.", "torch.")
 
 
@@ -42,8 +48,11 @@ class LightningTask(DatasetTask):
     The step's loss must be a mean over the examples, of `self(...)` for the batch's inputs.
     """
 
-    _step: nn.Module | None = None
     _is_compared = False
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self._steps = dict[torch.device, nn.Module]()
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -74,16 +83,18 @@ class LightningTask(DatasetTask):
             BadTaskError: the step's loss is not the mean over the examples of a loss of `output`,
                 or `output` is not of the inputs that it gives to `self(...)`.
         """
-        if self._step is None:
+        if output.device not in self._steps:
             # Building the module draws its weights, which must not move the training's random
-            # numbers.
-            with torch.random.fork_rng(devices=[]):
-                self._step = _without_weights(self.module())
-        step = self._step.to(output.device)
-        names = [name for name in self.names if name in batch]
-        given = tuple(batch[name] for name in names)
+            # numbers. Each device has its own: what once had no values never gets them back.
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+                self._steps[output.device] = _without_weights(self.module()).to(output.device)
+        step = self._steps[output.device]
+        # The engine weighs the examples: a step that did as well would square their weights.
+        counted = {**batch, WEIGHT: torch.ones_like(batch[WEIGHT])} if WEIGHT in batch else batch
+        given = tuple(counted[name] for name in self.names if name in batch)
         # Set on the instance, where `self(...)` finds it before the `forward` of the class.
-        vars(step)["forward"] = partial(_stand_in, output, given)
+        bind = partial(_bind, inspect.signature(partial(type(step).forward, step)))
+        vars(step)["forward"] = partial(_stand_in, output, bind, bind(**inputs_of(batch)))
         with PerExample(len(batch[LABEL])):
             found = cast("Any", step).training_step(given, 0)
         loss = found["loss"] if isinstance(found, Mapping) else found
@@ -94,33 +105,74 @@ class LightningTask(DatasetTask):
                 evidence=f"per example, its loss is {shape}, not [{len(batch[LABEL])}]",
                 action="compute it by torch.nn.functional or by .mean(), or override `losses`",
             )
-        # Only once, because it computes the loss a second time; tensors without values have none.
-        if not (self._is_compared or loss.is_meta):
+        # Only once, because it computes the loss a second time; tensors without values have none,
+        # and that of one example is its mean.
+        if not (self._is_compared or loss.is_meta or len(loss) < 2):
             self._compare(step, given, loss)
             self._is_compared = True
         return loss
 
     def _compare(self, step: nn.Module, given: tuple[Tensor, ...], losses: Tensor) -> None:
         """Refuse a step whose own loss is not the mean of the losses of the examples."""
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            found = cast("Any", step).training_step(given, 0)
-        whole = found["loss"] if isinstance(found, Mapping) else found
         mean = losses.detach().double().mean()
-        if not torch.allclose(whole.double(), mean, 1e-4, equal_nan=True):
+        whole = self._compute_whole(step, given, 0)
+        if not torch.allclose(whole, mean, 1e-4, equal_nan=True):
             raise BadTaskError(
                 "training_step's loss is not the mean of the losses of the examples",
                 evidence=f"it is {float(whole):.6g}, their mean {float(mean):.6g}",
                 action="a root, a weight or `ignore_index` of a whole batch has no value for one "
                 "example: return the weight of each from `encode`, or override `losses`",
             )
+        later = copy.copy(step)
+        later.__class__ = type(type(step).__name__, (type(step),), dict.fromkeys(COUNTERS, LATER))
+        try:
+            is_alike = torch.allclose(
+                self._compute_whole(later, given, LATER), whole, equal_nan=True
+            )
+        except AttributeError:  # what a step then shows may need the logger of a Trainer
+            return
+        if not is_alike:
+            raise BadTaskError(
+                "training_step's loss changes as the training goes on",
+                evidence=f"it is another with batch_idx, {' and '.join(COUNTERS)} = {LATER}",
+                action="leave them out of the loss: the engine computes it as at the first step",
+            )
+
+    def _compute_whole(self, step: nn.Module, given: tuple[Tensor, ...], index: int) -> Tensor:
+        """Return the step's own loss of a batch."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = cast("Any", step).training_step(given, index)
+        return cast("Tensor", found["loss"] if isinstance(found, Mapping) else found).double()
 
 
-def _stand_in(output: Tensor, given: tuple[Tensor, ...], *args: object, **kwargs: object) -> Tensor:
-    """Return the model's output, if it is asked for the batch's own inputs."""
-    if not all(any(each is own for own in given) for each in (*args, *kwargs.values())):
+def _bind(signature: inspect.Signature, /, *args: object, **kwargs: object) -> dict[str, object]:
+    """Return what each parameter of `forward` gets in a call, by its name; of tensors which."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    kinds, found = signature.parameters, dict[str, object]()
+    for name, value in bound.arguments.items():
+        is_open = kinds[name].kind is inspect.Parameter.VAR_KEYWORD
+        found |= value if is_open else {name: value}
+    return {
+        name: ("tensor", id(value)) if isinstance(value, Tensor) else value
+        for name, value in found.items()
+    }
+
+
+def _stand_in(
+    output: Tensor,
+    bind: Callable[..., dict[str, object]],
+    computed: Mapping[str, object],
+    /,
+    *args: object,
+    **kwargs: object,
+) -> Tensor:
+    """Return the model's output, if it is asked for just what the engine computed it of."""
+    if bind(*args, **kwargs) != computed:
         raise BadTaskError(
             "training_step changes the inputs before self(...)",
-            evidence="the engine computes self(...) of the batch's own inputs, once",
+            evidence="the engine computes self(...) of the batch's own inputs, each for the "
+            "argument of its name, once",
             action="move the change into forward, or into `encode` or `augment` of the task",
         )
     return output
@@ -202,11 +254,20 @@ def training_options(module: nn.Module) -> dict[str, JsonValue]:
             evidence=f"without a Trainer: {type(error).__name__}: {error}",
             action="remove it, and write its optimizer and schedule as options of [training]",
         ) from error
+    if isinstance(found, list | tuple) and len(found) == 1:
+        found = found[0]
     optimizers = found.get("optimizer") if isinstance(found, Mapping) else found
     schedules = found.get("lr_scheduler", []) if isinstance(found, Mapping) else []
-    if isinstance(optimizers, tuple) and len(optimizers) == 2 and isinstance(optimizers[0], list):
-        optimizers, schedules = optimizers
+    match optimizers:
+        case [[*own], plans]:
+            optimizers, schedules = own, plans
     optimizers = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+    if not optimizers or not all(isinstance(each, torch.optim.Optimizer) for each in optimizers):
+        raise BadTaskError(
+            f"configure_optimizers of {type(module).__name__} returns no optimizer",
+            evidence=f"it returns {str(found)[:200]}",
+            action="remove it, and write the optimizer as options of [training]",
+        )
     if len(optimizers) != 1 or len(optimizers[0].param_groups) != 1:
         raise BadTaskError(
             "configure_optimizers returns several optimizers or groups of parameters",
@@ -216,6 +277,14 @@ def training_options(module: nn.Module) -> dict[str, JsonValue]:
         raise BadTaskError(
             "configure_optimizers returns a learning rate schedule",
             action="remove it, and choose a shape in [training.schedule]",
+        )
+    moved = {id(each) for each in optimizers[0].param_groups[0]["params"]}
+    names = [n for n, p in module.named_parameters() if p.requires_grad and id(p) not in moved]
+    if names:
+        raise BadTaskError(
+            "configure_optimizers leaves out parameters that the engine would train",
+            evidence=", ".join([*names[:5], *(["…"] if names[5:] else [])]),
+            action="freeze them in the module's __init__: requires_grad_(False)",
         )
     return {
         "optimizer": _optimizer_options(optimizers[0]),
@@ -230,7 +299,8 @@ def _optimizer_options(optimizer: torch.optim.Optimizer) -> dict[str, JsonValue]
         more = {"name": "sgd", "momentum": group["momentum"], "nesterov": group["nesterov"]}
         changed = [name for name in ("dampening", "maximize") if group[name]]
     elif kind in (torch.optim.Adam, torch.optim.AdamW):
-        more = {"name": kind.__name__.lower(), "betas": list(group["betas"])}
+        name = "adamw" if group["decoupled_weight_decay"] else "adam"
+        more = {"name": name, "betas": list(group["betas"])}
         changed = [name for name in ("amsgrad", "maximize") if group[name]]
         changed += ["eps"] if group["eps"] != 1e-8 else []
     else:
@@ -241,7 +311,7 @@ def _optimizer_options(optimizer: torch.optim.Optimizer) -> dict[str, JsonValue]
             evidence=f"configure_optimizers returns {kind.__name__}",
             action="use SGD, Adam or AdamW without it; docs/extending.md shows how to add one",
         )
-    return {**more, "learning_rate": group["lr"], "weight_decay": group["weight_decay"]}
+    return {**more, "learning_rate": float(group["lr"]), "weight_decay": group["weight_decay"]}
 
 
 class _Untrained(nn.Module):
@@ -258,6 +328,23 @@ class _Untrained(nn.Module):
             action=f"move the call of self.{self._name} into forward",
         )
 
+    def named_parameters(self, *_args: object, **_kwargs: object) -> NoReturn:
+        _refuse_weights(f"self.{self._name}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse_weights(f"self.{self._name}.{name}")
+
+
+def _refuse_weights(what: str, *_args: object, **_kwargs: object) -> NoReturn:
+    raise BadTaskError(
+        f"training_step reads weights: {what}",
+        evidence="it gets the result of self(...) and no weights, so that a penalty of them is 0",
+        action="use weight_decay of [training.optimizer], or return the penalty from "
+        "`auxiliary_losses` of the task",
+    )
+
 
 def _without_weights(module: nn.Module) -> nn.Module:
     """Return a copy with losses and metrics, but without parts that have weights, and `log`s."""
@@ -269,6 +356,7 @@ def _without_weights(module: nn.Module) -> nn.Module:
         for name, part in module._modules.items()
     }
     vars(step).update(_modules=parts, _parameters={})
+    vars(step)["named_parameters"] = partial(_refuse_weights, "self.parameters()")
     for name in ("log", "log_dict"):
         vars(step)[name] = lambda *_args, **_kwargs: None
     return step

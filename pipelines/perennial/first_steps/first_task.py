@@ -22,39 +22,41 @@ class FirstTask(Task):
         features = train.select(sorted(self.columns.features)).collect()
         numbers, categories = {}, {}
         for name in features.columns:
-            column = features[name].drop_nulls()
+            column = features[name]
             if column.dtype.is_numeric():
-                values = column.cast(pl.Float64).drop_nans().to_numpy()
+                values = column.cast(pl.Float64).drop_nulls().drop_nans().to_numpy()
                 mean = float(values.mean()) if len(values) else 0.0
                 # Asked of the range: the deviation of equal values is not exactly zero.
                 differ = len(values) and values.min() < values.max()
-                numbers[name] = [mean, float(values.std()) if differ else 1.0]
+                scale = float(values.std()) if differ else 1.0
+                numbers[name] = [mean, scale, len(values) < len(column)]
             else:
-                counts = column.cast(pl.String).value_counts().sort(column.name)
+                texts = column.cast(pl.String).fill_null("(missing)")
+                counts = texts.value_counts().sort(name)
                 categories[name] = counts.filter(pl.col("count") >= 20)[name].to_list()
         label = train.select(self.columns.label).drop_nulls().collect().to_series()
         # JSON, stored with the weights.
         self.fitted = {"numbers": numbers, "categories": categories, **self.fit_label(label)}
 $fit_label
     def encode(self, rows):  # the same for training, evaluation and serving
-        """Each number standardised, with a mark where it is missing; each category as 0 or 1."""
+        """Each number standardised, with a mark if it may be missing; each category as 0 or 1."""
         inputs = []
-        for name, (mean, scale) in sorted(self.fitted["numbers"].items()):
+        for name, (mean, scale, may_miss) in sorted(self.fitted["numbers"].items()):
             values = rows[name].cast(pl.Float64).fill_null(math.nan).to_numpy()
             is_missing = np.isnan(values)
-            inputs += [np.where(is_missing, 0.0, (values - mean) / scale), is_missing]
+            inputs += [np.where(is_missing, 0.0, (values - mean) / scale)]
+            inputs += [is_missing] if may_miss else []
         for name, known in sorted(self.fitted["categories"].items()):
-            texts = rows[name].cast(pl.String)
-            inputs += [(texts == value).fill_null(value=False).to_numpy() for value in known]
-            inputs += [texts.is_null().to_numpy()]
+            texts = rows[name].cast(pl.String).fill_null("(missing)")
+            inputs += [(texts == value).to_numpy() for value in known]
         batch = {"inputs": torch.from_numpy(np.stack(inputs, axis=1).astype(np.float32))}
         if self.columns.label in rows.columns:  # not when serving
             batch[LABEL] = self.encode_label(rows[self.columns.label])
         return batch
 $encode_label
     def build_model(self):
-        width = 2 * len(self.fitted["numbers"])
-        width += sum(len(known) + 1 for known in self.fitted["categories"].values())
+        width = sum(2 if may_miss else 1 for _, _, may_miss in self.fitted["numbers"].values())
+        width += sum(len(known) for known in self.fitted["categories"].values())
         return Network(width, torch.tensor($first_output))
 $rest
 

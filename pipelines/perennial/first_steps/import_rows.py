@@ -13,7 +13,7 @@ from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.parquet_files import readable
 from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
-from perennial.first_steps.first_contract import scan_rows
+from perennial.first_steps.first_contract import ROW_ID, scan_rows
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.reports.text import counted
 
@@ -62,6 +62,10 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         parsed, notes = parse_written_numbers(scanned, leave=texts)
         yield from notes
         given = parsed.collect()
+        if ROW_ID in data.ids and newest and ROW_ID not in given.columns:
+            # `init` counted the rows where nothing else identifies them.
+            given = given.with_row_index(ROW_ID, _next_row_id(store, listing, Path(folder)))
+            yield f"ids: {ROW_ID!r}, added: it goes on from the rows that are there"
         schema = newest or given.schema
         named = [data.label, *filter(None, [data.time, data.group]), *data.ids, *data.features]
         _require_columns(given, [*schema, *named])
@@ -82,6 +86,17 @@ def _newest_schema(store: ObjectStore, listing: Listing, folder: Path) -> pl.Sch
     newest = store.fetch(listing.partitions[-1].key, folder)
     with readable(f"{listing.uri}/{listing.partitions[-1].key}"):
         return pl.Schema(pl.read_parquet_schema(newest))
+
+
+def _next_row_id(store: ObjectStore, listing: Listing, folder: Path) -> int:
+    """Return the number behind the largest row id of all partitions."""
+    largest = -1
+    for partition in listing.partitions:
+        with readable(f"{listing.uri}/{partition.key}"):
+            file = store.fetch(partition.key, folder)
+            found = pl.scan_parquet(file).select(pl.col(ROW_ID).max()).collect().item()
+        largest = max(largest, -1 if found is None else int(found))
+    return largest + 1
 
 
 def _require_columns(rows: pl.DataFrame, names: list[str]) -> None:

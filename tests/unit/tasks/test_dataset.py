@@ -53,6 +53,20 @@ def test_examples_are_stacked_in_order_and_rows_to_predict_need_no_label():
     assert torch.equal(served["inputs"], batch["inputs"])
 
 
+@pytest.mark.parametrize(
+    "examples",
+    [
+        lambda rows: [(np.ones(at + 1), 0) for at in range(rows.height)],
+        lambda rows: [{"x": 1.0, "y": 2.0, LABEL: 0}, *[{"x": 1.0, LABEL: 0}] * (rows.height - 1)],
+    ],
+    ids=["lengths", "parts"],
+)
+def test_examples_that_cannot_be_stacked_are_refused(examples):
+    """A script pads them in its collate_fn, which the engine does not call."""
+    with pytest.raises(BadTaskError, match="same parts of the same shapes"):
+        fitted(with_dataset(examples)).encode(ROWS)
+
+
 def test_examples_may_be_dictionaries_of_lists():
     def examples(rows):
         return [{"input_ids": [1, 2], LABEL: label} for label in rows["label"]]

@@ -89,6 +89,17 @@ def test_pictures_become_standardised_tensors(rows, options, shape):
     assert np.isfinite(scored.losses).all()
 
 
+@pytest.mark.parametrize("shapes", [[(8, 8), (8, 8, 3)], [(8, 8, 3), (8, 8)], [(8, 8), (8, 8)]])
+def test_colours_that_come_late_are_kept(shapes, monkeypatch):
+    """Folders of classes are stored one after the other, so that the first rows are of one kind."""
+    first, last = (pictures(*shape)[:6] for shape in shapes)
+    rows = pl.concat([first, last])
+    expected = make(rows).images
+    monkeypatch.setattr(image_columns, "FIT_ROWS", 4)
+    assert make(rows).images == expected
+    assert expected.channels == max(len(shape) for shape in shapes) * 2 - 3
+
+
 def test_pixels_keep_their_place_and_come_back_for_people():
     rows = pictures(5, 4, 3)
     task = make(rows)

@@ -1,6 +1,7 @@
 """FLOPs: arithmetic of an update, and peak throughput of the device."""
 
 import logging
+import re
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -18,6 +19,7 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
     "B200": {"bf16": 2250.0, "fp16": 2250.0, "tf32": 1125.0, "fp32": 75.0},
     "H200": {"bf16": 989.0, "fp16": 989.0, "tf32": 494.0, "fp32": 67.0},
     "H100 PCIe": {"bf16": 756.0, "fp16": 756.0, "tf32": 378.0, "fp32": 51.0},
+    "H100 NVL": {"bf16": 835.0, "fp16": 835.0, "tf32": 417.0, "fp32": 60.0},
     "H100": {"bf16": 989.0, "fp16": 989.0, "tf32": 494.0, "fp32": 67.0},
     "A100": {"bf16": 312.0, "fp16": 312.0, "tf32": 156.0, "fp32": 19.5},
     "L40S": {"bf16": 362.0, "fp16": 362.0, "tf32": 183.0, "fp32": 91.6},
@@ -62,7 +64,8 @@ def peak_flops(device_name: str, precision: str, *, allow_tf32: bool) -> float |
     """Return the peak operations per second of a device; None when it is not in the table."""
     kind = "tf32" if precision == "fp32" and allow_tf32 else precision
     for name, peaks in PEAK_TFLOPS.items():
-        if name in device_name and kind in peaks:
+        # To the end of the word: an A1000, A10G or L40 is another device than an A100, A10 or L4.
+        if re.search(rf"{name}\b", device_name) and kind in peaks:
             return peaks[kind] * 1e12
     return None
 

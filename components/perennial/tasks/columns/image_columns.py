@@ -11,7 +11,7 @@ from PIL import Image
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import Section
-from perennial.data.pictures import decode_picture
+from perennial.data.pictures import decode_picture, is_coloured
 
 FIT_ROWS = 2_048  # values read at once, as they are stored
 FIT_BYTES = 64 * 1024 * 1024  # of decoded pictures at once; their sums need a few times as much
@@ -97,6 +97,10 @@ def fit_images(
     for part in _parts(train.select(column)):
         if state is None:
             state = _first_form(part, shape, size, channels)
+        is_grey = state.is_encoded and channels is None
+        # They are in colour if one of them is: grey ones lose nothing by it.
+        if is_grey and any(map(is_coloured, part)):
+            return fit_images(train, column, shape, size, 3)
         rows = max(FIT_BYTES // (4 * state.height * state.width * state.channels), 1)
         for start in range(0, len(part), rows):
             pixels = read_images(part.slice(start, rows), state).astype(np.float64)
@@ -146,19 +150,15 @@ def _first_form(
     size: tuple[int, int] | None,
     channels: int | None,
 ) -> ImageState:
-    """Return the form of all pictures: the contract's, else the size of the first picture.
-
-    They are in colour if one of this part is: grey ones lose nothing by it.
-    """
+    """Return the form of all pictures: the contract's, else that of the first one, in grey."""
     if part.dtype == pl.Binary:
         if shape:
             raise _useless(
                 "shape", f"{part.name!r} contains encoded pictures, which have their own"
             )
         height, width = size or decode_picture(part[0]).shape[:2]
-        is_coloured = channels is None and any(decode_picture(each).ndim == 3 for each in part)
-        channels = channels or (3 if is_coloured else 1)
-        return ImageState(height=height, width=width, channels=channels, is_scaled=size is not None)
+        is_scaled, channels = size is not None, channels or 1
+        return ImageState(height=height, width=width, channels=channels, is_scaled=is_scaled)
     if size or channels:
         raise _useless(
             "size" if size else "channels",

@@ -78,6 +78,10 @@ def test_a_model_that_needs_content_has_an_unknown_number():
         ("NVIDIA A100-SXM4-80GB", "fp32", True, 156.0),
         ("NVIDIA A100-SXM4-80GB", "fp32", False, 19.5),
         ("Tesla V100-SXM2-16GB", "bf16", False, None),
+        ("NVIDIA H100 NVL", "bf16", False, 835.0),
+        ("NVIDIA A10G", "bf16", False, None),
+        ("NVIDIA L40", "bf16", False, None),
+        ("NVIDIA RTX A1000 Laptop GPU", "bf16", False, None),
         ("Some Other Device", "bf16", False, None),
     ],
 )

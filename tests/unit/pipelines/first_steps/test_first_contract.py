@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import polars as pl
 import pytest
+import torch
 from PIL import Image
 
 from perennial.cli import main
@@ -359,6 +360,31 @@ def test_the_first_task_keeps_later_values_in_proportion(known, expected, init, 
     inputs = task.encode(pl.DataFrame({"amount": [0.1, 0.2]}))["inputs"]
     moved = inputs[:, 0] - inputs[0, 0] + expected[0]
     assert moved.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_first_task_marks_as_missing_only_what_may_be(init, tmp_path):
+    """A mark that is 0 in all rows is an input without effect, of which the sanity checks warn."""
+    init(table(), "--label", "late", kind="custom")
+    module = runpy.run_path(str(tmp_path / "own" / "orders_task.py"))
+    features = {"amount": "Float64", "color": "String", "size": "Int64"}
+    task = module["FirstTask"](
+        module["FirstTask"].Options(), TaskColumns(label="late", features=features)
+    )
+    train = pl.DataFrame(
+        {
+            "amount": [0.1, None, 0.3] * 20,
+            "color": ["red", None, "blue"] * 20,
+            "size": [1, 2, 3] * 20,
+            "late": ["no", "yes"] * 30,
+        }
+    )
+    task.fit(train.lazy())
+    inputs = task.encode(train)["inputs"]
+    assert inputs.shape == (60, 3 + 3)
+    assert (inputs.std(dim=0) > 0).all()
+    assert task.build_model()(inputs).shape == (60, 2)
+    later = pl.DataFrame({"amount": [0.1], "color": ["green"], "size": [None]})
+    assert torch.isfinite(task.encode(later)["inputs"]).all()
 
 
 def test_a_person_at_a_terminal_is_asked_for_the_label(tmp_path, monkeypatch, capsys):

@@ -94,6 +94,21 @@ def test_a_frame_of_pandas_becomes_a_partition_of_its_name(contract):
     assert stored(contract, "month=2025-02/flights").equals(SECOND)
 
 
+def test_rows_that_init_counted_are_counted_on(tmp_path):
+    """`perennial init` wrote the ids, which no later file has."""
+    rows = pl.DataFrame({"miles": [at % 100 for at in range(200)], "late": [0, 1] * 100})
+    rows[:160].write_csv(tmp_path / "first.csv")
+    assert main(["init", "table", str(tmp_path / "first.csv"), "--label", "late", "--out",
+                 str(tmp_path / "model")]) == 0  # fmt: skip
+    contract = tmp_path / "model" / "contract.toml"
+    for number, part in enumerate((rows[160:180], rows[180:])):
+        part.write_csv(tmp_path / f"more-{number}.csv")
+        assert main(["import", str(contract), str(tmp_path / f"more-{number}.csv")]) == 0
+    every = pl.read_parquet(contract.parent / "data" / "*.parquet")
+    assert every.select(pl.col("row_id").sort()).to_series().to_list() == list(range(200))
+    assert every.sort("row_id")["miles"].to_list() == rows["miles"].to_list()
+
+
 def test_the_first_rows_of_a_dataset_keep_their_types(contract):
     (contract.parent / "data" / "2025-01.parquet").unlink()
     list(import_rows(contract, SECOND.to_pandas(), name="2025-02"))
