@@ -35,11 +35,6 @@ def count_blocks(rows: pl.DataFrame, missing: Mapping[str, pl.Expr]) -> pl.DataF
     return rows.group_by("__block__").agg(total, *counts)
 
 
-def merge_blocks(table: pl.DataFrame) -> pl.DataFrame:
-    """Add up the counts of each block."""
-    return table.group_by("__block__").agg(pl.all().sum()).sort("__block__")
-
-
 def block_sketches(
     counts: pl.DataFrame,
     numbers: pl.DataFrame,
