@@ -1,7 +1,6 @@
 """Sanity checks alone: results are stored until task, contract or data change."""
 
 import difflib
-import hashlib
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from perennial.console import Console
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.initial_model import InitialModel, Teachers
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.user_code import LogFormatter
@@ -74,9 +73,7 @@ class Sanity:
             asked = contract.training.distillation
             teachers = resolve_teachers(contract.model, asked, home.environment)
         parts += [each.identity() for each in (initial, teachers) if each is not None]
-        identity = canonical_json(parts)
-        key = hashlib.sha256(identity.encode()).hexdigest()[:12]
-        folder = home.path / "sanity" / f"{contract.model.name}-{key}"
+        folder = home.path / "sanity" / f"{contract.model.name}-{digest_of(parts)[:12]}"
         return cls(config, snapshot, checks, folder, initial, teachers)
 
     @property

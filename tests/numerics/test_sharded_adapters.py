@@ -20,8 +20,7 @@ from perennial.contracts.initial_model import FOLDER
 from perennial.contracts.monitoring import WindowDrift
 from perennial.contracts.training import Challenger, ScoredCandidate
 from perennial.data.dataset import Dataset
-from perennial.detect_drift.performance import window_losses
-from perennial.detect_drift.sharded import sharded_losses
+from perennial.detect_drift.performance import sharded_losses, window_losses
 from perennial.engine.export import WEIGHTS_FILE, load_model, read_tensors
 from perennial.gate.scoring import score_exported
 from perennial.select_checkpoint.candidates import export, select_challenger

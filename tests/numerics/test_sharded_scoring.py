@@ -17,8 +17,7 @@ from perennial.contracts.section import cut_sections
 from perennial.contracts.training import Challenger
 from perennial.contracts.triggers import MonitoringConfig
 from perennial.data.dataset import Dataset
-from perennial.detect_drift.performance import window_losses
-from perennial.detect_drift.sharded import sharded_losses
+from perennial.detect_drift.performance import sharded_losses, window_losses
 from perennial.engine import export
 from perennial.engine.evaluation.processes import Failure, Machine, require_shards
 from perennial.engine.evaluation.scoring import blames_machine

@@ -165,6 +165,11 @@ def canonical_json(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def digest_of(value: JsonValue) -> str:
+    """Return the SHA-256 of a value's canonical JSON, in hexadecimal."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
 def flattened(document: Mapping[str, JsonValue], above: str = "") -> dict[str, JsonValue]:
     """Return the values of nested tables by their dotted names; lists and empty tables are values.
 

@@ -45,10 +45,14 @@ class CategoricalSketch(Section):
 
 
 OTHER = "(other)"
-"""The category of all values other than the most frequent ones.
+"""The category of all values other than the most frequent ones."""
+ESCAPE = "'"
+"""Stands behind the name of a value that itself begins as `OTHER`."""
 
-A value that itself begins so is named with an apostrophe behind it.
-"""
+
+def value_of(category: str) -> str:
+    """Return the value that a category is named after."""
+    return category.removesuffix(ESCAPE) if category.startswith(OTHER) else category
 
 
 class BlockSketch(Block):

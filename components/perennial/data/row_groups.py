@@ -31,7 +31,7 @@ from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import Split
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError
-from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.section import Section, digest_of
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.dataset import (
     SPLIT_COLUMN,
@@ -182,7 +182,7 @@ def index_prefix(snapshot: Snapshot) -> str:
         "roles": [data.label, data.time, data.group, list(data.ids)],
         "has_windows": _has_windows(snapshot),
     }
-    return f"row-groups/{hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:16]}/"
+    return f"row-groups/{digest_of(settings)[:16]}/"
 
 
 def _has_windows(snapshot: Snapshot) -> bool:

@@ -198,7 +198,8 @@ def _is_included(window: WindowDrift, state: TriggerState) -> bool:
         return window.files[-1].sha256 in {file.sha256 for file in state.last_trained.files}
     decision = state.judged[-1].decision
     last = decision.evidence.get("newest_window") if decision else None
-    return isinstance(last, dict) and last.get("files") == _last_file(window)
+    newest: list[JsonValue] = [file.model_dump(mode="json") for file in window.files[-1:]]
+    return isinstance(last, dict) and last.get("files") == newest
 
 
 def _new_data(
@@ -294,10 +295,6 @@ def _starts(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"])
             break
         shown.insert(0, name)
     return shown
-
-
-def _last_file(window: WindowDrift) -> list[JsonValue]:
-    return [file.model_dump(mode="json") for file in window.files[-1:]]
 
 
 def _strongest(window: WindowDrift) -> list[ColumnDrift]:

@@ -19,11 +19,11 @@ from perennial.detect_drift.performance import (
     LossLimit,
     judge_losses,
     loss_limit,
+    sharded_losses,
     window_losses,
 )
 from perennial.detect_drift.reference import Measured, measure_windows, unjudged_windows
 from perennial.detect_drift.report import write_report
-from perennial.detect_drift.sharded import sharded_losses
 from perennial.detect_drift.windows import Chosen, choose_blocks, newest_streak
 from perennial.engine.evaluation.scoring import blames_machine, scoring_device
 from perennial.engine.export import WEIGHTS_FILE, load_model

@@ -18,7 +18,7 @@ import polars as pl
 from scipy import linalg, stats
 
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.validation import OTHER, BlockSketch
+from perennial.contracts.validation import BlockSketch, value_of
 from perennial.data.dataset import block_key
 from perennial.detect_drift.block_noise import Floats
 from perennial.detect_drift.two_sample import Profile
@@ -102,8 +102,7 @@ def _paired_columns(snapshot: Snapshot, block: BlockSketch) -> dict[str, pl.Expr
             found[name] = pl.col(name).cast(pl.Float64, strict=False)
         elif name in block.categorical and block.categorical[name].counts:
             counts = block.categorical[name].counts
-            top = max(counts, key=lambda value: counts[value])
-            top = top.removesuffix("'") if top.startswith(OTHER) else top
+            top = value_of(max(counts, key=lambda category: counts[category]))
             found[name] = (pl.col(name).cast(pl.String) == top).cast(pl.Float64)
     return dict(list(found.items())[:MAX_COLUMNS])
 

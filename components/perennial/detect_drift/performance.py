@@ -5,8 +5,10 @@ the spread between the champion's own held-out blocks, not on rows.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -15,13 +17,22 @@ from torch import nn
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import WindowDrift
+from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
-from perennial.data.dataset import FILE_COLUMN, block_key
+from perennial.data.dataset import FILE_COLUMN, Dataset, block_key
 from perennial.detect_drift.deviations import MIN_Z_SCORE
 from perennial.detect_drift.reference import student_limit
 from perennial.detect_drift.windows import block_positions
-from perennial.engine.evaluation.scoring import device_of, score_batch
+from perennial.engine.evaluation.processes import (
+    ScoringRequest,
+    load_shared,
+    require_shards,
+    score_in_processes,
+    score_share,
+)
+from perennial.engine.evaluation.scoring import Share, device_of, score_batch
+from perennial.engine.export import load_exported_task
 from perennial.engine.task import Task, to_device
 
 MIN_LOSS_BLOCKS = 3
@@ -148,3 +159,58 @@ def _judge_loss(
             "decayed": measured.loss > limit.limit,
         }
     )
+
+
+MODULE = "perennial.detect_drift.performance"
+
+
+class Request(ScoringRequest):
+    """The request to every process."""
+
+    model: str
+    """Folder of the champion, whose weights were verified."""
+    snapshot: str
+    """Folder of the `Snapshot`."""
+    windows: tuple[WindowDrift, ...]
+
+
+class Losses(Section):
+    """The losses of all windows that have labelled rows."""
+
+    losses: tuple[BlockPerformance, ...]
+
+
+def sharded_losses(
+    model: Path, snapshot: Snapshot, windows: Sequence[WindowDrift], shards: int
+) -> tuple[BlockPerformance, ...]:
+    """Return what `window_losses` does, of a model that is divided over so many processes.
+
+    Raises:
+        ShardingError: the model cannot be scored in shards on this machine.
+    """
+    load_exported_task(model)  # verifies the weights
+    require_shards(shards)
+    with TemporaryDirectory(prefix="perennial-losses-") as folder:
+        scratch = Path(folder)
+        snapshot.write(scratch / "snapshot")
+        request = Request(
+            processes=shards,
+            sharded=True,
+            model=str(model),
+            snapshot=str(scratch / "snapshot"),
+            windows=tuple(windows),
+        )
+        ((text,),) = score_in_processes(MODULE, request, 1, scratch / "processes")
+    return Losses.from_json(text).losses
+
+
+def main() -> int:
+    """Score the rows of the request's windows; returns the exit code."""
+    return score_share(Request, _scores)
+
+
+def _scores(request: Request, share: Share, folder: Path) -> Iterator[Losses]:
+    snapshot = Snapshot.read(Path(request.snapshot))
+    rows = Dataset(snapshot).scan(with_file=not snapshot.data.time)
+    task, model = load_shared(Path(request.model), share)
+    yield Losses(losses=window_losses(task, model, rows, snapshot, request.windows))

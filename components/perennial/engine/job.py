@@ -1,6 +1,5 @@
 """Training job: everything a worker needs, and the paths of its files. Imports no torch."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
@@ -11,7 +10,7 @@ from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.initial_model import InitialModel, Teachers
-from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.section import Section, digest_of
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Halving
 from perennial.engine.config.training import TrainingSection
@@ -262,7 +261,7 @@ def training_contract(
 
 def training_fingerprint(contract: Mapping[str, JsonValue]) -> str:
     """Return the digest of a training's contract."""
-    return hashlib.sha256(canonical_json(dict(contract)).encode()).hexdigest()
+    return digest_of(dict(contract))
 
 
 def read_job(path: Path) -> TrainingJob:

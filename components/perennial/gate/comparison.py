@@ -392,7 +392,7 @@ class MeasuredBaselines:
         return cls(SkeletonReport.read(skeleton).baselines, BaselineRows.read(skeleton))
 
 
-def _at_baselines(match: Match, rows: BaselineRows) -> Match | None:
+def match_beside_baselines(match: Match, rows: BaselineRows) -> Match | None:
     """Return the match on the rows that baselines were measured on; None if they are unknown."""
     selected = np.zeros(len(match.challenger.scored.labels), dtype=bool)
     if not len(rows.positions) or rows.positions[-1] >= len(selected):
@@ -401,22 +401,14 @@ def _at_baselines(match: Match, rows: BaselineRows) -> Match | None:
     return match if selected.all() else match.at(selected)
 
 
-def measure_beside_baselines(match: Match, rows: BaselineRows, metric: str) -> float | None:
-    """Return the challenger's metric on the rows that baselines were measured on, if known."""
-    part = _at_baselines(match, rows)
-    if part is None or find_undefined(replace(part, champion=None), [metric]):
-        return None
-    return measure_metrics(part.challenger, [metric])[metric]
-
-
 def compare_with_baselines(
-    match: Match, baselines: MeasuredBaselines, names: Sequence[str], metric: str
+    part: Match, baselines: MeasuredBaselines, names: Sequence[str], metric: str
 ) -> dict[str, Comparison]:
-    """Return the comparison with each baseline whose stored predictions reproduce its score."""
+    """Return the comparison with each baseline whose stored predictions reproduce its score.
+
+    `part` is the match on the rows that they were measured on.
+    """
     found, rows = {}, baselines.rows
-    part = _at_baselines(match, rows)
-    if part is None:
-        return {}
     for name in names:
         predicted, score = rows.predictions.get(name), baselines.scores.get(name, {}).get(metric)
         # Only predictions are stored, so a baseline has no losses here.

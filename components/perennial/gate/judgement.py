@@ -13,7 +13,7 @@ from perennial.clients.tracking import NOTE_TAG, open_tracking
 from perennial.contracts.data import Split
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.gate import BlockPerformance, Repeats, Serving, Verdict
+from perennial.contracts.gate import BlockPerformance, Comparison, Repeats, Serving, Verdict
 from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, Direction
@@ -39,7 +39,8 @@ from perennial.gate.comparison import (
     conditions_of,
     find_undefined,
     finite_contender,
-    measure_beside_baselines,
+    match_beside_baselines,
+    measure_metrics,
     searched_columns,
 )
 from perennial.gate.config import GateSection, JudgementConfig
@@ -117,17 +118,20 @@ def reach_verdict(
     directions, left_out = _directions(gate, match)
     names = tuple(directions)
     comparisons = compare(match, names)
+    part = match_beside_baselines(match, baselines.rows)
+    beside, figure = dict[str, Comparison](), None
+    if part is not None and not find_undefined(replace(part, champion=None), names[:1]):
+        figure = measure_metrics(part.challenger, names[:1])[names[0]]
     # A champion had to beat the baselines by their bounds; without one, the challenger has to.
-    beside = {}
-    if comparisons[0].champion is None:
-        beside = compare_with_baselines(match, baselines, gate.must_beat, names[0])
+    if part is not None and comparisons[0].champion is None:
+        beside = compare_with_baselines(part, baselines, gate.must_beat, names[0])
     evidence = Evidence(
         comparisons=comparisons,
         directions=directions,
         slices=compare_slices(match, names[0], gate, test.searchable),
         baselines=baselines.scores,
         beside_baselines=beside,
-        on_baseline_rows=measure_beside_baselines(match, baselines.rows, names[0]),
+        on_baseline_rows=figure,
         champion_version=champion.version,
         champion_failure=champion.failure,
         same_weights="" != champion.weights_sha256 == weights_sha256,

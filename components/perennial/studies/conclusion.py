@@ -41,15 +41,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Findings, judgement and proposal of a study.
-
-    Attributes:
-        next_study: Text of the next study's file; empty if nothing is left to ask.
-    """
+    """Findings and judgement of a study."""
 
     findings: StudyFindings
     judgement: StudyJudgement
-    next_study: str
 
     @property
     def scalars(self) -> dict[str, float]:
@@ -92,7 +87,7 @@ def conclude_study(
     # Before there is a comparison, trials that have not ended may become finalists.
     if judgement.comparisons:
         delete_checkpoints(plan, trials, Snapshot.read(snapshot), store)
-    return Conclusion(findings, judgement, text)
+    return Conclusion(findings, judgement)
 
 
 def analyze_search(plan: StudyPlan, trials: Sequence[Trial]) -> StudyFindings:

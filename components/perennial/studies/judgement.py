@@ -1,6 +1,5 @@
 """Judgement: score the confirmations on the test rows, and reach the study's verdict."""
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.environment import NO_RUN
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.gate import Repeats
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.study import Confirmed, Decision, ScientificAnswer, StudyJudgement
 from perennial.contracts.training import TrainingResult, both_names
@@ -322,12 +321,12 @@ def _figures(
 def _claim(plan: StudyPlan, store: ObjectStore, blocks: Blocks, days: Sequence[object]) -> Repeats:
     """Record this study's test; return how often its days tested studies of the same baseline."""
     own = {name: plan.contract.get(name) for name in ("model", "training")}
-    asked = canonical_json([own, plan.study.fixed, plan.study.steps, plan.metric])
+    asked = digest_of([own, plan.study.fixed, plan.study.steps, plan.metric])
     test = PastTest.model_validate(
         {
             # A baseline has no registered weights: what it is trained from stands for them.
             "champion": "baseline",
-            "champion_sha256": hashlib.sha256(asked.encode()).hexdigest(),
+            "champion_sha256": asked,
             "challenger_sha256": plan.study_digest,
             # The study's digest identifies the test, whichever run repeats it.
             "run_id": NO_RUN,

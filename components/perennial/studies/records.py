@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from perennial.contracts.artifact import Artifact
-from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.section import Section, digest_of
 from perennial.contracts.training import Direction, EvaluationPoint
 from perennial.studies.config import StudySection
 
@@ -59,8 +59,7 @@ class StudyPlan(Artifact):
         """
         study = self.study.model_copy(update={"goal": ""})
         named = self.model_copy(update={"study": study})
-        text = canonical_json(named.model_dump(mode="json", exclude_defaults=True))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(named.model_dump(mode="json", exclude_defaults=True))
 
     @property
     def prefix(self) -> str:

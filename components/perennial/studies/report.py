@@ -8,13 +8,12 @@ import numpy as np
 from perennial.contracts.study import Confirmed, StudyJudgement
 from perennial.reports.charts import bar_chart, interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
+from perennial.reports.verdict_card import OUTCOMES, STUDY_WORDS
 from perennial.studies.analysis.coverage import BEST_SHARE, FEWEST_BEST
 from perennial.studies.analysis.search import Search, shown_value
 from perennial.studies.findings import StudyFindings
 from perennial.studies.records import StudyPlan, Trial, summarize_trials
 
-BADGES = {"adopt": "Adopt", "reject": "Reject", "inconclusive": "Inconclusive"}
-OUTCOMES: dict[str, Outcome] = {"adopt": "passed", "reject": "neutral", "inconclusive": "neutral"}
 SHOWN_TRIALS = 10
 
 
@@ -29,11 +28,12 @@ def write_page(
 ) -> None:
     """Write the page; `next_study` is the text of the proposed study file, or empty."""
     search = Search.of(plan, trials)
+    badge = STUDY_WORDS[judgement.decision]
     page = Page(
         f"Study: {plan.study.goal}",
-        outcome=OUTCOMES[judgement.decision],
+        outcome=OUTCOMES.get(badge, "neutral"),
         summary=judgement.summary,
-        badge=BADGES[judgement.decision],
+        badge=badge,
     )
     page.values(
         {

@@ -8,14 +8,14 @@ from running the trial too; its owner renews it, and a claim that nobody renews 
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from perennial.clients.object_store import ConflictError, ObjectStore, StoredRecord
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
+from perennial.steps.background import running_beside
 from perennial.studies.records import Stage, StudyPlan, Trial
 
 RENEW_SECONDS = 10.0
@@ -135,25 +135,17 @@ class StudyStore:
             finally:  # one that could not be deleted must become stale
                 self._claims.pop(number, None)
 
-    @contextmanager
-    def renewing(self) -> Iterator[None]:
+    def renewing(self) -> AbstractContextManager[None]:
         """Renew this worker's claims now and then while the block runs."""
-        is_over = threading.Event()
 
-        def renew() -> None:
-            while not is_over.wait(RENEW_SECONDS):
+        def renew(ended: threading.Event) -> None:
+            while not ended.wait(RENEW_SECONDS):
                 try:
                     self.renew()
                 except PerennialError as error:  # the trials themselves wait for the store
                     logger.warning("claims cannot be renewed at present: %s", error)
 
-        thread = threading.Thread(target=renew, name="claims", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+        return running_beside(renew, "claims")
 
     def renew(self) -> None:
         """Renew this worker's claims."""

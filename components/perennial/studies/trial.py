@@ -1,6 +1,5 @@
 """Trial: run its trainings, stop one that is behind, and record what became of it."""
 
-import hashlib
 import json
 import logging
 import shutil
@@ -16,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import TrainingFailedError
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.training import EvaluationPoint, StepPoint, TrainingResult
 from perennial.contracts.user_code import RunStopped
 from perennial.engine.handover import CURVES
@@ -349,7 +348,7 @@ def _seconds_of(job: TrainingJob, history: Sequence[StepPoint], last: int) -> fl
 def encoding_key(job: TrainingJob) -> str:
     """Return the digest of all that determines a training's encoded data."""
     named = {name: job.contract[name] for name in ("snapshot", "model", "code")}
-    return hashlib.sha256(canonical_json(named).encode()).hexdigest()
+    return digest_of(named)
 
 
 def classify(job: TrainingJob, error: TrainingFailedError) -> tuple[State, str]:

@@ -176,11 +176,6 @@ def sum_labels(rows: pl.DataFrame, label: pl.Expr) -> pl.DataFrame:
     )
 
 
-def merge_label_sums(table: pl.DataFrame) -> pl.DataFrame:
-    """Add up sums of equal exponents."""
-    return table.group_by("block", "exponent").agg(pl.all().sum()).sort("block", "exponent")
-
-
 def mean_labels(sums: pl.DataFrame) -> dict[BlockKey, float]:
     """Return the mean label of each block, correctly rounded."""
     totals: dict[BlockKey, tuple[Fraction, int]] = {}

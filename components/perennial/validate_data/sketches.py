@@ -8,7 +8,13 @@ import numpy as np
 import polars as pl
 
 from perennial.contracts.block import BlockFile
-from perennial.contracts.validation import OTHER, BlockSketch, CategoricalSketch, NumericSketch
+from perennial.contracts.validation import (
+    ESCAPE,
+    OTHER,
+    BlockSketch,
+    CategoricalSketch,
+    NumericSketch,
+)
 from perennial.validate_data.columns import is_text
 from perennial.validate_data.distributions import quantiles_of
 
@@ -33,11 +39,6 @@ def count_blocks(rows: pl.DataFrame, missing: Mapping[str, pl.Expr]) -> pl.DataF
     counts = [test.sum().cast(pl.Int64).alias(name) for name, test in missing.items()]
     total = pl.len().cast(pl.Int64).alias("__rows__")
     return rows.group_by("__block__").agg(total, *counts)
-
-
-def merge_blocks(table: pl.DataFrame) -> pl.DataFrame:
-    """Add up the counts of each block."""
-    return table.group_by("__block__").agg(pl.all().sum()).sort("__block__")
 
 
 def block_sketches(
@@ -109,7 +110,7 @@ def _categories(
     )
     named = ranked.filter(pl.int_range(pl.len()).over("column") < MAX_CATEGORIES)
     value = pl.col("value")
-    name = pl.when(value.str.starts_with(OTHER)).then(value + "'").otherwise(value).alias("name")
+    name = pl.when(value.str.starts_with(OTHER)).then(value + ESCAPE).otherwise(value).alias("name")
     shown = rows.join(
         named.select("column", "value", name), on=["column", "value"], how="left"
     ).with_columns(pl.col("name").fill_null(OTHER))

@@ -17,29 +17,29 @@ import polars as pl
 from perennial.validate_data.columns import merge_columns
 from perennial.validate_data.distributions import merge_numbers, merge_texts
 from perennial.validate_data.duplicates import merge_keys
-from perennial.validate_data.labels import merge_few_labels, merge_label_sums, merge_labels
+from perennial.validate_data.labels import merge_few_labels, merge_labels
 from perennial.validate_data.samples import smallest_keys
-from perennial.validate_data.sketches import merge_blocks
 
 _HEADER = "state.json"
 # As in every ZIP archive that must not depend on the time at which it was written.
 _WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 
 
-def _merge_days(table: pl.DataFrame) -> pl.DataFrame:
-    return table.group_by("day").agg(pl.col("rows").sum()).sort("day")
+def _add_up(*keys: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Return what adds up the other columns of the rows with equal keys."""
+    return lambda table: table.group_by(keys).agg(pl.all().sum()).sort(keys)
 
 
 # By name, or by its beginning: keys have a table for every kind, such as `keys:row`.
 _MERGE: Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "columns": merge_columns,
-    "days": _merge_days,
-    "blocks": merge_blocks,
+    "days": _add_up("day"),
+    "blocks": _add_up("__block__"),
     "numbers": merge_numbers,
     "texts": merge_texts,
     "keys": merge_keys,
     "labels": merge_labels,
-    "label_sums": merge_label_sums,
+    "label_sums": _add_up("block", "exponent"),
     "few_labels": merge_few_labels,
     "sample": smallest_keys,
 }

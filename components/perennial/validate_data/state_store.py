@@ -5,7 +5,6 @@ never changes, so neither does its state. The merged state of a dataset's last s
 `facts/merged/`, so that a new partition adds to it alone.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +19,7 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import ConflictError, ObjectStore, open_store
 from perennial.contracts.errors import BadDataError, PerennialError
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.executor import open_executor
 from perennial.data.parquet_files import LIBRARY_ERRORS
@@ -52,8 +51,7 @@ class Measurement:
     def digest(self) -> str:
         """Return the digest of the settings."""
         # The hashes of polars choose the samples.
-        settings = canonical_json({**self.settings, "polars": pl.__version__})
-        return hashlib.sha256(settings.encode()).hexdigest()
+        return digest_of({**self.settings, "polars": pl.__version__})
 
     def place_of(self, partition: str) -> tuple[str, dict[str, str]]:
         """Return the key of a partition's state, and what its archive is called."""
@@ -208,7 +206,7 @@ class _History:
             (path, file.sha256) for path, file in zip(snapshot.paths, snapshot.files, strict=True)
         )
         self._title = {**measurement.place_of("merged")[1], "data": snapshot.data.uri}
-        identity = hashlib.sha256(canonical_json(dict(self._title)).encode()).hexdigest()
+        identity = digest_of(dict(self._title))
         self._key = f"{_MERGED}{identity}"
         self._previous: bytes | None = None
 

@@ -15,7 +15,7 @@ from perennial.clients.outages import single_attempts
 from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.deployment.placement import place, read_documents
 from perennial.deployment.profile import Profile, check_address, with_seconds
 from perennial.steps.parameters import LargeParameter, encode_parameter, shown_parameter
@@ -102,7 +102,7 @@ class DesiredSchedule:
             "service_account": self.service_account,
             "pipeline_root": self.pipeline_root,
         }
-        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+        return digest_of(content)[:12]
 
     @property
     def description(self) -> str:

@@ -4,7 +4,6 @@ All processes, attempts and layouts of a training read the same numbers, so it r
 whatever it runs on; and a step costs nothing more than the loss.
 """
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError, DamagedModelError
 from perennial.contracts.initial_model import Teachers
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.data.row_groups import RowGroupReader, select_groups
@@ -97,7 +96,7 @@ def _key(job: TrainingJob, task: Task, snapshot: Snapshot) -> str:
         # A regression may standardise its label by what it has fitted.
         task.state() if task.kind == "regression" else None,
     ]
-    return f"answers/{hashlib.sha256(canonical_json(parts).encode()).hexdigest()}.safetensors"
+    return f"answers/{digest_of(parts)}.safetensors"
 
 
 def _is_intact(store: ObjectStore, key: str) -> bool:

@@ -1,6 +1,5 @@
 """Row blocks: runs of row groups that are read, encoded and kept together, as files of tensors."""
 
-import hashlib
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from pydantic import JsonValue
 
 from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.row_groups import RowGroupReader, SelectedGroup
 from perennial.engine.data.block_cache import BlockCache, ShardStore
@@ -97,8 +96,7 @@ class BlockEncoder:
             [files[each.file].sha256, each.group.sha256, each.index, each.selected]
             for each in block.groups
         ]
-        content = canonical_json([self._recipe.identity, self._recipe.split.value, parts])
-        return hashlib.sha256(content.encode()).hexdigest()
+        return digest_of([self._recipe.identity, self._recipe.split.value, parts])
 
     def __call__(self, block: RowBlock) -> float:
         """Put a block into the cache; return the seconds of encoding, 0 where it is there.

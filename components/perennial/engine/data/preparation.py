@@ -25,7 +25,7 @@ from pydantic import JsonValue
 from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.executor import open_executor
 from perennial.data.row_groups import (
@@ -220,7 +220,7 @@ def record_caches(job: TrainingJob, snapshot: Snapshot, identity: str) -> None:
 def _fit_key(job: TrainingJob, snapshot: Snapshot) -> str:
     """Return the name of what determines the fitted state."""
     parts = [snapshot.digest(), _code_of(job), job.training.loading.fit_rows]
-    return f"fitted/{hashlib.sha256(canonical_json(parts).encode()).hexdigest()}.json"
+    return f"fitted/{digest_of(parts)}.json"
 
 
 def _code_of(job: TrainingJob) -> JsonValue:
@@ -238,7 +238,7 @@ def encoding_identity(job: TrainingJob, snapshot: Snapshot, state: dict[str, Jso
     data, columns = snapshot.data, snapshot.task_columns
     split: JsonValue = [rule.model_dump(mode="json"), data.time, data.group, list(data.ids)]
     parts = [_code_of(job), state, columns.model_dump(mode="json"), split]
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
+    return digest_of(parts)
 
 
 def _open_train(

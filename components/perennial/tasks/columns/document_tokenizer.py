@@ -117,7 +117,9 @@ class DocumentTokenizer:
 
     def _require_spelled(self, text: str, ids: NDArray[np.int32], read: str) -> None:
         """Check that ids are read back as their text, and that their bytes are the text's."""
-        same = next((each for each in _forms(text) if read in (each, " " * self.prefix + each)), "")
+        # Some tokenizers read a text in its normal form.
+        forms = text, unicodedata.normalize("NFC", text)
+        same = next((each for each in forms if read in (each, " " * self.prefix + each)), "")
         spelled = int(self.lengths[ids].sum()) - (self.prefix if len(ids) else 0)
         if (same or not text) and spelled == len(same.encode()):
             return
@@ -134,11 +136,6 @@ class DocumentTokenizer:
             action="remove spaces at the beginning of texts, which some tokenizers lose; if other "
             "characters are lost, choose a model whose tokenizer keeps them, by bytes",
         )
-
-
-def _forms(text: str) -> tuple[str, ...]:
-    """Return a text as it is, and in the normal form in which some tokenizers read it."""
-    return text, unicodedata.normalize("NFC", text)
 
 
 def _types(part: object) -> set[str]:
