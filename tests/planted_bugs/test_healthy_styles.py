@@ -112,6 +112,9 @@ MORE = {
     ),
     "counts": case(styles.Counts, COUNTS),
     "rates": case(styles.CountsByExp, COUNTS),
+    "scattered counts": case(
+        styles.ScatteredCounts, COUNTS, doubted={"loss_floor", "initial_bias"}
+    ),
     "logarithms of prices": case(styles.LogTarget, 3e5 * np.exp(SCORE / 2)),
     "prices": case(styles.RawPrices, 3e5 * np.exp(SCORE / 2), doubted={"first_steps"}),
     "ratings through a sigmoid": case(
@@ -174,6 +177,10 @@ def test_tasks_in_other_styles_are_not_blocked(name, tmp_path):
 def test_outputs_that_only_the_model_or_the_loss_bounds_are_searched_within(name, tmp_path):
     checks = ["initial_loss", "predictions", "overfit_one_batch"]
     require_unblocked(MORE[name], tmp_path, checks)
+
+
+def test_a_likelihood_that_overflows_far_out_still_has_a_minimum(tmp_path):
+    require_unblocked(MORE["scattered counts"], tmp_path, ["loss_floor"])
 
 
 @pytest.mark.full

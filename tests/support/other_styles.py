@@ -602,6 +602,26 @@ class CountsByExp(Counts):
         return output
 
 
+class ScatteredCounts(Counts):
+    """A negative binomial with a logarithm of the mean and one of the scatter."""
+
+    def build_model(self):
+        return Module(self.network(2))
+
+    def losses(self, output, batch):
+        mean, scatter = output.exp().unbind(-1)
+        law = torch.distributions.NegativeBinomial(
+            scatter, logits=(mean / scatter).log(), validate_args=False
+        )
+        return -law.log_prob(batch[LABEL])
+
+    def predict(self, output):
+        return output[:, 0].exp()
+
+    def expected_initial_loss(self):
+        return None
+
+
 class LogTarget(Numbers):
     """Prices in millions, learned as logarithms and scored by a logarithmic error."""
 
