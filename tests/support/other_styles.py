@@ -10,6 +10,7 @@ import polars as pl
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.data.dataset import Dataset
@@ -600,6 +601,29 @@ class CountsByExp(Counts):
 
     def predict(self, output):
         return output
+
+
+class PositiveFactors(CountsByExp):
+    """Rates are products of positive factors, kept so by parametrizations: no layer is plain."""
+
+    def build_model(self):
+        return Factors(self.fitted["center"])
+
+
+class Factors(nn.Module):
+    """Two tables of factors, looked up by the signs of three columns each."""
+
+    def __init__(self, mean: float, width: int = 6) -> None:
+        super().__init__()
+        self.first, self.second = nn.Embedding(8, width), nn.Embedding(8, width)
+        start = math.log(math.expm1(math.sqrt(mean / width)))
+        for table in (self.first, self.second):
+            nn.init.normal_(table.weight, start, 0.1)
+            parametrize.register_parametrization(table, "weight", nn.Softplus())
+
+    def forward(self, x):
+        signs = (x > 0).long() * torch.tensor([1, 2, 4, 1, 2, 4])
+        return (self.first(signs[:, :3].sum(1)) * self.second(signs[:, 3:].sum(1))).sum(1)
 
 
 class ScatteredCounts(Counts):
