@@ -112,6 +112,7 @@ MORE = {
     ),
     "counts": case(styles.Counts, COUNTS),
     "rates": case(styles.CountsByExp, COUNTS),
+    "slopes of an energy": case(styles.SlopesOfEnergy, 50 + 10 * SCORE),
     "positive factors": case(styles.PositiveFactors, COUNTS),
     "scattered counts": case(
         styles.ScatteredCounts, COUNTS, doubted={"loss_floor", "initial_bias"}
@@ -178,6 +179,10 @@ def test_tasks_in_other_styles_are_not_blocked(name, tmp_path):
 def test_outputs_that_only_the_model_or_the_loss_bounds_are_searched_within(name, tmp_path):
     checks = ["initial_loss", "predictions", "overfit_one_batch"]
     require_unblocked(MORE[name], tmp_path, checks)
+
+
+def test_layers_within_a_transform_of_torch_func_are_no_exceptions(tmp_path):
+    require_unblocked(MORE["slopes of an energy"], tmp_path, ["activations", "modes"])
 
 
 def test_outputs_that_are_positive_under_every_sign_are_searched_above_zero(tmp_path):

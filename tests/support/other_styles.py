@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import torch
 from torch import nn
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
@@ -624,6 +625,26 @@ class Factors(nn.Module):
     def forward(self, x):
         signs = (x > 0).long() * torch.tensor([1, 2, 4, 1, 2, 4])
         return (self.first(signs[:, :3].sum(1)) * self.second(signs[:, 3:].sum(1))).sum(1)
+
+
+class SlopesOfEnergy(Numbers):
+    """The answer is a derivative of what the network gives, by `torch.func`."""
+
+    def build_model(self):
+        return Slopes(nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 1)))
+
+
+class Slopes(nn.Module):
+    """The sum of the energy's derivatives by the inputs, row by row."""
+
+    def __init__(self, energy: nn.Module) -> None:
+        super().__init__()
+        self.energy = energy
+
+    def forward(self, x):
+        weights = dict(self.energy.named_parameters())
+        slope = grad(lambda row: functional_call(self.energy, weights, (row,)).squeeze())
+        return vmap(slope)(x).sum(-1)
 
 
 class ScatteredCounts(Counts):
