@@ -181,6 +181,10 @@ def test_outputs_that_only_the_model_or_the_loss_bounds_are_searched_within(name
     require_unblocked(MORE[name], tmp_path, checks)
 
 
+def test_a_floor_below_zero_by_rounding_is_zero(tmp_path):
+    require_unblocked(case(styles.DivergenceFromShares, THIRDS), tmp_path, ["loss_floor"])
+
+
 def test_layers_within_a_transform_of_torch_func_are_no_exceptions(tmp_path):
     require_unblocked(MORE["slopes of an energy"], tmp_path, ["activations", "modes"])
 

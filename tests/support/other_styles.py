@@ -192,6 +192,18 @@ class SmoothedLoss(Classes):
         return functional.cross_entropy(output, batch[LABEL], reduction="none", label_smoothing=0.2)
 
 
+class DivergenceFromShares(Classes):
+    """The divergence from shares, which is zero up to rounding where they are predicted."""
+
+    def losses(self, output, batch):
+        codes = functional.one_hot(batch[LABEL], output.shape[1])
+        shares = 0.9 * codes + 0.1 / output.shape[1]
+        return functional.kl_div(output.log_softmax(1), shares, reduction="none").sum(1)
+
+    def expected_initial_loss(self):
+        return None
+
+
 class WeightedTraining(Classes):
     """Class weights in what is minimised, not in what is measured; starts at the prior."""
 

@@ -255,7 +255,7 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
     measured = f"floor {free.floor:.4g} of {free.constant_loss:.4g} ({share:.0%})"
     if not np.isfinite(free.floor) or free.constant_loss == 0:
         return judge.failed(measured, hint="the loss is zero or not finite, whatever the output")
-    if free.constant_loss < 0 or free.floor < 0:
+    if min(free.constant_loss, free.floor) < -ROUNDING:
         shown = f"floor {free.floor:.4g}, best constant {free.constant_loss:.4g}"
         if subject.task.kind == "regression" and measure_label_error(subject, free.ideal) < AGREED:
             return judge.passed(f"{shown}: below zero, and minimal where the labels are predicted")
