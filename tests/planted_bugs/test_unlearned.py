@@ -84,6 +84,26 @@ def test_a_model_that_learns_slowly_is_told_from_one_that_does_not(tmp_path):
     assert (blind.outcome, "a linear model leads" in blind.measured) == ("failed", True), blind
 
 
+class UnevenColumns(styles.HingeLoss):
+    """Columns that tell something are a million times smaller than two that tell nothing."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        scales = torch.tensor([1e-5] * 6 + [10.0] * 2)
+        return {**batch, "x": batch["x"] * scales}
+
+
+def test_rare_labels_that_only_a_linear_model_ranks_are_caught(tmp_path):
+    """Losses of few rare labels vary too much to show it, and margins are no probabilities."""
+    generator = np.random.default_rng(0)
+    columns = np.column_stack([X, generator.normal(size=(len(X), 2))])
+    frame = table_of(columns, (np.quantile(SCORE, 0.97) < SCORE).astype(int))
+    uneven = examine(tmp_path / "a", LEARNS, UnevenColumns, frame)
+    assert (uneven.outcome, "a linear model +" in uneven.measured) == ("failed", True), uneven
+    even = examine(tmp_path / "b", LEARNS, styles.HingeLoss, frame)
+    assert even.outcome != "failed", even
+
+
 class OneWay(nn.Module):
     """A sum of columns, each with a weight above zero."""
 

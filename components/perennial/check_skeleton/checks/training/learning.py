@@ -18,6 +18,7 @@ from perennial.check_skeleton.checks.training.prefix_floor import measure_prefix
 from perennial.check_skeleton.checks.training.row_shift import find_row_shift
 from perennial.check_skeleton.checks.training.single_inputs import find_best_single_input
 from perennial.check_skeleton.checks.training.unlearned_columns import describe_unlearned_columns
+from perennial.check_skeleton.checks.training.unlearned_ranks import MISSED, describe_ranks
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,
@@ -431,26 +432,23 @@ def _judge_no_signal(
     power = z_score(control[1] - control[0]) if control else 0.0
     evidence["linear_z_score"] = power
     least = subject.settings.significance + POWER_MARGIN
-    if power >= least:
-        shown = f"{ablation}, while a linear model leads by {power:.1f}"
-        patient = _run_patiently(subject)
-        if patient.z_score >= least and patient.reliance >= LEAST_RELIANCE:
-            return judge.warned(
-                f"{shown}; in more updates real inputs lead by {patient.z_score:.1f}",
-                hint="the model learns much more slowly than a linear model: look at the learning "
-                "rate, initialisation and the scale of the inputs",
-                **evidence,
-            )
-        return judge.failed(
-            shown,
-            hint="the inputs carry signal that the model does not learn: look at input_scale, "
-            "initialisation and labels",
+    shown = f"{ablation}, while a linear model leads by {power:.1f}"
+    if power < least and (ranks := describe_ranks(subject, run_plain(subject).predictions)):
+        return judge.failed(f"{ablation}{ranks}", hint=MISSED, **evidence)
+    if power < least:
+        return judge.warned(
+            str(ablation),
+            hint="neither the model nor a linear model finds a signal in this sample and budget: "
+            "raise skeleton.sample_rows and skeleton.training_steps, or check the features",
             **evidence,
         )
+    patient = _run_patiently(subject)
+    if patient.z_score < least or patient.reliance < LEAST_RELIANCE:
+        return judge.failed(shown, hint=MISSED, **evidence)
     return judge.warned(
-        str(ablation),
-        hint="neither the model nor a linear model finds a signal in this sample and budget: raise "
-        "skeleton.sample_rows and skeleton.training_steps, or check the features",
+        f"{shown}; in more updates real inputs lead by {patient.z_score:.1f}",
+        hint="the model learns much more slowly than a linear model: look at the learning rate, "
+        "initialisation and the scale of the inputs",
         **evidence,
     )
 
@@ -489,8 +487,7 @@ def _run_patiently(subject: Subject) -> InputAblation:
     """Return the ablation after more updates, at most as many as the training has."""
     settings = subject.settings
     steps = min(PATIENCE * settings.training_steps, subject.training.steps)
-    longer = settings.model_copy(update={"training_steps": steps})
-    patient = replace(subject, settings=longer)
+    patient = replace(subject, settings=settings.model_copy(update={"training_steps": steps}))
     vars(patient).update(train=subject.train, validation=subject.validation)
     return _run_ablation(patient, settings.learning_rates[0], as_trained=False)
 
