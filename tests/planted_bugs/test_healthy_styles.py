@@ -112,6 +112,11 @@ MORE = {
     ),
     "counts": case(styles.Counts, COUNTS),
     "rates": case(styles.CountsByExp, COUNTS),
+    "slopes of an energy": case(styles.SlopesOfEnergy, 50 + 10 * SCORE),
+    "positive factors": case(styles.PositiveFactors, COUNTS),
+    "scattered counts": case(
+        styles.ScatteredCounts, COUNTS, doubted={"loss_floor", "initial_bias"}
+    ),
     "logarithms of prices": case(styles.LogTarget, 3e5 * np.exp(SCORE / 2)),
     "prices": case(styles.RawPrices, 3e5 * np.exp(SCORE / 2), doubted={"first_steps"}),
     "ratings through a sigmoid": case(
@@ -174,6 +179,22 @@ def test_tasks_in_other_styles_are_not_blocked(name, tmp_path):
 def test_outputs_that_only_the_model_or_the_loss_bounds_are_searched_within(name, tmp_path):
     checks = ["initial_loss", "predictions", "overfit_one_batch"]
     require_unblocked(MORE[name], tmp_path, checks)
+
+
+def test_a_floor_below_zero_by_rounding_is_zero(tmp_path):
+    require_unblocked(case(styles.DivergenceFromShares, THIRDS), tmp_path, ["loss_floor"])
+
+
+def test_layers_within_a_transform_of_torch_func_are_no_exceptions(tmp_path):
+    require_unblocked(MORE["slopes of an energy"], tmp_path, ["activations", "modes"])
+
+
+def test_outputs_that_are_positive_under_every_sign_are_searched_above_zero(tmp_path):
+    require_unblocked(MORE["positive factors"], tmp_path, ["loss_floor", "predictions"])
+
+
+def test_a_likelihood_that_overflows_far_out_still_has_a_minimum(tmp_path):
+    require_unblocked(MORE["scattered counts"], tmp_path, ["loss_floor"])
 
 
 @pytest.mark.full

@@ -23,11 +23,85 @@ WHOLE = SETTINGS.model_copy(update={"sample_rows": 4096})
 LEARNS = "input_independent_baseline"
 
 
-def examine(folder, check, task_type, frame, **data):
+def examine(folder, check, task_type, frame, settings=WHOLE, **data):
     dataset = dataset_of(frame, folder, **data)
     make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
     training = TrainingSection(steps=400, global_batch_size=128, seed=1)
-    return results_of(Subject.prepare(make, dataset, WHOLE, training), check)[check]
+    return results_of(Subject.prepare(make, dataset, settings, training), check)[check]
+
+
+class TiedCodes(nn.Module):
+    """Scores by the embeddings that also read the code: far from even at the start."""
+
+    def __init__(self, codes):
+        super().__init__()
+        self.codes, self.hidden = nn.Embedding(codes, 24), nn.Linear(24, 24)
+
+    def forward(self, code):
+        return self.hidden(self.codes(code)).relu() @ self.codes.weight.T
+
+
+class NextCode(Task):
+    """What follows one of 70 codes: learned after more updates than the check makes at first."""
+
+    kind = "multiclass"
+
+    def encode(self, rows):
+        return {
+            LABEL if name == "label" else name: torch.from_numpy(rows[name].to_numpy(writable=True))
+            for name in ("code", "label")
+            if name in rows.columns
+        }
+
+    def build_model(self):
+        return TiedCodes(70)
+
+    def losses(self, output, batch):
+        return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
+
+
+class UnreadCode(NextCode):
+    """The code is read through a layer whose output is rounded: nothing is learned through it."""
+
+    def build_model(self):
+        model = super().build_model()
+        model.hidden.register_forward_hook(lambda layer, args, output: output.round())
+        return model
+
+
+def test_a_model_that_learns_slowly_is_told_from_one_that_does_not(tmp_path):
+    """A linear model finds the signal long before either."""
+    generator = np.random.default_rng(0)
+    code = generator.integers(0, 70, 4000)
+    follows, other = (29 * code + 3) % 70, generator.integers(0, 70, 4000)
+    label = np.where(generator.random(4000) < 0.5, follows, other)
+    frame = pl.DataFrame({"row": np.arange(4000), "code": code, "label": label})
+    short = WHOLE.model_copy(update={"training_steps": 100, "learning_rates": (1e-3,)})
+    slow = examine(tmp_path / "a", LEARNS, NextCode, frame, short)
+    assert (slow.outcome, slow.hint) == ("warned", slow.hint)
+    assert "in more updates real inputs lead" in slow.measured
+    blind = examine(tmp_path / "b", LEARNS, UnreadCode, frame, short)
+    assert (blind.outcome, "a linear model leads" in blind.measured) == ("failed", True), blind
+
+
+class UnevenColumns(styles.HingeLoss):
+    """Columns that tell something are a million times smaller than two that tell nothing."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        scales = torch.tensor([1e-5] * 6 + [10.0] * 2)
+        return {**batch, "x": batch["x"] * scales}
+
+
+def test_rare_labels_that_only_a_linear_model_ranks_are_caught(tmp_path):
+    """Losses of few rare labels vary too much to show it, and margins are no probabilities."""
+    generator = np.random.default_rng(0)
+    columns = np.column_stack([X, generator.normal(size=(len(X), 2))])
+    frame = table_of(columns, (np.quantile(SCORE, 0.97) < SCORE).astype(int))
+    uneven = examine(tmp_path / "a", LEARNS, UnevenColumns, frame)
+    assert (uneven.outcome, "a linear model +" in uneven.measured) == ("failed", True), uneven
+    even = examine(tmp_path / "b", LEARNS, styles.HingeLoss, frame)
+    assert even.outcome != "failed", even
 
 
 class OneWay(nn.Module):

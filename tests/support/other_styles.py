@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 import torch
 from torch import nn
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.data.dataset import Dataset
@@ -188,6 +190,18 @@ class SmoothedLoss(Classes):
 
     def losses(self, output, batch):
         return functional.cross_entropy(output, batch[LABEL], reduction="none", label_smoothing=0.2)
+
+
+class DivergenceFromShares(Classes):
+    """The divergence from shares, which is zero up to rounding where they are predicted."""
+
+    def losses(self, output, batch):
+        codes = functional.one_hot(batch[LABEL], output.shape[1])
+        shares = 0.9 * codes + 0.1 / output.shape[1]
+        return functional.kl_div(output.log_softmax(1), shares, reduction="none").sum(1)
+
+    def expected_initial_loss(self):
+        return None
 
 
 class WeightedTraining(Classes):
@@ -600,6 +614,69 @@ class CountsByExp(Counts):
 
     def predict(self, output):
         return output
+
+
+class PositiveFactors(CountsByExp):
+    """Rates are products of positive factors, kept so by parametrizations: no layer is plain."""
+
+    def build_model(self):
+        return Factors(self.fitted["center"])
+
+
+class Factors(nn.Module):
+    """Two tables of factors, looked up by the signs of three columns each."""
+
+    def __init__(self, mean: float, width: int = 6) -> None:
+        super().__init__()
+        self.first, self.second = nn.Embedding(8, width), nn.Embedding(8, width)
+        start = math.log(math.expm1(math.sqrt(mean / width)))
+        for table in (self.first, self.second):
+            nn.init.normal_(table.weight, start, 0.1)
+            parametrize.register_parametrization(table, "weight", nn.Softplus())
+
+    def forward(self, x):
+        signs = (x > 0).long() * torch.tensor([1, 2, 4, 1, 2, 4])
+        return (self.first(signs[:, :3].sum(1)) * self.second(signs[:, 3:].sum(1))).sum(1)
+
+
+class SlopesOfEnergy(Numbers):
+    """The answer is a derivative of what the network gives, by `torch.func`."""
+
+    def build_model(self):
+        return Slopes(nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 1)))
+
+
+class Slopes(nn.Module):
+    """The sum of the energy's derivatives by the inputs, row by row."""
+
+    def __init__(self, energy: nn.Module) -> None:
+        super().__init__()
+        self.energy = energy
+
+    def forward(self, x):
+        weights = dict(self.energy.named_parameters())
+        slope = grad(lambda row: functional_call(self.energy, weights, (row,)).squeeze())
+        return vmap(slope)(x).sum(-1)
+
+
+class ScatteredCounts(Counts):
+    """A negative binomial with a logarithm of the mean and one of the scatter."""
+
+    def build_model(self):
+        return Module(self.network(2))
+
+    def losses(self, output, batch):
+        mean, scatter = output.exp().unbind(-1)
+        law = torch.distributions.NegativeBinomial(
+            scatter, logits=(mean / scatter).log(), validate_args=False
+        )
+        return -law.log_prob(batch[LABEL])
+
+    def predict(self, output):
+        return output[:, 0].exp()
+
+    def expected_initial_loss(self):
+        return None
 
 
 class LogTarget(Numbers):

@@ -108,10 +108,14 @@ def compute_control_losses(
     if subject.task.kind == "regression":
         return (pair[0] - labels) ** 2, (pair[1] - labels) ** 2
     codes, is_binary = labels.astype(int), subject.task.kind == "binary"
-    chances = (np.stack([1 - each, each], axis=1) if is_binary else each for each in pair)
+    chances = [np.stack([1 - each, each], axis=1) if is_binary else each for each in pair]
+    # Predictions that only rank, as those of margins, say little of how common a label is.
+    trained = subject.train[LABEL].double().numpy()
+    shares = [(trained == code).mean() for code in range(chances[1].shape[1])]
+    chances.append(np.tile(shares, (len(codes), 1)))
     own = (np.clip(each[np.arange(len(codes)), codes], 1e-7, 1.0) for each in chances)
-    linear, constant = (-np.log(each) for each in own)
-    return linear, constant
+    linear, *constants = (-np.log(each) for each in own)
+    return linear, min(constants, key=np.mean)
 
 
 def z_score(differences: Floats) -> float:

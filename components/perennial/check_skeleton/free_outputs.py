@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrize import ParametrizationList
 
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import (
@@ -427,6 +428,9 @@ def _find_bounds(pushed: list[Tensor]) -> OutputDomain:
     high = _kept(some.amax(dim=0), more.amax(dim=0), torch.inf)
     is_unknown = ((high - low).abs() < ROUNDING) | _is_untouched(before, some)
     low = torch.where(is_unknown, -torch.inf, low)
+    # Sums of positive parts fall below zero under no sign, and need not come near it.
+    is_positive = torch.cat([some, more]).amin(dim=0) >= 0
+    low = torch.where(is_positive & low.isinf() & ~is_unknown, 0.0, low)
     high = torch.where(is_unknown, torch.inf, high)
     if not bool((low.isfinite() | high.isfinite()).any()):
         return FREE
@@ -444,12 +448,16 @@ def _inverse_softplus(values: Tensor) -> Tensor:
 
 
 def _layers_in_order(model: nn.Module, batch: Batch) -> list[nn.Module]:
-    """Modules without submodules that have parameters, in the order of the forward pass."""
+    """Modules without submodules that have parameters, in the order of the forward pass.
+
+    Where there are none, as all parameters are parametrized: what holds the parametrized ones.
+    """
     order: list[nn.Module] = []
     with watch_modules(model, lambda name, module, *_: order.append(module)):
         run_model(model, batch)
-    leaves = (each for each in order if not list(each.children()) and list(each.parameters()))
-    return list(dict.fromkeys(leaves))
+    leaves = [each for each in order if not list(each.children()) and list(each.parameters())]
+    parametrized = (each for each in order if isinstance(each, ParametrizationList))
+    return list(dict.fromkeys(leaves or parametrized))
 
 
 def has_row_per_label(output: Tensor, labels: Tensor) -> bool:

@@ -11,6 +11,7 @@ from types import UnionType
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import peek_interpreter_stack
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -62,20 +63,30 @@ def watch_modules(
     """Call `note(name, module, inputs, output)` at each call of a module of these kinds.
 
     With `is_before`, `note(name, module, inputs)`. What it returns replaces outputs or inputs.
+    Calls within a transform of `torch.func` are passed over.
     """
+
+    def note_values(name: str, *called: object) -> object:
+        return None if is_in_transform() else note(name, *called)
+
     hooks = []
     for name, module in model.named_modules():
         if not isinstance(module, kinds):
             continue
         if is_before:
-            hooks.append(module.register_forward_pre_hook(partial(note, name)))
+            hooks.append(module.register_forward_pre_hook(partial(note_values, name)))
         else:
-            hooks.append(module.register_forward_hook(partial(note, name)))
+            hooks.append(module.register_forward_hook(partial(note_values, name)))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def is_in_transform() -> bool:
+    """Whether `vmap`, `grad` or another transform runs: its tensors have no values to look at."""
+    return peek_interpreter_stack() is not None
 
 
 def measure_changes(before: Tensor, after: Tensor) -> Tensor:

@@ -31,6 +31,13 @@ class WrongShape(TabularClassification):
         return np.zeros((rows.height, 2))
 
 
+class Margins(TabularClassification):
+    """A margin, whose sigmoid ranks and is no probability."""
+
+    def losses(self, output, batch):
+        return (1 - (2 * batch[LABEL] - 1) * output.squeeze(-1)).clamp_min(0).square()
+
+
 class Sequence(TabularClassification):
     def encode(self, rows):
         batch = super().encode(rows)
@@ -107,6 +114,15 @@ def test_control_compares_a_linear_model_with_the_constant(datasets):
     linear, constant = compute_control_losses(subject)
     assert linear.shape == constant.shape == subject.validation[LABEL].shape
     assert linear.mean() < constant.mean()
+
+
+def test_the_constant_of_a_ranking_is_as_sure_as_its_labels_are_common(datasets):
+    subject = prepared(Margins, datasets("binary", positive=0.03))
+    _, constant = compute_control_losses(subject)
+    share = float(subject.train[LABEL].double().mean())
+    labels = subject.validation[LABEL].numpy()
+    entropy = -np.where(labels == 1, np.log(share), np.log(1 - share)).mean()
+    assert constant.mean() <= entropy + 1e-6
 
 
 def with_time(dataset, *, repeating: bool) -> pl.DataFrame:

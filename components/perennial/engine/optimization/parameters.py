@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -25,6 +26,11 @@ def named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's part, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """Return complex numbers as two real ones each, sharing their memory; others unchanged."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def split_by_decay(

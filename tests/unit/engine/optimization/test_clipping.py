@@ -165,3 +165,16 @@ def test_replicated_gradients_are_counted_once():
     layer.weight.grad, layer.bias.grad = torch.ones(2, 2), torch.ones(2)
     assert float(local_squared_norm(layer.parameters(), Place())) == pytest.approx(6.0)
     assert float(local_squared_norm(layer.parameters(), Place(is_first=False))) == 0.0
+
+
+def test_complex_gradients_are_clipped_as_pytorch_does():
+    ours, theirs = (nn.Linear(7, 5, dtype=torch.cfloat) for _ in range(2))
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        mine.grad = torch.randn(mine.shape, dtype=torch.cfloat)
+        other.grad = mine.grad.clone()
+    expected = nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+    norm = norm_of(ours.parameters())
+    assert float(norm) == pytest.approx(float(expected), rel=1e-6)
+    assert float(clipper("norm", max_norm=0.5).clip([*ours.parameters()], norm, 1.0)) == 1.0
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad)

@@ -19,6 +19,15 @@ def test_it_is_the_length_of_the_update_over_that_of_the_weights():
     assert ratio.measure() == pytest.approx(0.01, rel=1e-4)
 
 
+def test_complex_weights_have_a_length():
+    weights = nn.Parameter(torch.full((3, 4), 2 + 2j))
+    ratio = UpdateRatio([weights], ALONE, is_replicated=False)
+    ratio.remember()
+    with torch.no_grad():
+        weights.mul_(1.01)
+    assert ratio.measure() == pytest.approx(0.01, rel=1e-4)
+
+
 def test_an_update_that_was_left_out_moved_nothing():
     assert UpdateRatio([nn.Parameter(torch.ones(3))], ALONE, is_replicated=False).measure() == 0.0
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from perennial.check_skeleton.models import (
+    is_in_transform,
     run_model,
     shuffle_batches,
     simplify,
@@ -292,6 +293,8 @@ class _Pass(TorchFunctionMode):
     ) -> object:
         """Make the call, and record it if it is an activation."""
         options = dict(kwargs or {})
+        if is_in_transform():
+            return func(*args, **options)
         name = getattr(func, "__name__", "")
         is_activation = name in ONE_SIDED or name in TWO_SIDED
         # Before the call, which may write over its input.

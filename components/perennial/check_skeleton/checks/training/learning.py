@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 
@@ -13,11 +13,12 @@ from pydantic import JsonValue
 from torch import Tensor, nn
 
 from perennial.check_skeleton.baselines import compute_control_losses, z_score
-from perennial.check_skeleton.checks.model.sequences import find_target_offset
 from perennial.check_skeleton.checks.training.copied_inputs import describe_copies
+from perennial.check_skeleton.checks.training.prefix_floor import measure_prefix_floor
 from perennial.check_skeleton.checks.training.row_shift import find_row_shift
 from perennial.check_skeleton.checks.training.single_inputs import find_best_single_input
 from perennial.check_skeleton.checks.training.unlearned_columns import describe_unlearned_columns
+from perennial.check_skeleton.checks.training.unlearned_ranks import MISSED, describe_ranks
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,
@@ -57,7 +58,6 @@ PARAMETERS_PER_EXAMPLE = 10
 FROZEN_MARGIN = 10
 # The share of the best constant's loss that counts as zero.
 TOLERANCE = 0.05
-UNSEEN_SHARE = 1e-6
 # Slow learning is not a bug: where a loss fell to half of its start, the best rate gets more steps.
 HALVED = 0.5
 # Of bugs that nothing else found, the best loss was 7 times what counts as zero, or more; of two
@@ -190,7 +190,7 @@ def _find_goal(subject: Subject, batch: Batch) -> tuple[float, float]:
     output = compute_output(subject, batch)
     free = find_free_outputs(subject, output, batch)
     # Measured above the floor of the loss, which `loss_floor` checks.
-    floor = max(free.floor, _measure_prefix_floor(subject, output, batch))
+    floor = max(free.floor, measure_prefix_floor(subject, output, batch))
     # The mean of densities of large amounts may be positive, but no other loss is below zero.
     with torch.no_grad():
         is_density = float(subject.task.losses(free.ideal, batch).min()) < -BELOW_ZERO
@@ -213,24 +213,6 @@ def _find_best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
         return fit
     other = _fit(subject, batch, target, subject.build_model, as_trained=True)
     return other if other.learned else fit
-
-
-def _measure_prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
-    """Return the least loss of texts with common prefixes, from the shares of the next tokens."""
-    found = find_target_offset(subject, batch)
-    if isinstance(found, str) or found.offset != 1:
-        return -math.inf
-    tokens, wanted = batch[found.tokens], found.wanted
-    scores = torch.full_like(output, math.log(UNSEEN_SHARE))
-    for place in range(tokens.shape[1]):
-        _, group = torch.unique(tokens[:, : place + 1], dim=0, return_inverse=True)
-        counts = torch.zeros(int(group.max()) + 1, output.shape[-1])
-        rows = (wanted[:, place] >= 0).nonzero().flatten()
-        at = (group[rows], wanted[rows, place])
-        counts.index_put_(at, torch.ones(len(rows)), accumulate=True)
-        shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)
-        scores[:, place] = shares.clamp_min(UNSEEN_SHARE).log()[group].to(output.dtype)
-    return measure_loss(subject.task.losses, scores.log_softmax(dim=-1), batch)
 
 
 def _fit(
@@ -449,17 +431,24 @@ def _judge_no_signal(
     control = compute_control_losses(subject)
     power = z_score(control[1] - control[0]) if control else 0.0
     evidence["linear_z_score"] = power
-    if power >= subject.settings.significance + POWER_MARGIN:
-        return judge.failed(
-            f"{ablation}, while a linear model leads by {power:.1f}",
-            hint="the inputs carry signal that the model does not learn: look at input_scale, "
-            "initialisation and labels",
+    least = subject.settings.significance + POWER_MARGIN
+    shown = f"{ablation}, while a linear model leads by {power:.1f}"
+    if power < least and (ranks := describe_ranks(subject, run_plain(subject).predictions)):
+        return judge.failed(f"{ablation}{ranks}", hint=MISSED, **evidence)
+    if power < least:
+        return judge.warned(
+            str(ablation),
+            hint="neither the model nor a linear model finds a signal in this sample and budget: "
+            "raise skeleton.sample_rows and skeleton.training_steps, or check the features",
             **evidence,
         )
+    patient = _run_patiently(subject)
+    if patient.z_score < least or patient.reliance < LEAST_RELIANCE:
+        return judge.failed(shown, hint=MISSED, **evidence)
     return judge.warned(
-        str(ablation),
-        hint="neither the model nor a linear model finds a signal in this sample and budget: raise "
-        "skeleton.sample_rows and skeleton.training_steps, or check the features",
+        f"{shown}; in more updates real inputs lead by {patient.z_score:.1f}",
+        hint="the model learns much more slowly than a linear model: look at the learning rate, "
+        "initialisation and the scale of the inputs",
         **evidence,
     )
 
@@ -492,6 +481,15 @@ def _find_best_ablation(subject: Subject) -> InputAblation:
         if ablations[-1].z_score >= subject.settings.significance:
             return ablations[-1]
     return max(ablations, key=lambda ablation: (ablation.varies, ablation.z_score))
+
+
+def _run_patiently(subject: Subject) -> InputAblation:
+    """Return the ablation after more updates, at most as many as the training has."""
+    settings = subject.settings
+    steps = min(PATIENCE * settings.training_steps, subject.training.steps)
+    patient = replace(subject, settings=settings.model_copy(update={"training_steps": steps}))
+    vars(patient).update(train=subject.train, validation=subject.validation)
+    return _run_ablation(patient, settings.learning_rates[0], as_trained=False)
 
 
 def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
