@@ -10,6 +10,7 @@ import polars as pl
 
 from examination import (
     data,
+    eighth_images_data,
     fifth_data,
     fourth_data,
     seventh_images_data,
@@ -95,6 +96,7 @@ def load_case(path: Path) -> Case:
                 seventh_tables_data,
                 seventh_images_data,
                 seventh_texts_data,
+                eighth_images_data,
             )
             if hasattr(module, dataset.strip())
         ),
