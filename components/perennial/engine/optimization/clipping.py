@@ -11,7 +11,7 @@ from perennial.engine.config.optimization import (
     NormClipping,
     ValueClipping,
 )
-from perennial.engine.optimization.parameters import local
+from perennial.engine.optimization.parameters import as_real, local
 from perennial.engine.world.distributed import Scalar, scalar
 from perennial.engine.world.layout import Layout
 
@@ -121,7 +121,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: Scalar) -> None:
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[Tensor, Tensor]]:
-    """Return every gradient and this rank's part of it."""
+    """Return every gradient and this rank's part of it; of complex numbers, both parts of each."""
     gradients = [parameter.grad for parameter in parameters]
     with torch.no_grad():
-        return [(each, local(each)) for each in gradients if each is not None]
+        return [(each, as_real(local(each))) for each in gradients if each is not None]

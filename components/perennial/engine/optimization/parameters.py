@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -158,3 +159,8 @@ def _matching(
             )
         found |= matched
     return found
+
+
+def as_real(numbers: Tensor) -> Tensor:
+    """Return a view of complex numbers as real and imaginary parts; real numbers as they are."""
+    return torch.view_as_real(numbers) if numbers.is_complex() else numbers

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from perennial.engine.optimization.parameters import local
+from perennial.engine.optimization.parameters import as_real, local
 from perennial.engine.world.distributed import World
 
 # Weights per rank that are looked at: copying more would cost memory, and the ratio of millions
@@ -44,7 +44,7 @@ class UpdateRatio:
         return update / weights if weights else 0.0
 
     def _local(self) -> list[Tensor]:
-        return [local(parameter.detach()) for parameter in self._parameters]
+        return [as_real(local(parameter.detach())) for parameter in self._parameters]
 
 
 def _evenly_spread(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:

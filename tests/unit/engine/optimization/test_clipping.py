@@ -165,3 +165,14 @@ def test_replicated_gradients_are_counted_once():
     layer.weight.grad, layer.bias.grad = torch.ones(2, 2), torch.ones(2)
     assert float(local_squared_norm(layer.parameters(), Place())) == pytest.approx(6.0)
     assert float(local_squared_norm(layer.parameters(), Place(is_first=False))) == 0.0
+
+
+def test_complex_gradients_count_and_are_clipped_by_both_parts():
+    weight, scale = nn.Parameter(torch.zeros(3, dtype=torch.cfloat)), nn.Parameter(torch.zeros(2))
+    weight.grad = torch.full((3,), 3 + 4j)
+    scale.grad = torch.full((2,), 5.0)
+    norm = local_squared_norm([weight, scale], None).sqrt()
+    assert float(norm) == pytest.approx(5 * 5**0.5)
+    assert float(clipper("norm", max_norm=1.0).clip([weight, scale], norm, 1.0)) == 1.0
+    assert float(local_squared_norm([weight, scale], None)) == pytest.approx(1.0, rel=1e-4)
+    assert torch.allclose(weight.grad.imag / weight.grad.real, torch.full((3,), 4 / 3))
