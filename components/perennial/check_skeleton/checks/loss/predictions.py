@@ -16,7 +16,7 @@ from perennial.check_skeleton.checks.loss.served_statistics import (
     describe_counted_gaps,
     describe_disorder,
 )
-from perennial.check_skeleton.checks.loss.units import CLOSE, find_unit, measure_error
+from perennial.check_skeleton.checks.loss.units import find_unit, judge_errors
 from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_best_constant,
@@ -26,6 +26,7 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
+from perennial.check_skeleton.models import train_outputs
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
@@ -66,8 +67,7 @@ OF_PROBABILITIES = frozenset(
 # Margins are near 1; likelihoods have no minimum before they round to 0.
 LARGEST_MARGIN = 10.0
 RARE = 0.05
-# Of a deviation: a density grows without end at the label, and a search ends somewhere before it.
-NEAR_A_POLE = 0.3
+FEW_UPDATES = 100
 BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
 
 
@@ -99,8 +99,8 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     if WEIGHT in batch:  # the loss leaves outputs of rows that weigh nothing where they start
         best, labels = (each[batch[WEIGHT].numpy() > 0] for each in (best, labels))
     if task.kind == "regression":
-        error = measure_error(best, find_unit(subject)(_take_one_each(labels)))
-        agree = error < (CLOSE if free.floor >= 0 else NEAR_A_POLE)
+        wanted = find_unit(subject)(_take_one_each(labels))
+        error, agree = judge_errors(best, wanted, is_density=free.floor < 0)
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
@@ -314,6 +314,10 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     outputs = find_best_outputs(subject).ideal, compute_output(subject, batch)
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
+    if np.array_equal(best, start):
+        # It reads outputs that the loss does not, as embeddings beside distances: those of a model.
+        trained = train_outputs(subject, batch, FEW_UPDATES)
+        best = task.statistic(trained, batch).double().numpy()
     scores, worse = task.score(best, weights), task.score(start, weights)
     if undeclared := _judge_names(judge, task, scores, best, weights):
         return undeclared
