@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributions import StudentT
+from torch.func import grad, vmap
 from torch.nn import functional
 
 from other_styles import dataset_of
@@ -154,6 +155,43 @@ class Quadratic(OwnLikelihood):
         return output.square()
 
 
+class Restored(OwnLikelihood):
+    """the likelihood of the inputs, under labels that are single numbers"""
+
+    reconstructs_inputs = True
+
+
+class Energy(nn.Module):
+    """The gradient of a learned energy, by transformations of torch.func."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Linear(16, 1))
+        self.dropout = dropout
+
+    def forward(self, x):
+        kept = nn.functional.dropout(x, self.dropout)
+        return vmap(grad(lambda each: self.body(each).squeeze()))(kept)
+
+
+class Transformed(Points):
+    """a model within vmap and grad"""
+
+    dropout = 0.0
+
+    def build_model(self):
+        return Energy(self.dropout)
+
+    def losses(self, output, batch):
+        return (output.sum(dim=1) - batch[LABEL]).square()
+
+
+class NeverSwitchedOff(Transformed):
+    """a model within vmap and grad, behind a dropout that is always on"""
+
+    dropout = 0.3
+
+
 class Offset(Points):
     """the bias happens to start at 1.2"""
 
@@ -230,6 +268,8 @@ def examine(tmp_path_factory):
         (LogShares, "cloud", "initial_loss"),
         (LogShares, "cloud", "output_form"),
         (OwnLikelihood, "cloud", "initial_loss"),
+        (Transformed, "cloud", "activations"),
+        (Transformed, "cloud", "modes"),
         (Offset, "first", "initial_loss"),
         (HeavyTails, "amount", "predictions"),
         (HeavyTails, "amount", "initial_loss"),
@@ -247,6 +287,7 @@ def test_healthy_outputs_pass(examine, task_type, label, check):
         (WrongWay, "cloud", "metric_direction"),
         (LoudLogShares, "cloud", "initial_loss"),
         (Quadratic, "cloud", "initial_loss"),
+        (NeverSwitchedOff, "cloud", "modes"),
         (FarOffset, "first", "initial_loss"),
         (ServedAsLogarithm, "amount", "predictions"),
     ],
@@ -254,6 +295,11 @@ def test_healthy_outputs_pass(examine, task_type, label, check):
 def test_their_bugs_fail(examine, bug, label, check):
     result = examine(bug, label, check)
     assert result.outcome == "failed", result.measured
+
+
+def test_labels_of_single_numbers_are_not_compared_with_inputs(examine):
+    result = examine(Restored, "cloud", "input_independent_baseline")
+    assert "raises" not in result.measured
 
 
 class Keeping(nn.Module):

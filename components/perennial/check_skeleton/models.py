@@ -63,20 +63,34 @@ def watch_modules(
     """Call `note(name, module, inputs, output)` at each call of a module of these kinds.
 
     With `is_before`, `note(name, module, inputs)`. What it returns replaces outputs or inputs.
+    Calls within a transformation of torch.func, whose numbers no code can look at, are left out.
     """
+
+    def observe(
+        name: str, module: nn.Module, inputs: tuple[object, ...], *output: object
+    ) -> object:
+        if any(map(is_transformed, (*inputs, *output))):
+            return None
+        return note(name, module, inputs, *output)
+
     hooks = []
     for name, module in model.named_modules():
         if not isinstance(module, kinds):
             continue
         if is_before:
-            hooks.append(module.register_forward_pre_hook(partial(note, name)))
+            hooks.append(module.register_forward_pre_hook(partial(observe, name)))
         else:
-            hooks.append(module.register_forward_hook(partial(note, name)))
+            hooks.append(module.register_forward_hook(partial(observe, name)))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def is_transformed(value: object) -> bool:
+    """Whether this is a tensor within a transformation of torch.func, as grad or vmap."""
+    return isinstance(value, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
 
 
 def measure_changes(before: Tensor, after: Tensor) -> Tensor:

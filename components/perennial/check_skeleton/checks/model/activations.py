@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from perennial.check_skeleton.models import (
+    is_transformed,
     run_model,
     shuffle_batches,
     simplify,
@@ -335,6 +336,8 @@ class _Pass(TorchFunctionMode):
         more: tuple[Any, ...],
         options: dict[str, Any],
     ) -> None:
+        if is_transformed(inputs):
+            return
         with torch.enable_grad():
             free = inputs.requires_grad_()
             # Times one, so that in-place functions do not write into a leaf.
