@@ -22,6 +22,7 @@ from perennial.engine.task import LABEL, Task
 from skeleton_tables import SETTINGS
 
 ROWS, WIDTH, CLASSES, GROUP = 600, 4, 3, 20
+SHARES = 12  # as of words, most of which a sample lacks
 
 
 def points(label: str) -> pl.DataFrame:
@@ -119,16 +120,16 @@ class WrongWay(Proxies):
 class LogShares(Points):
     """logarithms of shares beside the mean of a code, which the training loss reads"""
 
-    outputs = CLASSES + 2
+    outputs = SHARES + 2
 
     def finish(self, values, own):
-        return torch.cat([values[:, :CLASSES].log_softmax(dim=1), values[:, CLASSES:]], dim=1)
+        return torch.cat([values[:, :SHARES].log_softmax(dim=1), values[:, SHARES:]], dim=1)
 
     def losses(self, output, batch):
-        return functional.nll_loss(output[:, :CLASSES], batch[LABEL], reduction="none")
+        return functional.nll_loss(output[:, :SHARES], batch[LABEL], reduction="none")
 
     def training_losses(self, output, batch):
-        return self.losses(output, batch) + 0.01 * output[:, CLASSES:].square().sum(dim=1)
+        return self.losses(output, batch) + 0.01 * output[:, SHARES:].square().sum(dim=1)
 
 
 class LoudLogShares(LogShares):
