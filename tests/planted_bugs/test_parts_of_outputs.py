@@ -1,4 +1,4 @@
-"""Outputs of which the loss reads a part, that depend on single parameters, or have heavy tails."""
+"""Outputs of which the loss reads a part, that depend on single or unsaved numbers, or have tails."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -139,6 +139,41 @@ class LoudLogShares(LogShares):
         model.body[2].weight.data.mul_(100)
 
 
+class Frequencies(nn.Module):
+    """Random frequencies before a layer."""
+
+    def __init__(self, *, is_saved):
+        super().__init__()
+        frequencies = torch.randn(WIDTH, 16)
+        if is_saved:
+            self.register_buffer("frequencies", frequencies)
+        else:
+            self.frequencies = frequencies
+        self.layer = nn.Linear(16, CLASSES)
+        nn.init.zeros_(self.layer.weight)
+
+    def forward(self, x):
+        return self.layer((x @ self.frequencies).sin())
+
+
+class Waves(Points):
+    """random frequencies are a buffer"""
+
+    is_saved = True
+
+    def build_model(self):
+        return Frequencies(is_saved=self.is_saved)
+
+    def losses(self, output, batch):
+        return functional.cross_entropy(output, batch[LABEL], reduction="none")
+
+
+class UnsavedFrequencies(Waves):
+    """random frequencies are a plain tensor"""
+
+    is_saved = False
+
+
 class OwnLikelihood(Points):
     """the model returns a likelihood, and the loss is what it lacks"""
 
@@ -269,6 +304,7 @@ def examine(tmp_path_factory):
         (LogShares, "cloud", "initial_loss"),
         (LogShares, "cloud", "output_form"),
         (OwnLikelihood, "cloud", "initial_loss"),
+        (Waves, "cloud", "state_round_trip"),
         (Transformed, "cloud", "activations"),
         (Transformed, "cloud", "modes"),
         (Offset, "first", "initial_loss"),
@@ -288,6 +324,7 @@ def test_healthy_outputs_pass(examine, task_type, label, check):
         (WrongWay, "cloud", "metric_direction"),
         (LoudLogShares, "cloud", "initial_loss"),
         (Quadratic, "cloud", "initial_loss"),
+        (UnsavedFrequencies, "cloud", "state_round_trip"),
         (NeverSwitchedOff, "cloud", "modes"),
         (FarOffset, "first", "initial_loss"),
         (ServedAsLogarithm, "amount", "predictions"),
