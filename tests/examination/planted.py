@@ -44,6 +44,7 @@ def bug(name, task, what, seen, *edits, rows=None):
 def all_bugs() -> list[Bug]:
     """The bugs of all families."""
     from examination.bugs import (
+        eighth_images,
         eighth_tables,
         fifth,
         forecasts,
@@ -64,7 +65,8 @@ def all_bugs() -> list[Bug]:
     first = [tables, images, texts, retrieval, forecasts]
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
-    return [each for module in [*first, *later, *seventh, eighth_tables] for each in module.BUGS]
+    modules = [*first, *later, *seventh, eighth_images, eighth_tables]
+    return [each for module in modules for each in module.BUGS]
 
 
 def all_cases() -> dict[str, Case]:

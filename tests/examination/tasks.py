@@ -10,6 +10,7 @@ import polars as pl
 
 from examination import (
     data,
+    eighth_images_data,
     eighth_tables_data,
     fifth_data,
     fourth_data,
@@ -96,6 +97,7 @@ def load_case(path: Path) -> Case:
                 seventh_tables_data,
                 seventh_images_data,
                 seventh_texts_data,
+                eighth_images_data,
                 eighth_tables_data,
             )
             if hasattr(module, dataset.strip())

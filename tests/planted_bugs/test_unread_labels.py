@@ -138,7 +138,8 @@ def examine(tmp_path_factory):
         make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
         training = TrainingSection(seed=1, steps=50, global_batch_size=64)
         subject = Subject.prepare(make, dataset, SETTINGS, training)
-        results = run_checks(subject, ("labels", "loss_floor", "loss_not_clipped"))
+        checks = ("labels", "loss_floor", "loss_not_clipped", "serving_inputs")
+        results = run_checks(subject, checks)
         return {result.check: result for result in results}
 
     return outcomes
@@ -146,6 +147,7 @@ def examine(tmp_path_factory):
 
 def test_label_checks_are_skipped_for_losses_without_labels(examine):
     results = examine(Triplets)
+    assert results.pop("serving_inputs").outcome == "passed"
     assert {result.outcome for result in results.values()} == {"skipped"}
     assert all("the loss needs no label" in result.hint for result in results.values())
     assert not any(result.is_unmeasured for result in results.values())
@@ -166,3 +168,22 @@ def test_a_loss_that_ignores_its_label_fails(examine):
     results = examine(LossIgnoresTheLabel)
     assert results["loss_floor"].outcome == "failed"
     assert "labels are not used" in results["loss_floor"].hint
+
+
+class ServedPositive(Triplets):
+    """what is served is the embedding of the label column"""
+
+    def predict(self, output):
+        return output[:, 1]
+
+
+class LabelAsSize(Triplets):
+    """the anchor is scaled by the label column"""
+
+    def labelled(self, positive):
+        return {"positive": positive, "negative": positive, LABEL: torch.zeros(len(positive))}
+
+
+@pytest.mark.parametrize("bug", [ServedPositive, LabelAsSize], ids=lambda bug: bug.__doc__)
+def test_a_label_column_that_reaches_what_is_served_fails(examine, bug):
+    assert examine(bug)["serving_inputs"].outcome == "failed"

@@ -10,6 +10,7 @@ cross-entropy allows is known: the frequencies of the tokens are its best consta
 puts one scale on every right token, whatever the label smoothing.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.parametrize import ParametrizationList
 
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import (
@@ -66,13 +66,17 @@ class OutputDomain:
     # Least value of each column of the last dimension, minus infinity where there is none.
     low: Tensor | None = None
     high: Tensor | None = None  # largest value of each column, infinity where there is none
+    # Of probabilities and their logarithms: the leading columns that sum to one. The others, as the
+    # mean and the deviation of a code, are free.
+    columns: int = sys.maxsize
 
     def outputs(self, free: Tensor) -> Tensor:
         """Map any numbers to outputs that the model can have."""
-        if self.kind == "log_probabilities":
-            return free.log_softmax(dim=-1)
-        if self.kind == "probabilities":
-            return free.softmax(dim=-1)
+        if self.kind in ("probabilities", "log_probabilities"):
+            own, rest = free[..., : self.columns], free[..., self.columns :]
+            is_log = self.kind == "log_probabilities"
+            made = own.log_softmax(dim=-1) if is_log else own.softmax(dim=-1)
+            return torch.cat([made, rest], dim=-1)
         if self.low is None or self.high is None:
             return free
         low, high, has_low, has_high = self._finite(free.dtype)
@@ -84,7 +88,8 @@ class OutputDomain:
     def free(self, outputs: Tensor) -> Tensor:
         """Return numbers that `outputs` maps to these outputs, up to rounding."""
         if self.kind == "probabilities":
-            return outputs.clamp_min(INSIDE).log()
+            own, rest = outputs[..., : self.columns], outputs[..., self.columns :]
+            return torch.cat([own.clamp_min(INSIDE).log(), rest], dim=-1)
         if self.low is None or self.high is None:
             return outputs
         low, high, has_low, has_high = self._finite(outputs.dtype)
@@ -104,7 +109,8 @@ class OutputDomain:
     def holds(self, outputs: Tensor) -> bool:
         """Whether the model can have these outputs, up to rounding."""
         if self.kind in ("probabilities", "log_probabilities"):
-            sums = (outputs.exp() if self.kind == "log_probabilities" else outputs).sum(dim=-1)
+            own = outputs[..., : self.columns]
+            sums = (own.exp() if self.kind == "log_probabilities" else own).sum(dim=-1)
             return torch.allclose(sums, torch.ones_like(sums), atol=ROUNDING)
         if self.low is None or self.high is None:
             return True
@@ -364,14 +370,19 @@ def find_output_domain(subject: Subject) -> OutputDomain:
     # Without the loudest, whose logarithms of a million are rounded to a hundredth.
     outputs = torch.cat(pushed[:-1])
     if outputs.ndim > 1 and outputs.shape[-1] > 1 and not bool(outputs.isnan().any()):
-        ones = torch.ones(outputs.shape[:-1])
-        if torch.allclose(outputs.exp().sum(dim=-1), ones, atol=ROUNDING):
-            return OutputDomain("log_probabilities")
-        is_positive = bool((outputs >= 0).all())
-        if is_positive and torch.allclose(outputs.sum(dim=-1), ones, atol=ROUNDING):
-            return OutputDomain("probabilities")
+        if columns := _count_normalised(outputs.exp()):
+            return OutputDomain("log_probabilities", columns=columns)
+        if columns := _count_normalised(outputs):
+            return OutputDomain("probabilities", columns=columns)
     width = 1 if outputs.ndim == 1 else outputs.shape[-1]
     return _find_bounds([each.reshape(-1, width) for each in pushed])
+
+
+def _count_normalised(outputs: Tensor) -> int:
+    """Return how many leading columns, the most, are positive and sum to one in every row."""
+    ones = ((outputs.cumsum(dim=-1) - 1).abs() <= ROUNDING) & (outputs.cummin(dim=-1).values >= 0)
+    counts = ones.flatten(0, -2).all(dim=0).nonzero().flatten() + 1
+    return int(counts.max()) if len(counts) and int(counts.max()) > 1 else 0
 
 
 def push_outputs(
@@ -400,17 +411,18 @@ def _turn_up(
     model: nn.Module, layer: nn.Module, batch: Batch, factors: tuple[float, ...]
 ) -> list[Tensor]:
     """Return outputs under each factor on the layer's weights, which are restored, both signs."""
-    kept = [parameter.detach().clone() for parameter in layer.parameters()]
+    parameters = list(layer.parameters(recurse=False))
+    kept = [parameter.detach().clone() for parameter in parameters]
     turned = []
     with torch.no_grad():
         for factor in factors:
             both = []
             for sign in (factor, -factor):
-                for parameter, own in zip(layer.parameters(), kept, strict=True):
+                for parameter, own in zip(parameters, kept, strict=True):
                     parameter.copy_(sign * own)
                 both.append(run_model(model, batch))
             turned.append(torch.cat(both))
-        for parameter, own in zip(layer.parameters(), kept, strict=True):
+        for parameter, own in zip(parameters, kept, strict=True):
             parameter.copy_(own)
     return turned
 
@@ -448,16 +460,14 @@ def _inverse_softplus(values: Tensor) -> Tensor:
 
 
 def _layers_in_order(model: nn.Module, batch: Batch) -> list[nn.Module]:
-    """Modules without submodules that have parameters, in the order of the forward pass.
+    """Modules with parameters of their own, in the order in which the forward pass ends them.
 
-    Where there are none, as all parameters are parametrized: what holds the parametrized ones.
+    A parametrized layer has them in its parametrization, a learned scale in the model itself.
     """
     order: list[nn.Module] = []
     with watch_modules(model, lambda name, module, *_: order.append(module)):
         run_model(model, batch)
-    leaves = [each for each in order if not list(each.children()) and list(each.parameters())]
-    parametrized = (each for each in order if isinstance(each, ParametrizationList))
-    return list(dict.fromkeys(leaves or parametrized))
+    return [each for each in dict.fromkeys(order) if list(each.parameters(recurse=False))]
 
 
 def has_row_per_label(output: Tensor, labels: Tensor) -> bool:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 from types import UnionType
 
 import torch
@@ -159,6 +160,13 @@ def train_model(subject: Subject, model: nn.Module, batches: Iterable[Batch]) ->
     """Update the model on each batch, at the first learning rate of the contract."""
     for _ in run_updates(subject.task, model, batches, subject.settings.learning_rates[0]):
         pass
+
+
+def train_outputs(subject: Subject, batch: Batch, updates: int) -> Tensor:
+    """Return the outputs of a model that was updated on one batch, for this batch."""
+    model = simplify(subject.build_model())
+    train_model(subject, model, repeat(batch, updates))
+    return run_model(simplify(model), batch)
 
 
 def shuffle_batches(subject: Subject, batch: Batch, steps: int) -> Iterator[Batch]:

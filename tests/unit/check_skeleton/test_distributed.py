@@ -18,10 +18,12 @@ import rank_bound_tasks
 from perennial.check_skeleton.checks.training.distributed import (
     count_seen_twice,
     explain_failure,
+    judge_equivalence,
     list_requested_strategies,
     list_shared_order,
     measure_difference,
 )
+from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.trials import supervisor
 from perennial.check_skeleton.trials.plan import (
     RankRecord,
@@ -32,7 +34,12 @@ from perennial.check_skeleton.trials.plan import (
     plan_stages,
 )
 from perennial.check_skeleton.trials.rank import find_randomness_switch
-from perennial.check_skeleton.trials.supervisor import Outcome, make_environment, make_trials
+from perennial.check_skeleton.trials.supervisor import (
+    Outcome,
+    Trials,
+    make_environment,
+    make_trials,
+)
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure
 from perennial.tasks.tabular import TabularClassification
@@ -98,11 +105,29 @@ def outcome(message, **values):
         ("[gloo/transport] /gloo/pair.cc Connection reset by peer", "do not match"),
         ("Default process group has not been initialized", "torch.distributed in the task"),
         ("Missing key in checkpoint state_dict", "every parameter and buffer in build_model"),
+        ("FSDP expects uniform original parameter dtype but got {a, b}", "view_as_real"),
         ("whatever", "task.py:7 in forward"),
     ],
 )
 def test_an_exception_is_traced_to_its_likely_cause(message, cause):
     assert cause in explain_failure(outcome(message))
+
+
+@pytest.mark.parametrize(
+    ("message", "strategy", "verdict"),
+    [
+        ("FSDP expects uniform original parameter dtype", "auto", "warned"),
+        ("FSDP expects uniform original parameter dtype", "fsdp", "failed"),
+        ("whatever", "auto", "failed"),
+    ],
+)
+def test_what_fsdp_cannot_shard_does_not_stop_a_training_that_takes_ddp(message, strategy, verdict):
+    record = recorded([[0, 1], [2, 3]])
+    alone = Outcome(Trial("alone", TrainingSection(), 1, "alone"), {0: record}, codes=(0,))
+    ddp = Outcome(Trial("ddp", TrainingSection(), 2, "ddp"), {0: record, 1: record}, codes=(0, 0))
+    trials = Trials("", {"alone": alone, "ddp": ddp, "fsdp": outcome(message)})
+    result = judge_equivalence(Judge("rank_equivalence"), trials, strategy)
+    assert result.outcome == verdict
 
 
 def test_hang_reports_the_steps_of_each_rank():

@@ -227,7 +227,9 @@ def digest_attributes(training: Training) -> dict[str, str]:
     found: dict[str, str] = {}
     for place, owner in owners.items():
         for name, value in vars(owner).items():
-            if name not in FRAMEWORK and isinstance(value, KEPT):
+            # With a graph it is of the last pass alone, as an auxiliary loss is.
+            is_passing = isinstance(value, Tensor) and value.grad_fn is not None
+            if name not in FRAMEWORK and isinstance(value, KEPT) and not is_passing:
                 found[f"{place}.{name}"] = _digest_value(value)
         if isinstance(owner, nn.Module):
             for name in owner._non_persistent_buffers_set:

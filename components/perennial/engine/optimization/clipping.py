@@ -121,8 +121,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], factor: Scalar) -> None:
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[Tensor, Tensor]]:
-    """Return every gradient and this rank's part of it; complex numbers as a view of two each."""
+    """Return every gradient and this rank's part of it; of complex numbers, both parts of each."""
     gradients = [parameter.grad for parameter in parameters]
     with torch.no_grad():
-        parts = [(each, local(each)) for each in gradients if each is not None]
-        return [(each, as_real(part)) for each, part in parts]
+        return [(each, as_real(local(each))) for each in gradients if each is not None]

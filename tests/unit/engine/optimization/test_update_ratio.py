@@ -42,3 +42,12 @@ def test_large_models_are_sampled(monkeypatch):
             parameter.add_(0.5)
     assert ratio.measure() == pytest.approx(0.5)
     assert sum(value.numel() for value in ratio._parameters) <= 20
+
+
+def test_complex_weights_are_measured_by_both_parts():
+    parameter = nn.Parameter(torch.full((5,), 3 + 4j))
+    ratio = UpdateRatio([parameter], ALONE, is_replicated=False)
+    ratio.remember()
+    with torch.no_grad():
+        parameter.mul_(1.01)
+    assert ratio.measure() == pytest.approx(0.01, rel=1e-4)

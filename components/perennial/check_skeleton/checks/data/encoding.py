@@ -16,7 +16,7 @@ from perennial.check_skeleton.checks.data.label_positions import (
 )
 from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
 from perennial.check_skeleton.checks.data.signals import spread_rows
-from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
 from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
@@ -134,13 +134,15 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
     is_own_label = columns.label in columns.features or subject.task.reconstructs_inputs
     changed = find_differences(whole, inputs_of(served))
     changed += [LABEL] if LABEL in served and not is_own_label else []
-    if changed:
+    # The other of a pair that a loss compares: served without it, or it is a leak.
+    is_counterpart = served.keys().isdisjoint(changed) and is_label_unread(subject)
+    if changed and not is_counterpart:
         return judge.failed(
             f"inputs change if only the features are given: {', '.join(changed)}",
             hint="the label or an id leaks into the inputs, or encode returns a `label` without "
             f"the label column; {RECONSTRUCTS}",
         )
-    if leaked := _describe_leaked_label(subject, rows, whole):
+    if leaked := _describe_leaked_label(subject, rows, whole, is_counterpart=is_counterpart):
         return judge.failed(
             f"these change without the label column: {leaked}",
             hint="the label leaks into the prediction from the other features: a picture's own "
@@ -149,11 +151,13 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(f"{', '.join(whole)} depend on {len(columns.features)} features")
 
 
-def _describe_leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
-    """Name what changes without a label that is one of the features; empty if nothing does."""
+def _describe_leaked_label(
+    subject: Subject, rows: pl.DataFrame, whole: Batch, *, is_counterpart: bool
+) -> str:
+    """Name what changes without a label that is among the inputs; empty if nothing does."""
     columns = subject.task.columns
     is_feature = columns.label in columns.features and len(columns.features) > 1
-    if not is_feature or subject.task.reconstructs_inputs:
+    if not (is_feature or is_counterpart) or subject.task.reconstructs_inputs:
         return ""
     model = build_noisy_model(subject)
     try:

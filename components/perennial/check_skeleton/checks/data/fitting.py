@@ -16,9 +16,9 @@ import polars.selectors as cs
 from pydantic import JsonValue
 
 from perennial.check_skeleton.checks.data.signals import spread_rows
-from perennial.check_skeleton.models import evaluated, run_model
+from perennial.check_skeleton.models import build_noisy_model, evaluated, run_model
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, are_equal, find_differences, once
+from perennial.check_skeleton.subject import Subject, are_equal, find_differences, once, seeded
 from perennial.check_skeleton.trials.replay import (
     ANSWER,
     NOT_FRESH,
@@ -149,6 +149,17 @@ def check_state_round_trip(subject: Subject, judge: Judge) -> CheckResult:
         return judge.failed(
             "predictions differ after load_state, with equal weights",
             hint="predict or build_model uses something that is not in the state",
+        )
+    # Zeros of a fresh model hide what comes before them.
+    model = build_noisy_model(subject)
+    with seeded(subject.seed + 1):
+        other = evaluated(subject.task.build_model())
+    other.load_state_dict(model.state_dict())
+    if not are_equal(run_model(model, batch), run_model(other, batch)):
+        return judge.failed(
+            "equal weights give other outputs where build_model runs under another seed",
+            hint="the model draws numbers that its state_dict lacks: they are neither trained nor "
+            "saved. Write nn.Parameter, register_buffer, nn.ModuleList or nn.ParameterList",
         )
     return judge.passed(f"restored from {len(canonical_json(subject.task.state()))} bytes of JSON")
 

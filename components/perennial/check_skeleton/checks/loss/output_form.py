@@ -246,10 +246,13 @@ def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
     if output.ndim != 2:
         return []
     task, batch = subject.task, select_head(probe(subject), len(output))
-    is_free = choose_domain(subject).kind == "free"
+    domain = choose_domain(subject)
+    is_free = domain.kind == "free"
     free = (output + is_free * 0.1 * torch.randn_like(output)).requires_grad_()
+    # The logarithm of a class that no label has counts by the sum that it enters.
+    made = domain.outputs(free) if domain.kind == "log_probabilities" else free
     # A separate head may be used only by the training loss.
-    total = task.losses(free, batch).sum() + task.training_losses(free, batch).sum()
+    total = task.losses(made, batch).sum() + task.training_losses(made, batch).sum()
     (gradient,) = torch.autograd.grad(total, free)
     return (~(gradient != 0).any(dim=0)).nonzero().flatten().tolist()
 

@@ -16,7 +16,12 @@ from perennial.check_skeleton.checks.loss.served_statistics import (
     describe_counted_gaps,
     describe_disorder,
 )
-from perennial.check_skeleton.checks.loss.units import CLOSE, find_unit, measure_error
+from perennial.check_skeleton.checks.loss.units import (
+    find_unit,
+    judge_errors,
+    make_perfect_predictions,
+    take_one_each,
+)
 from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_best_constant,
@@ -26,6 +31,7 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
+from perennial.check_skeleton.models import train_outputs
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
@@ -66,8 +72,7 @@ OF_PROBABILITIES = frozenset(
 # Margins are near 1; likelihoods have no minimum before they round to 0.
 LARGEST_MARGIN = 10.0
 RARE = 0.05
-# Of a deviation: a density grows without end at the label, and a search ends somewhere before it.
-NEAR_A_POLE = 0.3
+FEW_UPDATES = 100
 BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
 
 
@@ -99,8 +104,8 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     if WEIGHT in batch:  # the loss leaves outputs of rows that weigh nothing where they start
         best, labels = (each[batch[WEIGHT].numpy() > 0] for each in (best, labels))
     if task.kind == "regression":
-        error = measure_error(best, find_unit(subject)(_take_one_each(labels)))
-        agree = error < (CLOSE if free.floor >= 0 else NEAR_A_POLE)
+        wanted = find_unit(subject)(take_one_each(labels))
+        error, agree = judge_errors(best, wanted, is_density=free.floor < 0)
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
@@ -162,7 +167,7 @@ def _is_margin_enough(task: Task, ideal: Tensor, batch: Batch) -> bool:
 def _is_scored_as_well(task: Task, best: Floats, labels: Floats) -> bool:
     """Whether predictions at the loss's minimum score no worse than the labels themselves."""
     with made_up("predictions at the loss's minimum"):
-        right = _take_one_each(labels)
+        right = take_one_each(labels)
         scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, right))
     known = [name for name in scores if name in task.metrics]
     gains = [measure_gain(task, name, scores[name], perfect[name]) for name in known]
@@ -217,7 +222,7 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
         return _judge_measures(judge, subject)
     labels = subject.validation[LABEL].double().numpy()
     width = task.predict(compute_output(subject, select_head(subject.validation, 2))).shape[-1]
-    perfect = find_unit(subject)(_make_perfect_predictions(task, labels, width))
+    perfect = find_unit(subject)(make_perfect_predictions(task, labels, width))
     order = np.random.default_rng(subject.seed).permutation(len(labels))
     if len(np.unique(labels)) == 1:
         return judge.skipped("the validation sample holds only one label")
@@ -314,6 +319,10 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     outputs = find_best_outputs(subject).ideal, compute_output(subject, batch)
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
+    if np.array_equal(best, start):
+        # It reads outputs that the loss does not, as embeddings beside distances: those of a model.
+        trained = train_outputs(subject, batch, FEW_UPDATES)
+        best = task.statistic(trained, batch).double().numpy()
     scores, worse = task.score(best, weights), task.score(start, weights)
     if undeclared := _judge_names(judge, task, scores, best, weights):
         return undeclared
@@ -386,21 +395,6 @@ def _describe_wrong_form(task: Task, predicted: Floats, rows: int) -> str:
     if task.kind == "multiclass" and not np.allclose(predicted.sum(axis=1), 1, atol=1e-4):
         return f"class probabilities sum to {predicted.sum(axis=1).mean():.4g}"
     return ""
-
-
-def _take_one_each(labels: Floats) -> Floats:
-    """Return labels of shape [B, 1] as [B], which is the form of predictions."""
-    return labels.reshape(-1) if labels.size == len(labels) else labels
-
-
-def _make_perfect_predictions(task: Task, labels: Floats, classes: int) -> Floats:
-    if task.kind == "regression":
-        return _take_one_each(labels)
-    if task.kind == "binary":
-        return np.where(labels > 0.5, 0.999, 0.001)
-    chance = np.full((len(labels), classes), 0.001 / classes)
-    chance[np.arange(len(labels)), labels.astype(int)] += 1 - 0.001
-    return chance
 
 
 @check(

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from perennial.check_skeleton.free_outputs import compute_output
+from perennial.check_skeleton.models import Losses
 from perennial.check_skeleton.subject import Subject, select_head
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
@@ -39,6 +40,8 @@ def describe_undetermined_metrics(subject: Subject) -> str:
         output = own + spread * torch.randn(own.shape, generator=generator)
         # All in one direction: a mean over examples need not follow levels of both signs.
         level = spread * (1 + torch.rand((*own.shape[:-1], 1), generator=generator))
+        # An embedding beside its distances is free in the loss, but not in the model.
+        level = level * find_read_columns(losses, output, some)
         try:
             moved = losses(output, some), losses(output + level, some)
         except REJECTIONS:  # a loss that rejects some outputs, such as variances, sets their level
@@ -52,6 +55,14 @@ def describe_undetermined_metrics(subject: Subject) -> str:
     return "a constant added to all outputs of an example changes no loss, but " + ", ".join(
         f"{name} from {before[name]:.4g} to {after[name]:.4g}" for name in changed
     )
+
+
+def find_read_columns(losses: Losses, output: Tensor, batch: Batch) -> Tensor:
+    """Return which columns of the last dimension, [C], the loss has a gradient for."""
+    with torch.enable_grad():
+        free = output.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(losses(free, batch).sum(), free)
+    return (gradient != 0).flatten(0, -2).any(dim=0)
 
 
 def _score(task: Task, output: Tensor, batch: Batch) -> dict[str, float]:

@@ -57,6 +57,8 @@ def describe_copies(subject: Subject) -> str:
 
 def _find_restored_input(batch: Batch) -> str:
     """Return the only input, which equals the label; empty if there is none."""
+    if batch[LABEL].ndim < 2:
+        return ""
     label, inputs = batch[LABEL].flatten(1), inputs_of(batch)
     name, tensor = next(iter(inputs.items()))
     is_number = len(inputs) == 1 and tensor.is_floating_point() and tensor.ndim > 1

@@ -30,7 +30,14 @@ TOLERANCE = 1e-3
 ROUNDING = 1e-6  # of float32 numbers, after a few sums
 
 DIVERGED = "TrainingFailedError"
+# "auto" takes ddp as long as the model fits.
+MIXED_TYPES = (
+    "FSDP shards parameters of one type together, and these are of several, as complex and real: "
+    'set training.strategy = "ddp", or keep complex weights as real and imaginary parts '
+    "(torch.view_as_real)"
+)
 CAUSES: tuple[tuple[str, str], ...] = (
+    (r"uniform original parameter dtype", MIXED_TYPES),
     (
         r"finished reduction in the prior iteration|unused parameters|parameter indices which did",
         "a parameter gets no gradient in some updates, and DDP waits for it: use every parameter "
@@ -124,7 +131,7 @@ def check_rank_equivalence(subject: Subject, judge: Judge) -> CheckResult:
         return (judge.warned if diverged else judge.failed)(shown, hint=explain_failure(alone))
     if trials.randomness_off == "noise":
         return judge.skipped("the loss draws random numbers that evaluation mode does not turn off")
-    return _judge_equivalence(judge, trials, subject.training.strategy)
+    return judge_equivalence(judge, trials, subject.training.strategy)
 
 
 @check(
@@ -199,7 +206,8 @@ def list_requested_strategies(strategy: str) -> Sequence[str]:
     return ("ddp", "fsdp") if strategy == "auto" else ("ddp",) if strategy == "ddp" else ("fsdp",)
 
 
-def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
+def judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
+    """Judge the strategies' trainings by that of one process."""
     found = [(name, *_find_difference(trials, name)) for name in ("ddp", "fsdp")]
     wrong = [(name, measured, hint) for name, measured, hint in found if hint]
     notes = ["plain gradient descent in float32, without augmentation and dropout"]
@@ -216,7 +224,10 @@ def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult
     measured = "; ".join(f"{name}: {text}" for name, text, _ in wrong)
     hint = ". ".join(dict.fromkeys(hint for _, _, hint in wrong))
     works = [name for name, _, hint in found if not hint and trials[name].is_complete]
-    if set(list_requested_strategies(wanted)) <= set(works):
+    needed = (
+        ["ddp"] if hint == MIXED_TYPES and wanted == "auto" else list_requested_strategies(wanted)
+    )
+    if set(needed) <= set(works):
         hint = f"{hint}. The contract asks for {wanted!r}, which works"
         return judge.warned(measured, hint, **how)
     if _is_division(trials, [name for name, _, _ in wrong]):
