@@ -310,6 +310,7 @@ def examine(tmp_path_factory):
         (Offset, "first", "initial_loss"),
         (HeavyTails, "amount", "predictions"),
         (HeavyTails, "amount", "initial_loss"),
+        (HeavyTails, "amount", "metric_values"),
     ],
 )
 def test_healthy_outputs_pass(examine, task_type, label, check):
