@@ -174,6 +174,19 @@ class UnsavedFrequencies(Waves):
     is_saved = False
 
 
+class Token(nn.Module):
+    """A token of the model itself before a normalisation and the last layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(WIDTH))
+        self.norm, self.layer = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 1)
+        nn.init.constant_(self.layer.weight, 0.1)
+
+    def forward(self, x):
+        return self.layer(self.norm(x + self.token)).squeeze(1)
+
+
 class OwnLikelihood(Points):
     """the model returns a likelihood, and the loss is what it lacks"""
 
@@ -248,6 +261,13 @@ class Offset(Points):
         return functional.binary_cross_entropy_with_logits(output, batch[LABEL], reduction="none")
 
 
+class BehindToken(Offset):
+    """a token that is normalised does not bound the last layer"""
+
+    def build_model(self):
+        return Token()
+
+
 class FarOffset(Offset):
     """the bias starts at 4"""
 
@@ -308,8 +328,10 @@ def examine(tmp_path_factory):
         (Transformed, "cloud", "activations"),
         (Transformed, "cloud", "modes"),
         (Offset, "first", "initial_loss"),
+        (BehindToken, "first", "output_form"),
         (HeavyTails, "amount", "predictions"),
         (HeavyTails, "amount", "initial_loss"),
+        (HeavyTails, "amount", "metric_values"),
     ],
 )
 def test_healthy_outputs_pass(examine, task_type, label, check):

@@ -460,14 +460,16 @@ def _inverse_softplus(values: Tensor) -> Tensor:
 
 
 def _layers_in_order(model: nn.Module, batch: Batch) -> list[nn.Module]:
-    """Modules with parameters of their own, in the order in which the forward pass ends them.
+    """Modules with parameters of their own, in the order of the forward pass; layers come last.
 
-    A parametrized layer has them in its parametrization, a learned scale in the model itself.
+    A learned scale belongs to the model itself, which ends after its last layer, as does a token
+    before its first one.
     """
     order: list[nn.Module] = []
     with watch_modules(model, lambda name, module, *_: order.append(module)):
         run_model(model, batch)
-    return [each for each in dict.fromkeys(order) if list(each.parameters(recurse=False))]
+    owners = [each for each in dict.fromkeys(order) if list(each.parameters(recurse=False))]
+    return sorted(owners, key=lambda each: not list(each.children()))
 
 
 def has_row_per_label(output: Tensor, labels: Tensor) -> bool:

@@ -40,9 +40,9 @@ def describe_undetermined_metrics(subject: Subject) -> str:
         output = own + spread * torch.randn(own.shape, generator=generator)
         # All in one direction: a mean over examples need not follow levels of both signs.
         level = spread * (1 + torch.rand((*own.shape[:-1], 1), generator=generator))
-        # An embedding beside its distances is free in the loss, but not in the model.
-        level = level * find_read_columns(losses, output, some)
         try:
+            # An embedding beside its distances is free in the loss, but not in the model.
+            level = level * find_read_columns(losses, output, some)
             moved = losses(output, some), losses(output + level, some)
         except REJECTIONS:  # a loss that rejects some outputs, such as variances, sets their level
             return ""
