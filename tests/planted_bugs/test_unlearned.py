@@ -14,6 +14,7 @@ import other_styles as styles
 from other_styles import dataset_of, numbers_table, table_of
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
+from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL, Task
 from skeleton_tables import SETTINGS
 from workshop import results_of
@@ -102,6 +103,41 @@ def test_rare_labels_that_only_a_linear_model_ranks_are_caught(tmp_path):
     assert (uneven.outcome, "a linear model +" in uneven.measured) == ("failed", True), uneven
     even = examine(tmp_path / "b", LEARNS, styles.HingeLoss, frame)
     assert even.outcome != "failed", even
+
+
+class ValueOfAction(styles.Columns):
+    """Values of three actions, of which the label names the one whose return it gives."""
+
+    kind = "statistic"
+    metrics = directions_of("mean_loss")
+
+    def encode_label(self, labels):
+        return torch.tensor(labels.to_list(), dtype=torch.float32)
+
+    def build_model(self):
+        return styles.Module(self.network(3))
+
+    def losses(self, output, batch):
+        taken = output.gather(1, batch[LABEL][:, :1].long())[:, 0]
+        return (taken - batch[LABEL][:, 1]).square()
+
+
+class ValueOfBestAction(ValueOfAction):
+    """The return is fitted to the highest value, whatever was done."""
+
+    def losses(self, output, batch):
+        return (output.amax(1) - batch[LABEL][:, 1]).square()
+
+
+def test_a_part_of_the_label_that_nothing_reads_is_caught(tmp_path):
+    action = np.random.default_rng(0).integers(0, 3, len(X))
+    returns = X[np.arange(len(X)), action] + SCORE
+    label = pl.Series(np.column_stack([action, returns]).tolist(), dtype=pl.List(pl.Float64))
+    frame = table_of(X, label)
+    best = examine(tmp_path / "a", "labels", ValueOfBestAction, frame)
+    assert (best.outcome, "the numbers at 0 of" in best.measured) == ("failed", True), best
+    taken = examine(tmp_path / "b", "labels", ValueOfAction, frame)
+    assert taken.outcome == "passed", taken
 
 
 class OneWay(nn.Module):

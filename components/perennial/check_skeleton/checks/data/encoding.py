@@ -16,6 +16,7 @@ from perennial.check_skeleton.checks.data.label_positions import (
 )
 from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
 from perennial.check_skeleton.checks.data.signals import spread_rows
+from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
 from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
 from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge, check
@@ -28,6 +29,7 @@ from perennial.check_skeleton.subject import (
     select_rows,
 )
 from perennial.check_skeleton.trials.replay import find_changes, read_memory
+from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
@@ -183,6 +185,13 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped(REBUILT)
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if subject.task.kind == "statistic" and encoded.ndim > 1:
+        if unread := find_unread_parts(subject):
+            return judge.failed(
+                f"the numbers at {join_names(unread)} of each label are read by neither "
+                "losses nor statistic",
+                hint="such a number may name the action, the class or the cause that the output "
+                "belongs to: use it, or leave it out of the label",
+            )
         return _judge_sequences(judge, subject, raw, encoded)
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
