@@ -21,6 +21,7 @@ from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
 Losses = Callable[[Tensor, Batch], Tensor]
 """A task's `losses` or `training_losses`."""
+FEW_UPDATES = 100
 # The base classes of all that PyTorch has.
 BATCH_STATISTICS, DROPOUTS = _BatchNorm, _DropoutNd
 
@@ -162,10 +163,10 @@ def train_model(subject: Subject, model: nn.Module, batches: Iterable[Batch]) ->
         pass
 
 
-def train_outputs(subject: Subject, batch: Batch, updates: int) -> Tensor:
-    """Return the outputs of a model that was updated on one batch, for this batch."""
+def train_outputs(subject: Subject, batch: Batch) -> Tensor:
+    """Return the outputs of a model that was trained on one batch a little, for this batch."""
     model = simplify(subject.build_model())
-    train_model(subject, model, repeat(batch, updates))
+    train_model(subject, model, repeat(batch, FEW_UPDATES))
     return run_model(simplify(model), batch)
 
 

@@ -116,9 +116,10 @@ def own_document(place: Path, name: str) -> str:
         ValueError: the file is damaged.
         KeyError: it has no such document.
     """
-    start = f"{{{json.dumps(name)}: "
-    with place.open() as stream:
-        line = stream.readline()
+    start, line = f"{{{json.dumps(name)}: ", ""
+    if not place.is_dir():
+        with place.open() as stream:
+            line = stream.readline()
     if not line.startswith(start):
         return json.dumps(documents_in(place)[name])
     _, end = json.JSONDecoder().raw_decode(line, len(start))

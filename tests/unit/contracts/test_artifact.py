@@ -55,6 +55,11 @@ def test_a_file_in_another_layout_is_read_whole(tmp_path, indent):
         own_document(file, "other")
 
 
+def test_a_folder_of_single_documents_is_read_too(tmp_path):
+    Found(text="a").write(tmp_path)
+    assert Found.from_json(own_document(tmp_path, "found")) == Found(text="a")
+
+
 def test_a_torn_document_is_an_error(tmp_path):
     file = tmp_path / "file"
     hand_on(file, Found(text="a"))

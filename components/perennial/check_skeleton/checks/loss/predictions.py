@@ -72,7 +72,6 @@ OF_PROBABILITIES = frozenset(
 # Margins are near 1; likelihoods have no minimum before they round to 0.
 LARGEST_MARGIN = 10.0
 RARE = 0.05
-FEW_UPDATES = 100
 BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
 
 
@@ -321,8 +320,7 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
     if np.array_equal(best, start):
         # It reads outputs that the loss does not, as embeddings beside distances: those of a model.
-        trained = train_outputs(subject, batch, FEW_UPDATES)
-        best = task.statistic(trained, batch).double().numpy()
+        best = task.statistic(train_outputs(subject, batch), batch).double().numpy()
     scores, worse = task.score(best, weights), task.score(start, weights)
     if undeclared := _judge_names(judge, task, scores, best, weights):
         return undeclared
@@ -331,12 +329,11 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     counted = task.score(np.repeat(start, times, axis=0), np.repeat(weights, times))
     weighted = task.score(start, weights * times) if WEIGHT in batch else counted
     for name in scores:
-        direction = task.metrics[name]
         values = scores[name], worse[name]
         gain = measure_gain(task, name, *values)
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
-                f"{name} ({direction}) is {values[0]:.4g} at the loss's minimum and "
+                f"{name} ({task.metrics[name]}) is {values[0]:.4g} at the loss's minimum and "
                 f"{values[1]:.4g} at the start",
                 hint="its direction is declared wrongly",
             )
