@@ -216,3 +216,91 @@ def car_parks():
     return numbered(
         pl.DataFrame({"park": park, "hour": hour, "weekday": weekday, "rain": rain, "share": share})
     )
+
+
+def invoices():
+    """Invoices: amounts as decimals, dates, an ordered category, and the days until they were paid."""
+    rng = seeded(925)
+    n = 3000
+    amount, size = rng.lognormal(6, 1.2, n).round(2), rng.integers(0, 3, n)
+    issued = [datetime(2024, 1, 1) + timedelta(days=int(d)) for d in rng.integers(0, 360, n)]
+    end = np.array([day.day > 24 for day in issued])
+    days = np.exp(
+        2.6 + 0.15 * np.log(amount / 400) + 0.35 * size - 0.3 * end + 0.3 * rng.standard_t(4, n)
+    )
+    return numbered(
+        pl.DataFrame(
+            {
+                "issued": issued, "amount": amount,
+                "size": pl.Series([["small", "medium", "large"][k] for k in size]).cast(pl.Categorical),
+                "days_to_pay": np.ceil(days).clip(1, 400).astype(np.int32),
+            }
+        ).with_columns(pl.col("issued").dt.date(), pl.col("amount").cast(pl.Decimal(12, 2)))
+    )  # fmt: skip
+
+
+def kilns():
+    """A hundred and sixty firings: seven settings, and whether the tile cracked."""
+    rng = seeded(927)
+    x = rng.normal(size=(160, 7))
+    cracked = rng.random(160) < sigmoid(2.2 * x[:, 0] - 1.5 * x[:, 3] - 0.4)
+    frame = pl.DataFrame(x.round(2), schema=[f"setting_{c}" for c in "abcdefg"])
+    return numbered(frame.with_columns(cracked=pl.Series(cracked.astype(np.int8))))
+
+
+def feeders():
+    """A feeder's load, two days past and the six hours to come, some of which were not metered."""
+    rng = seeded(929)
+    t = np.arange(5200)
+    y = (
+        40
+        + 12 * np.sin(2 * np.pi * t / 24)
+        + 5 * np.sin(4 * np.pi * t / 24 + 1)
+        - 6 * (t // 24 % 7 > 4)
+    )
+    noise = np.zeros(5200)
+    for i in range(1, 5200):
+        noise[i] = 0.9 * noise[i - 1] + rng.normal()
+    y = (y + noise).round(2)
+    rows = []
+    for i in range(48, 5190, 2):
+        ahead = [None if rng.random() < 0.15 else v for v in y[i : i + 6].tolist()]
+        rows.append((datetime(2023, 1, 1) + timedelta(hours=i), y[i - 48 : i].tolist(), ahead))
+    return numbered(pl.DataFrame(rows, schema=["at", "load", "ahead"], orient="row"))
+
+
+def shop_orders():
+    """What a shop knows before an order is sent, and which of six kinds of trouble came of it, if any."""
+    rng = seeded(931)
+    n = 4000
+    x = rng.normal(size=(n, 8))
+    country = rng.choice(["DE", "FR", "NL", "PL", None], n, p=[0.4, 0.25, 0.15, 0.1, 0.1])
+    w = rng.normal(size=(8, 6))
+    trouble = rng.random((n, 6)) < sigmoid(x @ w + np.array([-3, -4, -2, -2.5, -3, -1.5]))
+    frame = pl.DataFrame(x.round(3), schema=[f"s{k}" for k in range(8)])
+    return numbered(
+        frame.with_columns(
+            country=pl.Series(country.tolist()), trouble=pl.Series(trouble.astype(int).tolist())
+        )
+    )
+
+
+def courses():
+    """What learners took before, of ninety courses, and whether they finished the one at hand."""
+    rng = seeded(933)
+    topic = rng.integers(0, 9, 90)
+    rows = []
+    for _ in range(12000):
+        liked = rng.choice(9, 2, replace=False)
+        pool = np.flatnonzero(np.isin(topic, liked)) if rng.random() < 0.8 else np.arange(90)
+        taken = rng.choice(pool, min(len(pool), int(rng.integers(0, 9))), replace=False)
+        course = int(rng.integers(90))
+        z = -1.2 + 2.4 * np.isin(topic[course], liked) + 0.1 * len(taken)
+        rows.append(
+            (
+                [f"c{k}" for k in taken],
+                f"c{course}",
+                "done" if rng.random() < sigmoid(z) else "left",
+            )
+        )
+    return numbered(pl.DataFrame(rows, schema=["taken", "course", "outcome"], orient="row"))
