@@ -14,6 +14,7 @@ from examination import (
     eighth_tables_data,
     fifth_data,
     fourth_data,
+    ninth_tables_data,
     seventh_images_data,
     seventh_tables_data,
     seventh_texts_data,
@@ -99,6 +100,7 @@ def load_case(path: Path) -> Case:
                 seventh_texts_data,
                 eighth_images_data,
                 eighth_tables_data,
+                ninth_tables_data,
             )
             if hasattr(module, dataset.strip())
         ),

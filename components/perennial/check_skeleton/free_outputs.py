@@ -61,8 +61,8 @@ class OutputDomain:
     """The outputs that a model can have."""
 
     # Kind of the last function: probabilities and their logarithms are bounded together, other
-    # outputs each by itself.
-    kind: Literal["free", "probabilities", "log_probabilities", "bounded"] = "free"
+    # outputs each by itself. Only held: free, but for columns that the weights do not reach.
+    kind: Literal["free", "held", "probabilities", "log_probabilities", "bounded"] = "free"
     # Least value of each column of the last dimension, minus infinity where there is none.
     low: Tensor | None = None
     high: Tensor | None = None  # largest value of each column, infinity where there is none
@@ -233,8 +233,8 @@ def choose_domain(subject: Subject) -> OutputDomain:
     one. But a softmax in front of a loss that has its own must not hide behind its bounds.
     """
     domain = find_output_domain(subject)
-    if domain.kind in ("free", "log_probabilities") or subject.task.scored_together > 1:
-        return domain if domain.kind == "log_probabilities" else FREE
+    if domain.kind in ("free", "held", "log_probabilities") or subject.task.scored_together > 1:
+        return domain if domain.kind in ("held", "log_probabilities") else FREE
     batch = probe(subject)
     output = compute_output(subject, batch)
     if is_per_token(output, batch[LABEL]):
@@ -434,19 +434,27 @@ def _is_untouched(before: Tensor, turned: Tensor) -> Tensor:
 
 
 def _find_bounds(pushed: list[Tensor]) -> OutputDomain:
-    """Return the bounds that each column [rows, columns] keeps under every factor."""
+    """Return the bounds that each column [rows, columns] keeps under every factor.
+
+    A column that no weight reaches, such as a row's own scale that `predict` needs, is held at its
+    mean: losses would fall without end if outputs could choose their unit.
+    """
     before, some, more = pushed
     low = _kept(some.amin(dim=0), more.amin(dim=0), -torch.inf)
     high = _kept(some.amax(dim=0), more.amax(dim=0), torch.inf)
-    is_unknown = ((high - low).abs() < ROUNDING) | _is_untouched(before, some)
+    is_untouched = _is_untouched(before, some)
+    is_unknown = ((high - low).abs() < ROUNDING) | is_untouched
     low = torch.where(is_unknown, -torch.inf, low)
     # Sums of positive parts fall below zero under no sign, and need not come near it.
     is_positive = torch.cat([some, more]).amin(dim=0) >= 0
     low = torch.where(is_positive & low.isinf() & ~is_unknown, 0.0, low)
     high = torch.where(is_unknown, torch.inf, high)
-    if not bool((low.isfinite() | high.isfinite()).any()):
+    is_bounded = bool((low.isfinite() | high.isfinite()).any())
+    is_held = is_untouched & (before.std(dim=0, correction=0) > ROUNDING)
+    if not is_bounded and not bool(is_held.any()):
         return FREE
-    return OutputDomain("bounded", low, high)
+    low, high = (torch.where(is_held, before.mean(dim=0), each) for each in (low, high))
+    return OutputDomain("bounded" if is_bounded else "held", low, high)
 
 
 def _kept(some: Tensor, more: Tensor, otherwise: float) -> Tensor:

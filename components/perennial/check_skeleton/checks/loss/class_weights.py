@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from perennial.check_skeleton.checks.data.signals import has_tags
+from perennial.check_skeleton.checks.loss.likelihoods import is_likelihood
 from perennial.check_skeleton.free_outputs import compute_output, probe
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Floats, Subject
@@ -53,6 +54,9 @@ def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
     pulls = _measure_or_none(partial(_measure_pulls, subject, codes))
     if pulls is None:
         return judge.skipped(NO_GRADIENT)
+    if pulls.max() > EQUAL_PULL * pulls.min() and is_likelihood(subject, task.training_losses):
+        # Zero outputs of other links than the logit, as log-log, are not even odds.
+        pulls = np.array([_measure_mean_weight(subject, int(code)) for code in codes])
     shares, names = counts / counts.sum(), list(map(str, codes))
     found = {
         key: dict(zip(names, np.round(values, 4).tolist(), strict=True))
@@ -197,6 +201,11 @@ def _measure_pull(subject: Subject, code: int) -> float:
     losses = task.training_losses(free, labelled)
     (gradient,) = torch.autograd.grad(losses.sum(), free)
     pull = float(gradient.reshape(len(gradient), -1).norm(dim=1).mean())
-    if WEIGHT in subject.train and subject.train[LABEL].ndim == 1:
-        pull *= float(subject.train[WEIGHT][subject.train[LABEL] == code].double().mean())
-    return pull
+    return pull * _measure_mean_weight(subject, code)
+
+
+def _measure_mean_weight(subject: Subject, code: int) -> float:
+    """Return the mean weight of the rows with a label; 1 where rows have no weight."""
+    if WEIGHT not in subject.train or subject.train[LABEL].ndim > 1:
+        return 1.0
+    return float(subject.train[WEIGHT][subject.train[LABEL] == code].double().mean())

@@ -330,7 +330,7 @@ def _measure_gradients(
     Returns:
         Distance from the best constant → norm of each example's gradient; and → its loss.
     """
-    is_bounded = domain.kind not in ("free", "log_probabilities")
+    is_bounded = domain.kind not in ("free", "held", "log_probabilities")
     constant, ideal = domain.free(free.constant), domain.free(free.ideal)
     away = constant - ideal
     length = away.reshape(len(away), -1).norm(dim=1)

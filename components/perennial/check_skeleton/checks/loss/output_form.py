@@ -247,7 +247,7 @@ def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
         return []
     task, batch = subject.task, select_head(probe(subject), len(output))
     domain = choose_domain(subject)
-    is_free = domain.kind == "free"
+    is_free = domain.kind in ("free", "held")
     free = (output + is_free * 0.1 * torch.randn_like(output)).requires_grad_()
     # The logarithm of a class that no label has counts by the sum that it enters.
     made = domain.outputs(free) if domain.kind == "log_probabilities" else free

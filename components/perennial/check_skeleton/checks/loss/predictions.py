@@ -7,6 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.checks.loss.likelihoods import (
+    find_balanced_probabilities,
+    make_different_outputs,
+)
 from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_metric,
     find_flattered_statistic,
@@ -45,19 +49,14 @@ _FORMS = {
     "regression": "values of shape [B] in the label's unit, and the labels at the loss's minimum",
     "statistic": "finite statistics of shape [B] or [B, K], each from its own example",
 }
-# Outputs of one number run from -4 to 4, where probabilities run from 2 to 98 %.
-WIDEST = 4.0
 # Of 256 different outputs: two decimals leave 100 values, clipping at 10 % makes half equal.
 KEPT_SHARE = 0.5
-APART = 0.05
 MOST_ALIKE = 0.2
 # Ratio of the log odds that `predict` gives to those at which the loss balances: 1 for likelihoods,
 # with or without class weights; 2 for tanh in place of a sigmoid.
 LEAST_RATIO, LARGEST_RATIO = 0.6, 1.6
 CLEAR_ODDS = (0.1, 0.9)
-MOST_CLASSES = 32
 FEWEST_PROBES = 20
-SAME_LOSS = 0.01
 # In logits: the shift of the best constant that a weight of 1.35 causes.
 LEAST_SHIFT = 0.3
 SAME_SHIFT = 0.1
@@ -186,9 +185,12 @@ def describe_biased_constant(subject: Subject) -> tuple[str, str]:
     with made_up("the best constant's prediction"):
         constant, _ = find_training_constant(subject)
         own = float(task.predict(constant).double().mean())
+        # The loss weighs rows, and metrics count them: either middle is right.
         tried = [labels.mean(), *np.quantile(labels, CONSTANTS)]
-        middles = np.array([labels.mean(), np.median(labels)])
-        if np.abs(own - middles).min() < OFF_CENTRE * labels.std():
+        weights = subject.train.get(WEIGHT, torch.ones(len(labels))).double().numpy()
+        half = np.quantile(labels, 0.5, weights=weights, method="inverted_cdf")
+        middles = [labels.mean(), np.median(labels), np.average(labels, weights=weights), half]
+        if np.abs(own - np.array(middles)).min() < OFF_CENTRE * labels.std():
             return "", ""
         scores = [task.score(np.full(len(labels), each), labels) for each in (own, *tried)]
     off = {}
@@ -410,7 +412,7 @@ def check_prediction_detail(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("the task measures examples and makes no predictions")
     batch = probe(subject)
     try:
-        outputs = _make_different_outputs(subject, batch)
+        outputs = make_different_outputs(subject, batch)
         with torch.no_grad():
             predicted = task.predict(outputs)
             part = task.predict(outputs[: len(outputs) // 3])
@@ -424,22 +426,6 @@ def check_prediction_detail(subject: Subject, judge: Judge) -> CheckResult:
         )
     found = _judge_detail(judge, subject, predicted)
     return found or _judge_odds(judge, subject, outputs, predicted, batch)
-
-
-def _make_different_outputs(subject: Subject, batch: Batch) -> Tensor:
-    """Return as many outputs as examples, all different and none extreme."""
-    template = compute_output(subject, batch)
-    if subject.task.kind == "regression":
-        ideal = find_best_outputs(subject).ideal.reshape(len(template), -1)
-        places = torch.linspace(0.02, 0.98, len(template), dtype=ideal.dtype)
-        spread = torch.quantile(ideal, places, dim=0)
-        # Labels that repeat, such as star ratings, would make outputs equal.
-        apart = APART * places[:, None] * (spread[-1] - spread[0])
-        return (spread + apart).reshape(template.shape)
-    if template[0].numel() == 1:
-        return torch.linspace(-WIDEST, WIDEST, len(template)).reshape(template.shape)
-    generator = torch.Generator().manual_seed(subject.seed)
-    return 2 * torch.randn(template.shape, generator=generator)
 
 
 def _judge_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckResult | None:
@@ -470,7 +456,7 @@ def _judge_odds(
     judge: Judge, subject: Subject, outputs: Tensor, predicted: Tensor, batch: Batch
 ) -> CheckResult:
     ratio = None
-    balanced = _find_balanced_probabilities(subject, outputs, batch)
+    balanced = find_balanced_probabilities(subject, subject.task.losses, outputs, batch)
     if balanced is not None:
         given = predicted if predicted.ndim == 2 else torch.stack([1 - predicted, predicted], dim=1)
         ratio = _measure_odds_ratio(given.double(), balanced)
@@ -485,42 +471,6 @@ def _judge_odds(
         "in one of them only, tanh for sigmoid, sigmoid twice",
         ratio=round(ratio, 4),
     )
-
-
-def _find_balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor | None:
-    """Return label probabilities [B, C] for which each output is optimal; None if unknown.
-
-    For these, the gradients for the labels, weighted by their probabilities, add up to zero.
-    """
-    if subject.task.kind == "regression" or outputs.ndim > 2:
-        return None
-    labels, is_binary = batch[LABEL], subject.task.kind == "binary"
-    classes = 2 if is_binary else int(outputs.shape[1])
-    if classes > MOST_CLASSES or (not is_binary and int(labels.max()) >= classes):
-        return None
-    gradients, costs = [], []
-    try:
-        for code in range(classes):
-            free = outputs.clone().requires_grad_()
-            losses = subject.task.losses(free, {**batch, LABEL: torch.full_like(labels, code)})
-            (gradient,) = torch.autograd.grad(losses.sum(), free)
-            gradients.append(gradient.double().reshape(len(gradient), -1))
-            costs.append(losses.detach().double())
-    except Exception:  # a loss may get its labels elsewhere, or accept probabilities only
-        return None
-    each, cost = torch.stack(gradients, dim=1), torch.stack(costs, dim=1)  # [B, C, D], [B, C]
-    if not bool(torch.isfinite(each).all()) or not bool(each.any()):
-        return None
-    products = each @ each.transpose(1, 2)
-    ridge = 1e-9 * products.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
-    found = torch.linalg.solve(
-        products + (ridge + 1e-30) * torch.eye(classes), torch.ones(len(each), classes).double()
-    )
-    balanced = found / found.sum(dim=1, keepdim=True)
-    # Focal losses, margins, smoothed labels and class weights are not likelihoods, by design.
-    likelihood = -balanced.clamp_min(1e-12).log()
-    is_likelihood = (likelihood - cost).abs() <= SAME_LOSS * (1 + cost.abs())
-    return balanced if float(is_likelihood.double().mean()) > 0.95 else None
 
 
 def _measure_odds_ratio(given: Tensor, balanced: Tensor) -> float | None:

@@ -35,7 +35,8 @@ def describe_undetermined_metrics(subject: Subject) -> str:
     for losses, some in ((task.training_losses, trained), (task.losses, batch)):
         own = compute_output(subject, some)
         losses(own, some)  # what raises on the model's own output is a bug, not a rejection
-        spread = 2.0 * max(float(own.std()), 1.0)
+        # Of classes that a row does not have, the scores are minus infinity.
+        spread = 2.0 * max(float(own[own.isfinite()].std()), 1.0)
         # Outputs of an untrained model are all alike.
         output = own + spread * torch.randn(own.shape, generator=generator)
         # All in one direction: a mean over examples need not follow levels of both signs.

@@ -19,7 +19,7 @@ from perennial.check_skeleton.models import (
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import Batch, inputs_of
+from perennial.engine.task import LABEL, Batch, inputs_of
 
 PROBED_ROWS = 64
 # An activation whose slope is below this passes a thousandth of the gradient: sigmoid beyond 7,
@@ -101,7 +101,7 @@ def check_activations(subject: Subject, judge: Judge) -> CheckResult:
     output = seen.run(simplify(subject.build_model()), batch)
     if not isinstance(output, Tensor):
         return judge.skipped("the model does not return a tensor: see per_example_losses")
-    if not bool(torch.isfinite(output).all()):
+    if not bool(torch.isfinite(output).all()) and not _is_masked(subject, output, seen.broken):
         return judge.failed(
             f"the output is not finite; the first module to return such values is "
             f"{seen.broken or 'none, so they arise in forward itself'}",
@@ -158,6 +158,19 @@ def check_symmetric_units(subject: Subject, judge: Judge) -> CheckResult:
             weights=constant,
         )
     return judge.passed(f"{', '.join(list(weights)[:6])} start with equal units, which diverge")
+
+
+def _is_masked(subject: Subject, output: Tensor, broken: str) -> bool:
+    """Whether classes that a row does not have, never the right one, have minus infinity."""
+    is_absent = output == -torch.inf
+    if (
+        broken
+        or subject.task.kind != "multiclass"
+        or not bool((output.isfinite() | is_absent).all())
+    ):
+        return False
+    chosen = is_absent.gather(1, subject.balanced(len(output))[LABEL].long()[:, None])
+    return not bool(chosen.any())
 
 
 def _judge_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | None:

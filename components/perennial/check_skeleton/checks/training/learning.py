@@ -562,7 +562,9 @@ def _run(
                 score_in_parts(subject.task, model, _exchange(validation, share)).losses
                 for share in EXCHANGES
             ]
-            reliance = z_score(np.mean(worse, axis=0) - losses[max(losses)])
+            cost = np.mean(worse, axis=0) - losses[max(losses)]
+            # Infinite where another row's inputs rule out the right class.
+            reliance = z_score(cost) if _are_finite(cost) else math.inf
         except Exception:  # for instance, one row's tokens with another's lengths
             reliance = math.inf
     return _Run(losses, varies, reliance, predictions)
