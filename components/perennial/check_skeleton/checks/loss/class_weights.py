@@ -111,6 +111,10 @@ def _judge_weights_of_positions(judge: Judge, subject: Subject) -> CheckResult:
     labels = subject.train[LABEL]
     if labels.ndim < 2 or labels.is_floating_point():
         return judge.skipped("the labels are not classes")
+    shape = compute_output(subject, probe(subject)).shape[1:]
+    # Without one of its dimensions, that of the classes.
+    if labels.shape[1:] not in [shape[:each] + shape[each + 1 :] for each in range(len(shape))]:
+        return judge.skipped("the output has no scores for each position of a label")
     codes, counts = np.unique(labels.long().numpy(), return_counts=True)
     if len(codes) < 2 or len(codes) > MOST_CLASSES:
         return judge.skipped(f"of {len(codes)} codes, 2 to {MOST_CLASSES} can be compared")
