@@ -117,7 +117,7 @@ def springs():
     )
 
 
-def hospital_stays():
+def hospital_visits():
     """A scan, words of the admission and a few numbers, each of which may lack; the costs have heavy tails."""
     rng = seeded(8013)
     y, x = np.mgrid[:10, :10] - 4.5

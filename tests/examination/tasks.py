@@ -22,6 +22,20 @@ from examination import (
     third_data,
 )
 
+DATA = (
+    data,
+    third_data,
+    fourth_data,
+    fifth_data,
+    sixth_data,
+    seventh_tables_data,
+    seventh_images_data,
+    seventh_texts_data,
+    eighth_images_data,
+    eighth_tables_data,
+    ninth_tables_data,
+)
+"""The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
 MODULE = "user_task"
 
@@ -88,21 +102,7 @@ def load_case(path: Path) -> Case:
         source=f'"""{textwrap.shorten(description, 200)}"""\n{body}',
         contract=contract.strip() + "\n",
         rows=next(
-            getattr(module, dataset.strip())
-            for module in (
-                data,
-                third_data,
-                fourth_data,
-                fifth_data,
-                sixth_data,
-                seventh_tables_data,
-                seventh_images_data,
-                seventh_texts_data,
-                eighth_images_data,
-                eighth_tables_data,
-                ninth_tables_data,
-            )
-            if hasattr(module, dataset.strip())
+            getattr(module, dataset.strip()) for module in DATA if hasattr(module, dataset.strip())
         ),
     )
 

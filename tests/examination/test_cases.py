@@ -14,7 +14,7 @@ import torch
 
 from examination.learning import fitted, learn, mean_loss, split, task_of
 from examination.planted import all_bugs, all_cases
-from examination.tasks import healthy_tasks
+from examination.tasks import DATA, healthy_tasks
 from perennial.contract import load_contract
 from perennial.engine.task import LABEL, WEIGHT, inputs_of
 
@@ -35,6 +35,17 @@ def test_every_edit_applies_once_and_leaves_a_module_that_compiles():
     assert len(cases) == len(HEALTHY) + len(all_bugs())
     for case in cases.values():
         compile(case.source, case.name, "exec")
+
+
+def test_each_dataset_has_one_name():
+    """The first of two would be given to the tasks of both."""
+    made = [
+        name
+        for module in DATA
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+    ]
+    assert len(made) == len(set(made))
 
 
 def test_a_case_writes_what_a_user_has(tmp_path):
@@ -70,6 +81,7 @@ def test_the_program_that_examines_finds_the_list(tmp_path):
     assert not record.exists()
 
 
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
 @pytest.mark.parametrize("name", [*HEALTHY][::8])
 def test_a_healthy_task_encodes_and_scores(name, tmp_path):
     """One in eight: the others take long to prepare, and are tried by the test below."""

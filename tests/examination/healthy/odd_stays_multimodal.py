@@ -1,6 +1,6 @@
 """Costs of a stay from a scan, a phrase and numbers, any of which may lack: encoders in a ModuleDict, heavy tails by Student's t.
 
-data: hospital_stays
+data: hospital_visits
 
 [data]
 label = "cost"
