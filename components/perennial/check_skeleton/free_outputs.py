@@ -233,8 +233,10 @@ def choose_domain(subject: Subject) -> OutputDomain:
     one. But a softmax in front of a loss that has its own must not hide behind its bounds.
     """
     domain = find_output_domain(subject)
-    if domain.kind in ("free", "held", "log_probabilities") or subject.task.scored_together > 1:
-        return domain if domain.kind in ("held", "log_probabilities") else FREE
+    if domain.kind in ("free", "held", "log_probabilities"):
+        return domain
+    if subject.task.scored_together > 1:
+        return FREE
     batch = probe(subject)
     output = compute_output(subject, batch)
     if is_per_token(output, batch[LABEL]):

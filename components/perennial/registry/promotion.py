@@ -24,7 +24,7 @@ from perennial.contracts.gate import Alias, Registration, Verdict
 from perennial.contracts.initial_model import Origin
 from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from perennial.contracts.monitoring import Reference
-from perennial.contracts.section import canonical_json
+from perennial.contracts.section import digest_of
 from perennial.contracts.training import TrainingResult
 from perennial.contracts.version_decisions import (
     DESCRIPTION_CHARACTERS,
@@ -286,8 +286,8 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             raise ChampionMovedError.between(candidate.name, candidate.champion, champion)
         # Two models of one run must not share a folder, nor two packages of one model.
         files = digests_of(candidate.package)
-        content = hashlib.sha256(canonical_json({**files}).encode())
-        path = f"model-{candidate.fingerprint[:12]}-{content.hexdigest()[:12]}"
+        content = digest_of({**files})
+        path = f"model-{candidate.fingerprint[:12]}-{content[:12]}"
         # The fingerprint determines the weights.
         settled = [file.name for file in weight_files(candidate.package)]
         tracking.log_artifacts(candidate.package, path, settled)

@@ -25,7 +25,7 @@ from perennial.contracts.environment import (
     load_secrets,
 )
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section, canonical_json, cut_sections
+from perennial.contracts.section import Section, canonical_json, cut_sections, digest_of
 from perennial.contracts.user_code import (
     LogFormatter,
     RunStopped,
@@ -145,7 +145,7 @@ class _Attempt:
             for key, value in self._inputs.items()
         }
         parts: list[JsonValue] = [self.name, self._code_digest, *self._places, inputs]
-        return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
+        return digest_of(parts)
 
     def refuse_repetition(self) -> None:
         """End a retry that can only repeat the error of the attempt before.

@@ -1,6 +1,5 @@
 """Last result: reused by the next run while all that it depends on is still the same."""
 
-import hashlib
 import logging
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,7 +9,7 @@ from pydantic import JsonValue
 
 from perennial.clients.object_store import ObjectStore
 from perennial.contracts.environment import Environment
-from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.section import Section, digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ Result = TypeVar("Result", bound=LastResult)
 def inputs_digest(inputs: Iterable[JsonValue], environment: Environment) -> str:
     """Return the digest of all that a result depends on: the inputs and the code."""
     parts = [*inputs, environment.code_digest, environment.image_digest]
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
+    return digest_of(parts)
 
 
 def find_last(store: ObjectStore, key: str, kind: type[Result], inputs: str) -> Result | None:

@@ -40,6 +40,8 @@ HOOKS = (
 COUNTERS = ("global_step", "current_epoch")
 LATER = 997  # prime, so that it is another remainder than 0 of whatever a step divides it by
 LIBRARIES = ("lightning.", "pytorch_lightning.", "torch.")
+Binding = Callable[..., dict[str, object]]
+"""Arguments of `forward` → what each of its parameters gets."""
 
 
 class LightningTask(DatasetTask):
@@ -52,7 +54,7 @@ class LightningTask(DatasetTask):
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
-        self._steps = dict[torch.device, nn.Module]()
+        self._steps = dict[torch.device, tuple[nn.Module, Binding]]()
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -87,13 +89,14 @@ class LightningTask(DatasetTask):
             # Building the module draws its weights, which must not move the training's random
             # numbers. Each device has its own: what once had no values never gets them back.
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                self._steps[output.device] = _without_weights(self.module()).to(output.device)
-        step = self._steps[output.device]
+                step = _without_weights(self.module()).to(output.device)
+            signature = inspect.signature(partial(type(step).forward, step))
+            self._steps[output.device] = step, partial(_bind, signature)
+        step, bind = self._steps[output.device]
         # The engine weighs the examples: a step that did as well would square their weights.
         counted = {**batch, WEIGHT: torch.ones_like(batch[WEIGHT])} if WEIGHT in batch else batch
         given = tuple(counted[name] for name in self.names if name in batch)
         # Set on the instance, where `self(...)` finds it before the `forward` of the class.
-        bind = partial(_bind, inspect.signature(partial(type(step).forward, step)))
         vars(step)["forward"] = partial(_stand_in, output, bind, bind(**inputs_of(batch)))
         with PerExample(len(batch[LABEL])):
             found = cast("Any", step).training_step(given, 0)
@@ -161,7 +164,7 @@ def _bind(signature: inspect.Signature, /, *args: object, **kwargs: object) -> d
 
 def _stand_in(
     output: Tensor,
-    bind: Callable[..., dict[str, object]],
+    bind: Binding,
     computed: Mapping[str, object],
     /,
     *args: object,
