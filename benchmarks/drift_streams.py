@@ -51,6 +51,7 @@ class Stream:
         level: (random, weeks) → means of each week, shape [weeks, columns].
         rows: A week's.
         tails: Degrees of freedom of the rows' Student distribution; 0 is normal.
+        values: Turns numbers into those of another kind of column.
         change: Alters a window's rows.
         sizes: (random, files) → rows of each file, for streams of files instead of weeks.
         grouped: Files in a block.
@@ -61,6 +62,7 @@ class Stream:
     level: Callable[[np.random.Generator, int], NDArray[np.float64]] | None = None
     rows: int = ROWS
     tails: float = 0.0
+    values: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
     change: Callable[[np.random.Generator, Rows], Rows] | None = None
     sizes: Callable[[np.random.Generator, int], NDArray[np.int64]] | None = None
     grouped: int = 1
@@ -76,7 +78,10 @@ class Stream:
             noise = (
                 random.standard_t(self.tails, shape) if self.tails else random.normal(size=shape)
             )
-            rows = levels[week] + noise, random.choice(4, size=sizes[week], p=SHARES)
+            numbers = levels[week] + noise
+            if self.values is not None:
+                numbers = self.values(numbers)
+            rows = numbers, random.choice(4, size=sizes[week], p=SHARES)
             if self.change is not None and week >= self.weeks:
                 rows = self.change(random, rows)
             found.append(rows)
@@ -107,6 +112,19 @@ def yearly(random: np.random.Generator, weeks: int) -> NDArray[np.float64]:
     """A season of 52 weeks, half a standard deviation high, another phase in each column."""
     phase = np.arange(weeks)[:, None] / 52 + random.random(COLUMNS)
     return 0.5 * np.sin(2 * np.pi * phase) + 0.1 * random.normal(size=(weeks, COLUMNS))
+
+
+def _ratings(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.clip(np.round(4.3 + 0.8 * numbers), 1, 5)
+
+
+def _flags(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """True in 2% of the rows of the first column to 98% of those of the last."""
+    return (numbers > np.linspace(2, -2, COLUMNS)).astype(np.float64)
+
+
+def _mostly_zero(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(numbers > 1, np.exp(numbers), 0.0)
 
 
 def _shift(by: float) -> Callable[[np.random.Generator, Rows], Rows]:
@@ -150,6 +168,9 @@ QUIET = (
     Stream("AR(0.9), 40 rows a week", level=autoregressive(0.9), rows=40),
     Stream("20 rows a week", rows=20),
     Stream("heavy tails (Student, 2 df)", tails=2.0),
+    Stream("ratings of 1 to 5, weeks differ by 0.3 sd", level=independent, values=_ratings),
+    Stream("flags, weeks differ by 0.3 sd", level=independent, values=_flags),
+    Stream("84% zeros, weeks differ by 0.3 sd", level=independent, values=_mostly_zero),
     Stream("yearly season, 13 weeks", level=yearly),
     Stream("yearly season, 26 weeks", 26, level=yearly),
     Stream("yearly season, 52 weeks", 52, level=yearly),

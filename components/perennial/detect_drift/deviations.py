@@ -70,6 +70,12 @@ EXTREME_RANK = 0.005
 """Normal scores are clipped at this rank and its mirror (2.6 standard deviations), so that single
 rows in heavy tails cannot decide."""
 LEAST_SPREAD = 1e-6  # of normal scores; zero for a column that is constant in a block
+FREQUENT = 0.2
+"""Share of rows with one value from which a column has no spread of its own to judge."""
+ONE_VALUED, TWO_VALUED = 0.8, 0.95
+"""Share of rows with the most frequent value, and with the two most frequent ones, from which the
+share of the first describes the column."""
+SHARE_VARIANCE = 0.25  # of the arcsine of a share, for one row
 
 
 @dataclass(frozen=True)
@@ -95,13 +101,10 @@ def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
     columns: list[tuple[Floats, str, int, float]] = []
     for index, profile in enumerate(profiles):
         if profile.statistic == "kolmogorov_smirnov" and len(profile.points) > 1:
-            location, spread = _location_and_spread(profile, old)
-            # Of n normal values, the mean has variance 1/n and the log of the spread 1/2n.
-            columns += [(location, "location", index, 1.0), (spread, "spread", index, 0.5)]
+            columns += [(*score[:2], index, score[2]) for score in _scores(profile, old)]
         elif profile.statistic in ("null_share", "label_mean"):
-            # The arcsine makes the variance of a share, 1/4n, independent of the share.
-            angle = np.arcsin(np.sqrt(np.clip(profile.values[:, 0], 0.0, 1.0)))
-            columns.append((angle, profile.statistic, index, 0.25))
+            angle = _share_angle(profile.values[:, 0])
+            columns.append((angle, profile.statistic, index, SHARE_VARIANCE))
         elif profile.statistic == "dependence":
             columns.append((profile.values[:, 0], "dependence", index, 0.0))
     moving = [
@@ -116,6 +119,30 @@ def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
         np.array([index for _, _, index, _ in moving], dtype=np.int64),
         np.array([variance for _, _, _, variance in moving]),
     )
+
+
+def _share_angle(shares: Floats) -> Floats:
+    """Return the arcsine of shares, whose variance does not depend on the share."""
+    return np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0))), dtype=np.float64)
+
+
+def _scores(profile: Profile, old: slice) -> list[tuple[Floats, str, float]]:
+    """Return scores of a column of numbers, with their kind and variance for one row.
+
+    Where few values are frequent, the mean fixes the spread, whose logarithm leaps as a share nears
+    one: ratings, flags, amounts that are mostly zero. Location and distance judge them.
+    """
+    points = len(profile.points)
+    atoms = profile.values[:, points:] - profile.values[:, :points]
+    pooled = profile.pooled(old)
+    shares = pooled[points:] - pooled[:points]
+    largest, both = float(shares.max()), float(np.sort(shares)[-2:].sum())
+    if largest >= ONE_VALUED or both >= TWO_VALUED:
+        return [(_share_angle(atoms[:, shares.argmax()]), "value_share", SHARE_VARIANCE)]
+    location, spread = _location_and_spread(profile, old)
+    # Of n normal values, the mean has variance 1/n and the log of the spread 1/2n.
+    found = [(location, "location", 1.0)]
+    return found if largest >= FREQUENT else [*found, (spread, "spread", 0.5)]
 
 
 def _location_and_spread(profile: Profile, old: slice) -> tuple[Floats, Floats]:

@@ -8,10 +8,12 @@ may deviate without an alarm.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy import stats
 
+from perennial.contracts.errors import join_names
 from perennial.contracts.monitoring import ColumnDrift, WindowDrift
 from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import BlockSketch
@@ -36,18 +38,25 @@ class Measured:
     Attributes:
         profiles: Profiles of the reference blocks, then of the windows.
         old: Slice of the reference blocks among the profiles' blocks.
+        counters: Columns whose values were not compared.
     """
 
     windows: tuple[WindowDrift, ...]
     calibration: Calibration
     profiles: tuple[Profile, ...]
     old: slice
+    counters: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the limits of the judgement as sentences."""
         count, correlation = self.old.stop, self.calibration.correlation
         notes = []
+        if self.counters:
+            notes.append(
+                f"values not compared, because they rise or fall from block to block without "
+                f"overlap, as counters and timestamps do: {join_names(self.counters)}"
+            )
         if count < CERTAIN_BLOCKS:
             notes.append(
                 f"{count} reference blocks are too few to estimate the correlation between blocks: "
@@ -70,7 +79,11 @@ def measure_windows(
 ) -> Measured:
     """Compare each window with the reference blocks together."""
     old, new = slice(0, len(reference)), slice(len(reference), None)
-    profiles = [*profiles_of([*reference, *windows]), *more]
+    counters = find_counters(reference)
+    profiles = [
+        *(p for p in profiles_of([*reference, *windows]) if not _counts(p, counters)),
+        *more,
+    ]
     profiles += new_value_profiles(profiles, old)
     effects = np.array([profile.effects_against(new, old) for profile in profiles]).T
     blocks = BlockDeviations(profiles, old, triggers)
@@ -87,7 +100,29 @@ def measure_windows(
         )
         for index, window in enumerate(unjudged_windows(windows))
     ]
-    return Measured(tuple(measured), calibration, tuple(profiles), old)
+    return Measured(tuple(measured), calibration, tuple(profiles), old, counters)
+
+
+def find_counters(reference: Sequence[BlockSketch]) -> tuple[str, ...]:
+    """Return the numeric columns whose values in each block lie beyond those of the block before.
+
+    Such a column, a row number or a timestamp, has another distribution in every block, so that
+    each window would alarm.
+    """
+    found = []
+    for column in reference[0].numeric:
+        known = [block.numeric[column].quantiles for block in reference if column in block.numeric]
+        if len(known) < MIN_BLOCKS or not all(known):
+            continue
+        steps = list(pairwise(known))
+        rises = all(before[-1] < after[0] for before, after in steps)
+        if rises or all(before[0] > after[-1] for before, after in steps):
+            found.append(column)
+    return tuple(found)
+
+
+def _counts(profile: Profile, counters: Sequence[str]) -> bool:
+    return profile.statistic == "kolmogorov_smirnov" and profile.column in counters
 
 
 def student_limit(num_blocks: int, level: float) -> float:

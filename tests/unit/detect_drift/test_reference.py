@@ -40,6 +40,89 @@ def test_quiet_streams_stay_within_the_false_alarm_budget(stream, num_reference,
     assert triggered <= 0.2
 
 
+def flags(random, level):
+    return random.random(400) < np.clip(0.6 * np.exp(0.3 * level), 0.0, 1.0)
+
+
+def rare_flags(random, level):
+    return random.random(400) < 0.05 * np.exp(0.5 * level)
+
+
+def ratings(random, level):
+    return np.clip(np.round(4.3 + 0.3 * level + 0.8 * random.normal(size=400)), 1, 5)
+
+
+def saturated(random, level):
+    return np.clip(0.9 + 0.15 * level + 0.2 * random.normal(size=400), 0.0, 1.0)
+
+
+def mostly_zero(random, level):
+    return rare_flags(random, level) * random.lognormal(size=400)
+
+
+def few_values(block, kind, random, changed_by=0.0):
+    """Three columns of a kind beside a normal one; the first changes behind the reference."""
+    return [
+        block(index, {
+            "normal": random.normal(size=400),
+            **{f"c{c}": kind(random, random.normal() + changed_by * (c == 0 and index >= 13))
+               for c in range(3)},
+        })
+        for index in range(17)
+    ]  # fmt: skip
+
+
+FEW_VALUES = [flags, rare_flags, ratings, saturated, mostly_zero]
+
+
+@pytest.mark.parametrize("kind", FEW_VALUES)
+def test_quiet_columns_of_few_values_stay_within_the_budget(block, kind):
+    """Their mean fixes their spread, whose logarithm leaps as one value takes nearly all rows."""
+    alarms = []
+    for seed in range(25):
+        blocks = few_values(block, kind, np.random.default_rng(seed))
+        windows = measure_windows(blocks[:13], blocks[13:], TRIGGERS).windows
+        alarms += [window.alarmed for window in windows]
+    assert np.mean(alarms) <= 0.1
+
+
+@pytest.mark.parametrize("kind", [rare_flags, ratings, saturated, mostly_zero])
+def test_a_change_of_a_column_of_few_values_is_found(block, kind):
+    found = 0
+    for seed in range(10):
+        by = 5.0 if kind in (rare_flags, mostly_zero) else -5.0
+        blocks = few_values(block, kind, np.random.default_rng(seed), by)
+        windows = measure_windows(blocks[:13], blocks[13:], TRIGGERS).windows
+        found += windows[-1].alarmed and windows[-2].alarmed
+    assert found >= 8
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_counter_is_named_and_not_compared_but_its_missing_values_are(block, sign):
+    random = np.random.default_rng(0)
+
+    def columns(index):
+        order = sign * (np.arange(200.0) + 200 * index)
+        if index == 14:
+            order[:100] = np.nan
+        return {"normal": random.normal(size=200), "order": order}
+
+    blocks = [block(index, columns(index)) for index in range(15)]
+    measured = measure_windows(blocks[:13], blocks[13:], TRIGGERS)
+    assert [window.alarmed for window in measured.windows] == [False, True]
+    assert {c.column for c in measured.windows[1].columns if c.alarmed} == {"order"}
+    assert any("without overlap" in note and "order" in note for note in measured.notes)
+
+
+def test_a_column_that_rises_but_overlaps_is_compared(block):
+    random = np.random.default_rng(0)
+    blocks = [block(i, {"price": random.normal(size=200) + 0.3 * i}) for i in range(15)]
+    blocks[14] = block(14, {"price": random.normal(size=200) + 40})
+    measured = measure_windows(blocks[:13], blocks[13:], TRIGGERS)
+    assert not measured.counters
+    assert measured.windows[1].alarmed
+
+
 def test_a_shift_is_found_though_blocks_differ_by_themselves(block):
     """One standard deviation in one of eight columns, on weeks that differ by 0.3."""
     found = 0
