@@ -46,7 +46,9 @@ class ShownBatch(Batch):
         rows = []
         for name, tensor in self.items():
             dtype = str(tensor.dtype).removeprefix("torch.")
-            span = f"{tensor.min().item():.4g}, {tensor.max().item():.4g}"
+            # A table without numbers has a tensor without columns.
+            ends = (tensor.min(), tensor.max()) if tensor.numel() else ()
+            span = ", ".join(f"{end.item():.4g}" for end in ends)
             rows.append((name, str(list(tensor.shape)), dtype, span))
         examples = []
         for index in range(len(next(iter(self.values())))):

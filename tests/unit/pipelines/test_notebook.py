@@ -30,6 +30,14 @@ def test_a_project_its_task_and_its_batch_are_shown(loaded):
     assert page.count("<li>") == 3
 
 
+def test_a_batch_without_categories_is_shown(project):
+    contract = project / "contract.toml"
+    text = contract.read_text()
+    contract.write_text(text.replace("[data]", '[data]\nfeatures = ["price"]'))
+    page = load(contract).batch(3)._repr_html_()
+    assert "<td>categories</td><td>[3, 0]</td><td>int64</td><td></td>" in page
+
+
 def test_what_is_shown_cannot_run_in_the_notebook(loaded):
     loaded.task.describe = lambda batch, index: {"price": "<script>alert(1)</script>"}
     assert "<script>" not in loaded.batch(1)._repr_html_()
