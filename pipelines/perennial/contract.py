@@ -133,8 +133,8 @@ def with_suite_path(path: Path, contract: Contract) -> Contract:
 def load_beside_its_task(path: Path, *, with_study: bool = False) -> Contract:
     """Load a contract with the task's module found beside it, as the steps will find it."""
     folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    # First, also where another contract was loaded since.
+    sys.path[:] = [folder, *(each for each in sys.path if each != folder)]
     return load_contract(path, with_study=with_study)
 
 

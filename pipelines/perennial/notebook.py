@@ -20,19 +20,22 @@ from perennial import supervisor
 from perennial.arguments import open_home
 from perennial.check_skeleton.verdict import format_verdict
 from perennial.console import Console
-from perennial.contract import Contract, load_checked
+from perennial.contract import Contract, load_beside_its_task, load_checked
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.user_code import forget_user_modules
 from perennial.data.dataset import Dataset
 from perennial.engine.task import Batch, Task, load_task
-from perennial.runs import Home, RunRecord
+from perennial.runs import Home, RunRecord, code_digest
 from perennial.sanity import Sanity, run_checks
 from perennial.snapshot_data.manifest import take_snapshot
 
 FRAME_HEIGHT = 720  # of a report in a notebook, in pixels
 PICTURE_SIDE = 96
+_loaded: dict[str, tuple[Path, str]] = {}
+"""Folder and digest of the code whose modules this process has imported."""
 
 
 class ShownBatch(Batch):
@@ -46,7 +49,9 @@ class ShownBatch(Batch):
         rows = []
         for name, tensor in self.items():
             dtype = str(tensor.dtype).removeprefix("torch.")
-            span = f"{tensor.min().item():.4g}, {tensor.max().item():.4g}"
+            # A table without numbers has a tensor without columns.
+            ends = (tensor.min(), tensor.max()) if tensor.numel() else ()
+            span = ", ".join(f"{end.item():.4g}" for end in ends)
             rows.append((name, str(list(tensor.shape)), dtype, span))
         examples = []
         for index in range(len(next(iter(self.values())))):
@@ -159,11 +164,18 @@ class RunResult:
 def load(contract: str | Path) -> Project:
     """Load a contract and check its task and suite, as `perennial check` does.
 
+    A task whose source has changed since the last call, or is in another folder, is imported again.
+
     Raises:
         PerennialError: the contract has mistakes, or the task cannot be loaded.
     """
     path = Path(contract)
-    return Project(load_checked(path), path.resolve().parent)
+    folder = path.resolve().parent
+    source = folder, code_digest(load_beside_its_task(path), [folder])
+    if source != _loaded.get("source"):
+        forget_user_modules(folder)
+        _loaded["source"] = source
+    return Project(load_checked(path), folder)
 
 
 def sanity(

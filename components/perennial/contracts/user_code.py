@@ -172,6 +172,23 @@ def import_user_module(name: str, place: str = "") -> ModuleType:
         ) from error
 
 
+def forget_user_modules(folder: Path) -> None:
+    """Let modules that lie in a folder be imported from it again, whatever was imported before.
+
+    Modules of other names, of Python, of installed packages and of Perennial stay.
+    """
+    names = {file.stem for file in folder.glob("*.py")}
+    names |= {file.parent.name for file in folder.glob("*/*.py")}
+    names -= {"__main__", OWN_NAME}
+    for name in [each for each in sys.modules if each.partition(".")[0] in names]:
+        module = sys.modules[name]
+        # A package without `__init__.py` has no file.
+        place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+        if place and _is_users(place):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+
 @contextmanager
 def time_limit(seconds: float, what: str, action: str) -> Iterator[None]:
     """Interrupt user code when its time is over; only the main thread can be interrupted.

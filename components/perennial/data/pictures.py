@@ -4,7 +4,7 @@ from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
 from perennial.contracts.errors import BadDataError
 
@@ -15,8 +15,17 @@ _DECODED_AS = {
     **dict.fromkeys(("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"), "RGB"),
 }
 
-# Damage surfaces in the format's own parser, as whatever that raises.
-_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+# What turns a picture upright by the camera's note. `ImageOps.exif_transpose` also writes all other
+# notes again, and fails where one of them has a value of another type, as those of phones do.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 Pixels = NDArray[np.uint8]
 
@@ -31,11 +40,15 @@ def decode_picture(content: bytes) -> Pixels:
     """
     try:
         with Image.open(BytesIO(content)) as opened:
-            picture = ImageOps.exif_transpose(opened)
-            if picture.mode not in _DECODED_AS:
-                raise ValueError(f"mode {picture.mode} has more than eight bits per channel")
-            return np.asarray(picture.convert(_DECODED_AS[picture.mode]))
-    except _DAMAGE as error:
+            if opened.mode not in _DECODED_AS:
+                raise ValueError(f"mode {opened.mode} has more than eight bits per channel")
+            picture = opened.convert(_DECODED_AS[opened.mode])
+            turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation, 1))
+            return np.asarray(picture if turn is None else picture.transpose(turn))
+    except MemoryError:
+        raise
+    # Damage surfaces in the format's own parser, as whatever that raises.
+    except Exception as error:
         raise BadDataError(
             "a picture cannot be decoded",
             evidence=f"{len(content)} bytes beginning {content[:8]!r}: {error}",
@@ -48,7 +61,9 @@ def is_coloured(content: bytes) -> bool:
     try:
         with Image.open(BytesIO(content)) as opened:
             return _DECODED_AS.get(opened.mode) == "RGB"
-    except _DAMAGE:
+    except MemoryError:
+        raise
+    except Exception:
         return False
 
 

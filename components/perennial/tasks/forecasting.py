@@ -62,7 +62,8 @@ class TabularForecast(NumberTask):
 
         The pinball loss is at the median unless the options name a quantile.
         """
-        error = self.predict(output) - batch[LABEL]
+        # Squares of 32 bits end at 1e38, and are 0 below 1e-45.
+        error = self.predict(output).double() - batch[LABEL].double()
         share = 0.5 if self.regression.quantile is None else self.regression.quantile
         pinball = torch.maximum((1.0 - share) * error, -share * error)
         means = [each.mean(dim=1) for each in (error.square(), error.abs(), pinball)]

@@ -91,14 +91,14 @@ def _like_text(text: str, words: Sequence[str], name: str) -> Iterator[JsonValue
     factor = _factor_of(number[2], name) if number is not None else None
     if number is not None and factor is not None:
         found = float(_with_a_point(number[1])) * factor
-        yield from [int(found)] if found == int(found) else []
+        yield from [int(found)] if found.is_integer() else []
         yield round(found, 9)
     if re.fullmatch(r"[\w./-]+\.py|[\w.]+\.[a-z]\w*", text):  # the class is not named
         yield f"{text.removesuffix('.py').replace('/', '.').strip('.')}:MyTask"
     if re.fullmatch(r"[\w./-]+\.py:\w+|[\w./-]+[.:]\w+", text):  # digits.py:Digits, digits.Digits
         module, _, name = text.replace("::", ":").rpartition(":" if ":" in text else ".")
         yield f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{name}"
-    if bound := re.fullmatch(r"(\w+)\s*[<>=:]+\s*(-?[\d.]+)", text):  # auc > 0.8
+    if bound := re.fullmatch(r"(\w+)\s*[<>=:]+\s*(-?\d*\.?\d+)", text):  # auc > 0.8
         yield {bound[1]: float(bound[2])}
     parts = [part.strip(" '\"") for part in text.strip("[]()").split(",") if part.strip()]
     if len(parts) > 1:

@@ -1,6 +1,7 @@
 """Python and notebooks: what is loaded is shown inline, and importing a name is cheap."""
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -28,6 +29,43 @@ def test_a_project_its_task_and_its_batch_are_shown(loaded):
     page = batch._repr_html_()
     assert "<td>numbers</td><td>[3, 2]</td><td>float32</td>" in page
     assert page.count("<li>") == 3
+
+
+def test_a_batch_without_categories_is_shown(project):
+    contract = project / "contract.toml"
+    text = contract.read_text()
+    contract.write_text(text.replace("[data]", '[data]\nfeatures = ["price"]'))
+    page = load(contract).batch(3)._repr_html_()
+    assert "<td>categories</td><td>[3, 0]</td><td>int64</td><td></td>" in page
+
+
+def scaled(project, factor):
+    """Give a project a task of its own, in a module and a package beside the contract."""
+    (project / "own").mkdir(exist_ok=True)
+    (project / "own/scales.py").write_text(f"FACTOR = {factor}")
+    (project / "scaling.py").write_text(
+        "from own.scales import FACTOR\nfrom perennial.tasks.tabular import TabularClassification\n"
+        "class Scaled(TabularClassification):\n    def encode(self, rows):\n"
+        "        batch = super().encode(rows)\n"
+        "        return {**batch, 'numbers': batch['numbers'] * 0 + FACTOR}"
+    )
+    contract = project / "contract.toml"
+    task = "perennial.tasks.tabular:TabularClassification"
+    contract.write_text(contract.read_text().replace(task, "scaling:Scaled"))
+    return contract
+
+
+def test_an_edited_task_and_one_of_another_folder_are_imported_again(project, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(project, other)
+    first, second = scaled(project, 2), scaled(other, 33)
+    kept = load(first)
+    assert kept.batch(1)["numbers"].unique().item() == 2
+    assert type(load(first).task) is type(kept.task)  # as long as nothing has changed
+    assert load(second).batch(1)["numbers"].unique().item() == 33
+    assert load(first).batch(1)["numbers"].unique().item() == 2
+    (project / "own/scales.py").write_text("FACTOR = 444")
+    assert load(first).batch(1)["numbers"].unique().item() == 444
 
 
 def test_what_is_shown_cannot_run_in_the_notebook(loaded):

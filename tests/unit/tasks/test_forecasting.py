@@ -36,6 +36,11 @@ def fitted(rows=ROWS, **options):
     return task
 
 
+def score_of(task, output, batch):
+    """The statistics of an output, and the weights of the rows."""
+    return task.statistic(output, batch).numpy(), np.ones(len(output))
+
+
 def started(task):
     """The scores of a model whose inputs do not matter yet."""
     model = task.build_model()
@@ -110,6 +115,19 @@ def test_a_short_training_beats_the_start_at_every_step():
         optimizer.step()
     after = (task.predict(model(**inputs_of(batch))) - later).square().mean(dim=0)
     assert (after < before).all()
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1.0, 1e20])
+def test_errors_are_in_the_labels_unit_whatever_that_is(unit):
+    rows = ROWS.with_columns(next=pl.col("next").list.eval(pl.element() * unit))
+    task = fitted(rows)
+    batch = task.encode(rows)
+    scored = task.score(*score_of(task, torch.zeros(len(LATER), LATER.shape[1]), batch))
+    error = LATER - LATER.mean()
+    assert scored["forecast_rmse"] == pytest.approx(
+        unit * np.sqrt((error**2).mean()), rel=1e-4, abs=0.0
+    )
+    assert scored["forecast_mae"] == pytest.approx(unit * np.abs(error).mean(), rel=1e-4, abs=0.0)
 
 
 def test_the_state_travels_as_json():

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from pydantic import ValidationError
 
 from perennial.check_skeleton.report import _collect_pixels, _draw_pictures
@@ -180,8 +180,9 @@ def test_what_cannot_be_read_is_refused_with_its_reason(rows, options, message):
         (encoded(pixels(40, 40))[:-400], "complete PNG"),
         (encoded(np.arange(64, dtype=np.uint16).reshape(8, 8) * 900), "more than eight bits"),
         (b"", "0 bytes"),
+        (b"DDS " + (124).to_bytes(4, "little") + bytes(200), "Unknown pixel format"),
     ],
-    ids=["cut off", "16 bits", "empty"],
+    ids=["cut off", "16 bits", "empty", "what the parser does not know"],
 )
 def test_damaged_pictures_are_never_half_read(content, message):
     with pytest.raises(BadDataError, match=message):
@@ -320,12 +321,25 @@ def test_a_patch_that_does_not_divide_the_picture_is_refused():
         task.build_model()
 
 
-def test_camera_orientation_is_followed():
-    file = io.BytesIO()
-    exif = Image.Exif()
-    exif[274] = 6  # turned by 90 degrees
+def photo(orientation):
+    """A JPEG with two of a camera's notes."""
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    exif[ExifTags.Base.ImageDescription] = "1/50"
     Image.fromarray(pixels(8, 6)).save(file, format="JPEG", exif=exif)
-    assert decode_picture(file.getvalue()).shape == (6, 8)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_camera_orientation_is_followed(orientation):
+    content = photo(orientation)
+    with Image.open(io.BytesIO(content)) as picture:
+        expected = np.asarray(ImageOps.exif_transpose(picture))
+    assert np.array_equal(decode_picture(content), expected)
+    # A note of another type than the standard's, as phones write, spoils no picture.
+    odd = content.replace(b"\x01\x0e\x00\x02", b"\x01\x00\x00\x02")
+    assert odd != content
+    assert np.array_equal(decode_picture(odd), expected)
 
 
 def test_dates_are_no_pictures():

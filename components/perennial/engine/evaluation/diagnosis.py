@@ -25,6 +25,8 @@ SETTLED_SHARE = 0.75
 RELEVANT_GAIN = 0.01
 # A length is proposed up to twice the observed training: the curve does not predict further.
 LONGEST = 2.0
+# The fewest whose median one outlier does not move.
+LAST_POINTS = 3
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,9 @@ def _overfitting(loss: Curve, train: Curve) -> Finding | None:
 
 
 def _noisy(curve: Curve, metric: str) -> Finding | None:
-    gain = float(np.median(curve.tail(0.5).values) - curve.values[0])
+    # The last points apart: a training may learn nothing for long, and then all at once.
+    ends = curve.tail(0.5).values, curve.values[-LAST_POINTS:]
+    gain = float(max(map(np.median, ends)) - curve.values[0])
     if gain <= 0 or curve.noise < 0.25 * gain:
         return None
     return Finding(

@@ -168,6 +168,14 @@ def test_noise_is_not_taken_for_learning():
     assert np.mean([each.advice in ("shorter", "longer") for each in found]) <= 0.05
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_learning_that_begins_late_is_no_noise(seed):
+    late = np.where(STEPS[-4] > STEPS, 0.9, 0.3)
+    found = diagnose(points(late, late, noise=0.01, seed=seed), "loss", "minimize")
+    assert not any("jumps by" in text for text in found.findings)
+    assert found.advice == "longer"
+
+
 def test_two_points_that_rise_by_chance_are_no_reason_to_train_longer():
     """The last quarter of eight evaluations has no noise of its own to be compared with."""
     last = [

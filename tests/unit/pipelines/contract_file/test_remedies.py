@@ -201,6 +201,8 @@ MISTAKES = {
     "a decimal comma": (training("steps = 1,5"), "steps = 2"),
     "a share with a decimal comma": (section("split", "test_fraction = 0,3"), "test_fraction = 0.3"),
     "numbers without brackets": (training("optimizer.betas = 0.9, 0.99"), "optimizer.betas = [0.9, 0.99]"),
+    "a number that no float holds": (training('steps = "1e400"'), "steps = 2000"),
+    "a bound on a version": (section("triggers", 'decay_floor = "torch >= 2.1.0"'), "decay_floor = 0.05"),
     "folds": (section("split", "k_folds = 5"), f"{REMOVE}: "),
     "a stratified split": (section("split", "stratify = true"), f"{REMOVE}: "),
     "a list that is not closed": (replaced('["click_id"]', '["click_id"'), 'ids = ["click_id"]'),
