@@ -167,6 +167,18 @@ def test_addresses_of_the_environment_are_the_homes(home, monkeypatch):
     assert (home.tracking_uri, home.store_uri) == ("http://tracking", "/elsewhere")
 
 
+@pytest.mark.parametrize("name", ["100%", "what?"])
+def test_a_home_that_no_database_address_can_name_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(PerennialError, match="in its path"):
+        _ = Home(tmp_path / name).environment
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow")
+    assert Home(tmp_path / name).environment.tracking_uri == "http://mlflow"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    plain = tmp_path / "hö me#1;{a}"
+    assert Home(plain).tracking_uri == f"sqlite:///{plain}/mlflow.db"
+
+
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
     """A project with a contract in a folder, and another folder, which is the current one."""
