@@ -122,6 +122,19 @@ def test_half_written_event_is_not_read(tmp_path):
     assert [event["kind"] for event, _ in journal.events()] == ["run", "step_started"]
 
 
+@pytest.mark.parametrize("line", [b"\0" * 41, b"\0" * 40, b"\xff{", b"5", b"[]", b""])
+def test_a_line_that_a_loss_of_power_damaged_hides_no_other(tmp_path, line):
+    journal = Journal(tmp_path)
+    journal.append("step_started", step="a", key="a-1", log="")
+    with journal.path.open("ab") as stream:
+        stream.write(line)
+    journal.append("step_failed", step="a", key="a-1", log="", error="e", traceback="")
+    kinds = [event["kind"] for event, _ in journal.events()]
+    assert kinds == ["step_started", "step_failed"]
+    assert journal.step_ends() == {"a": "failed"}
+    assert [record.status for record in step_records(tmp_path)] == ["failed"]
+
+
 @pytest.mark.parametrize("layout", ["mine.py", "mine/__init__.py"])
 def test_changing_the_task_changes_the_code_digest(contract, tmp_path, layout):
     source = tmp_path / layout
