@@ -79,8 +79,22 @@ class Home:
 
     @property
     def tracking_uri(self) -> str:
-        """MLflow: an sqlite database, unless the environment names another."""
-        return os.environ.get(TRACKING_URI) or f"sqlite:///{self.path / 'mlflow.db'}"
+        """MLflow: an sqlite database, unless the environment names another.
+
+        Raises:
+            PerennialError: the home's path cannot be written in a database's address.
+        """
+        if found := os.environ.get(TRACKING_URI):
+            return found
+        # SQLAlchemy decodes %20, and begins options at a ?: another file, or none, would be opened.
+        changed = set("%?").intersection(str(self.path))
+        if changed:
+            raise PerennialError(
+                f"the home {self.path} has {' and '.join(sorted(changed))} in its path",
+                evidence="the address of MLflow's database in it would mean another file",
+                action=f"choose another folder with --home, or name an MLflow in {TRACKING_URI}",
+            )
+        return f"sqlite:///{self.path / 'mlflow.db'}"
 
     @property
     def shown_tracking_uri(self) -> str:

@@ -70,6 +70,7 @@ def execute(launch: Launch, choose: Callable[[], RunRecord], console: Console) -
         KeyboardInterrupt: the user stopped the run; it can be continued.
     """
     refuse_rewritten_text(str(launch.home.path))
+    _ = launch.home.environment  # refuses a home that MLflow cannot use, before anything runs
     model = launch.contract.model.name
     lease = RunLease(launch.home.lock_folder(model), f"{model} in {launch.home.path}")
     lease.acquire()

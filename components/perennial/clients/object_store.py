@@ -2,13 +2,12 @@
 
 import fcntl
 import hashlib
-import os
 import shutil
 import stat
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -252,15 +251,15 @@ class LocalObjectStore(ObjectStore):
 
     @override
     def list(self, prefix: str = "") -> list[StoredObject]:
-        try:
-            found = [
-                StoredObject(path.relative_to(self.root).as_posix(), size_bytes)
-                for path, size_bytes in self._files()
-            ]
-        except OSError as error:
-            raise _unreadable_folder(self.root, error) from error
-        matching = (item for item in found if item.key.startswith(prefix))
-        return sorted(matching, key=lambda item: item.key)
+        found = []
+        # Links are followed, as they are by reads: people move a large folder to another disk.
+        for entry in walk_tree(self.root):
+            is_hidden = any(part.startswith(".") for part in entry.key.split("/"))
+            if entry.kind == "unreadable" and not is_hidden:
+                raise _unreadable_folder(self.root / entry.key, entry.detail)
+            if entry.kind == "file" and not is_hidden and entry.key.startswith(prefix):
+                found.append(StoredObject(entry.key, entry.size_bytes))
+        return sorted(found, key=lambda item: item.key)
 
     @override
     def list_everything(self) -> Sequence[TreeEntry]:
@@ -271,7 +270,7 @@ class LocalObjectStore(ObjectStore):
                 return []
             is_folder = False
         except OSError as error:
-            raise _unreadable_folder(self.root, error) from error
+            raise _unreadable_folder(self.root, str(error)) from error
         if not is_folder:
             raise PerennialError(
                 f"{self.root} is not a folder",
@@ -381,23 +380,6 @@ class LocalObjectStore(ObjectStore):
             path.unlink(missing_ok=True)
         return len(partials)
 
-    def _files(self) -> Iterator[tuple[Path, int]]:
-        """Yield each file that is not hidden, with its size in bytes."""
-
-        def stop(error: OSError) -> None:
-            # A folder removed while it is walked is gone, as it would be from a listing in S3.
-            if not isinstance(error, FileNotFoundError):
-                raise error
-
-        if not self.root.is_dir():
-            return
-        for folder, below, names in os.walk(self.root, onerror=stop):
-            below[:] = [name for name in below if not name.startswith(".")]
-            for path in (Path(folder, name) for name in names if not name.startswith(".")):
-                with suppress(FileNotFoundError):  # removed between the two calls
-                    if path.is_file():
-                        yield path, path.stat().st_size
-
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
         lock = self.root / ".locks" / hashlib.sha256(key.encode()).hexdigest()
@@ -485,10 +467,10 @@ def copy_tree(source: Path, target: Path) -> None:
     temporary.replace(target)
 
 
-def _unreadable_folder(root: Path, error: OSError) -> PerennialError:
+def _unreadable_folder(folder: Path, evidence: str) -> PerennialError:
     return PerennialError(
-        f"cannot read the folder {root}",
-        evidence=str(error),
+        f"cannot read the folder {folder}",
+        evidence=evidence,
         action="give the user that runs the step read access to it and all below it, and check "
         "that its disk is mounted",
     )

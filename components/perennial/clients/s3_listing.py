@@ -36,6 +36,7 @@ def list_objects(
         run_all: Runs calls at once.
 
     Raises:
+        TimeoutError: the time was up before the last page.
         PerennialError: the answer is not a listing, or an incomplete one.
     """
     ends = time.monotonic() + seconds
@@ -74,7 +75,11 @@ def _folders(fetch_page: Callable[..., Page], prefix: str) -> Sequence[str]:
 
 def _pages(fetch: Callable[..., Page], ends: float, more: Mapping[str, str]) -> Iterator[Page]:
     tokens = set[str]()
-    while time.monotonic() < ends:  # this thread outlives a caller that timed out
+    while True:
+        # This thread outlives a caller that timed out. It must not end as if all were listed: in a
+        # process that was paused meanwhile, it may wake before its caller.
+        if time.monotonic() >= ends:
+            raise TimeoutError(f"timed out before page {len(tokens) + 1} of the listing")
         page = fetch(**more)
         if "IsTruncated" not in page:
             raise unlike_s3("the listing's answer is not one of S3: it lacks IsTruncated")

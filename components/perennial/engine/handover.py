@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlparse
 
 from perennial.clients.object_store import open_store
 from perennial.clients.outages import single_attempts
@@ -35,13 +34,14 @@ logger = logging.getLogger(__name__)
 
 def is_remote(uri: str) -> bool:
     """Whether an address is in an object store."""
-    return urlparse(uri).scheme not in ("", "file")
+    scheme, separator, _ = uri.partition("://")
+    return bool(separator) and scheme != "file"
 
 
 def folder_for(uri: str) -> Path:
     """Return the local folder for copies of a store's address."""
-    parts = urlparse(uri)
-    return data_cache() / "stores" / parts.netloc / parts.path.strip("/")
+    # By hand, as in `open_store`: in a key and in a path, #, ? and ; are letters like any other.
+    return data_cache() / "stores" / uri.partition("://")[2].strip("/")
 
 
 def hand_over(job: TrainingJob) -> None:

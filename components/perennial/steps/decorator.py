@@ -164,10 +164,26 @@ class _Attempt:
             raise error
 
     def finished(self) -> StepResult | None:
-        """Return the result of an earlier execution in this run, with its outputs put in place."""
+        """Return the result of an earlier execution in this run, with its outputs put in place.
+
+        None without one, or where somebody deleted or damaged a part of it: the step runs again.
+        """
         if self.folder is None or not (self.folder / RESULT_FILE).exists():
             return None
-        result = StepResult.from_json((self.folder / RESULT_FILE).read_bytes())
+        missing = [key for key in self.outputs if not (self.folder / key).exists()]
+        try:
+            result = StepResult.from_json((self.folder / RESULT_FILE).read_bytes())
+        except ValueError:
+            missing.append(RESULT_FILE)
+        if missing:
+            logging.getLogger(__name__).warning(
+                "step=%s runs again: %s in %s is gone or damaged",
+                self.name,
+                missing[0],
+                self.folder,
+            )
+            (self.folder / RESULT_FILE).unlink()  # until all outputs are there again
+            return None
         for key, path in self.outputs.items():
             copy_tree(self.folder / key, path)
         self.journal.append("step_reused", step=self.name, key=self.key, summary=result.summary)

@@ -48,7 +48,10 @@ class Journal:
             os.close(descriptor)
 
     def events(self, offset: int = 0) -> Iterator[tuple[dict[str, JsonValue], int]]:
-        """Yield each event from a byte offset on, with the offset after it; leave out torn ones."""
+        """Yield each event from a byte offset on, with the offset after it; leave out torn ones.
+
+        A line that a loss of power filled with zeros is no more JSON than half a one.
+        """
         if self.path is None or not self.path.exists():
             return
         with self.path.open("rb") as stream:
@@ -57,8 +60,11 @@ class Journal:
                 if not line.endswith(b"\n"):
                     return
                 offset += len(line)
-                with contextlib.suppress(json.JSONDecodeError):
-                    yield json.loads(line), offset
+                event: object = None
+                with contextlib.suppress(ValueError):  # of JSON, or of UTF-8
+                    event = json.loads(line)
+                if isinstance(event, dict):
+                    yield event, offset
 
     def step_ends(self) -> dict[str, str]:
         """Return the last event of each step of the latest attempt, such as `failed`."""

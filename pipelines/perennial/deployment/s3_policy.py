@@ -1,5 +1,6 @@
 """S3 policy: the least that each account of a deployment needs in the buckets, as IAM reads it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -7,6 +8,7 @@ from pydantic import JsonValue
 from perennial.clients.tracking import ARTIFACT_PREFIX
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.initial import HuggingFaceWeights, SafetensorsWeights
 from perennial.deployment.profile import Profile
 
 Document = dict[str, JsonValue]
@@ -25,6 +27,11 @@ class Grant:
     exist."""
     reads_data: bool = False
     lists_data: bool = False
+    loads_task: bool = False
+    """Whether it reads what `model.options` name, such as a tokenizer."""
+    loads_suite: bool = False
+    pins_weights: bool = False
+    """Whether it reads the weights of `model.initial` where they were published."""
     artifacts: bool = False
     """Whether it gets, puts and lists the files of model versions."""
     pipeline_root: bool = False
@@ -52,6 +59,9 @@ GRANTS = {
         lists=("reports/*", *MADE),
         reads_data=True,
         lists_data=True,
+        loads_task=True,
+        loads_suite=True,
+        pins_weights=True,
         artifacts=True,
         pipeline_root=True,
     ),
@@ -62,6 +72,7 @@ GRANTS = {
         deletes=MADE,
         lists=MADE,
         reads_data=True,
+        loads_task=True,
     ),
     "watcher": Grant(
         reads=("parcels/*", "watch/{model}/*"), writes=("watch/{model}/*",), lists_data=True
@@ -69,7 +80,12 @@ GRANTS = {
     "receiver": Grant(reads=("parcels/*", "events/*"), writes=("events/*",)),
     "exporter": Grant(reads=("monitoring/{model}/*",)),
     # who deploys, triggers, asks for status or cancels; promoting by hand needs the steps' rights
-    "deployer": Grant(reads=("parcels/*", "reports/*"), writes=("parcels/*", "reports/*")),
+    "deployer": Grant(
+        reads=("parcels/*", "reports/*", "studies/{model}/*"),
+        writes=("parcels/*", "reports/*"),
+        loads_task=True,
+        loads_suite=True,
+    ),
 }
 
 
@@ -128,6 +144,11 @@ def s3_policy(role: str, contract: Contract, profile: Profile, artifacts: str = 
         statements.append(_objects("ReadData", "s3:GetObject", data.objects("*")))
     if grant.lists_data:
         statements.append(_listing("ListData", "s3:ListBucket", data, ("*",)))
+    for number, (place, pattern) in enumerate(_named_places(grant, contract)):
+        statements += [
+            _objects(f"ReadNamed{number}", "s3:GetObject", place.objects(pattern)),
+            _listing(f"ListNamed{number}", "s3:ListBucket", place, (pattern,)),
+        ]
     places = {"Versions": kept} if grant.artifacts else {}
     root = profile.stores.pipeline_root
     if grant.pipeline_root and root.startswith("s3://"):
@@ -139,6 +160,30 @@ def s3_policy(role: str, contract: Contract, profile: Profile, artifacts: str = 
             _listing(f"List{name}", "s3:ListBucket", place, ("*",)),
         ]
     return {"Version": "2012-10-17", "Statement": [each for each in statements if each]}
+
+
+def _named_places(grant: Grant, contract: Contract) -> Iterator[tuple[Place, str]]:
+    """Yield where the contract names files of its own: a place, and the pattern of their keys."""
+    named, initial = list[str](), contract.model.initial
+    if grant.loads_task:
+        named += _texts(contract.model.options)
+    if grant.loads_suite:
+        named.append(contract.expectations.suite.partition("#")[0])
+    if grant.pins_weights and isinstance(initial, SafetensorsWeights):
+        named.append(initial.uri)
+    if grant.pins_weights and isinstance(initial, HuggingFaceWeights):
+        named.append(f"{initial.uri.rstrip('/')}/*")
+    for uri in sorted({each for each in named if each.startswith("s3://")}):
+        folder, _, pattern = uri.rpartition("/")
+        yield Place.of(folder), pattern
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
 
 
 def _objects(name: str, action: str, resources: list[str]) -> Document:

@@ -3,6 +3,8 @@
 import re
 import threading
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -82,6 +84,23 @@ def test_a_store_that_ignores_where_a_range_begins_is_listed_page_by_page(object
     listing = objects.listing
     objects.listing = lambda query: listing({k: v for k, v in query.items() if k != "start-after"})
     assert len(open_store("s3://bucket").list()) == 75
+
+
+@pytest.mark.parametrize("shape", ["flat", "folders"])
+def test_a_listing_that_is_out_of_time_is_never_taken_for_a_whole_one(objects, monkeypatch, shape):
+    """A paused process may wake the thread that lists before the one that waits for it."""
+    for key in SHAPES[shape]:
+        objects.put(key, b"")
+    page = partial(boto3.client("s3").list_objects_v2, Bucket="bucket")
+
+    def list_within(seconds):
+        return s3_listing.list_objects(page, "", seconds, lambda works: [each() for each in works])
+
+    assert len(list_within(60.0)) == len(SHAPES[shape])
+    clock = map(float, range(100))
+    monkeypatch.setattr(s3_listing, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with pytest.raises(TimeoutError, match="page"):
+        list_within(3.5)
 
 
 def test_the_stand_in_answers_as_boto3_expects(objects):

@@ -14,6 +14,7 @@ from botocore.awsrequest import AWSResponse
 from urllib3 import HTTPResponse
 
 from flushes import recorded_flushes
+from perennial.clients import file_tree
 from perennial.clients.object_store import (
     ConflictError,
     LocalObjectStore,
@@ -76,15 +77,14 @@ def test_a_file_that_is_removed_while_a_folder_is_listed_is_not_listed(tmp_path,
     store = LocalObjectStore(tmp_path)
     for key in ("a", "b"):
         store.write(key, b"x")
-    is_file = Path.is_file
+    describe = file_tree._describe
 
-    def remove_after_the_look(path):
-        found = is_file(path)
-        if path.name == "a":
-            path.unlink()
-        return found
+    def remove_before_the_look(entry, key, **options):
+        if entry.name == "a":
+            Path(entry.path).unlink()
+        return describe(entry, key, **options)
 
-    monkeypatch.setattr(Path, "is_file", remove_after_the_look)
+    monkeypatch.setattr(file_tree, "_describe", remove_before_the_look)
     assert [item.key for item in store.list()] == ["b"]
 
 
@@ -227,6 +227,22 @@ def test_an_unreadable_folder_is_an_error_not_an_empty_store(tmp_path, as_nobody
     folder.parent.chmod(0o700)
     with as_nobody, pytest.raises(PerennialError, match="cannot read the folder"):
         LocalObjectStore(folder).list()
+
+
+def test_a_folder_that_was_moved_to_another_disk_and_linked_is_listed(tmp_path):
+    store = LocalObjectStore(tmp_path / "store")
+    keys = ["training/a/result.json", "training/a/steps/1", "trials/1"]
+    for key in [*keys, ".hidden/x", "training/.part"]:
+        store.write(key, b"x")
+    (tmp_path / "store" / "training").rename(tmp_path / "moved")
+    (tmp_path / "store" / "training").symlink_to(tmp_path / "moved")
+    (tmp_path / "moved" / "a" / "loop").symlink_to(tmp_path / "moved")
+    (tmp_path / "moved" / "broken").symlink_to(tmp_path / "nowhere")
+    assert [item.key for item in store.list()] == keys
+    assert [item.key for item in store.list("training/a/s")] == keys[1:2]
+    for item in store.list("training/"):
+        store.delete(item.key)
+    assert [item.key for item in store.list()] == ["trials/1"]
 
 
 @pytest.mark.hostile

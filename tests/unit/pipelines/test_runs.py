@@ -122,6 +122,19 @@ def test_half_written_event_is_not_read(tmp_path):
     assert [event["kind"] for event, _ in journal.events()] == ["run", "step_started"]
 
 
+@pytest.mark.parametrize("line", [b"\0" * 41, b"\0" * 40, b"\xff{", b"5", b"[]", b""])
+def test_a_line_that_a_loss_of_power_damaged_hides_no_other(tmp_path, line):
+    journal = Journal(tmp_path)
+    journal.append("step_started", step="a", key="a-1", log="")
+    with journal.path.open("ab") as stream:
+        stream.write(line)
+    journal.append("step_failed", step="a", key="a-1", log="", error="e", traceback="")
+    kinds = [event["kind"] for event, _ in journal.events()]
+    assert kinds == ["step_started", "step_failed"]
+    assert journal.step_ends() == {"a": "failed"}
+    assert [record.status for record in step_records(tmp_path)] == ["failed"]
+
+
 @pytest.mark.parametrize("layout", ["mine.py", "mine/__init__.py"])
 def test_changing_the_task_changes_the_code_digest(contract, tmp_path, layout):
     source = tmp_path / layout
@@ -165,6 +178,18 @@ def test_addresses_of_the_environment_are_the_homes(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
     monkeypatch.setenv("PERENNIAL_STORE_URI", "/elsewhere")
     assert (home.tracking_uri, home.store_uri) == ("http://tracking", "/elsewhere")
+
+
+@pytest.mark.parametrize("name", ["100%", "what?"])
+def test_a_home_that_no_database_address_can_name_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(PerennialError, match="in its path"):
+        _ = Home(tmp_path / name).environment
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow")
+    assert Home(tmp_path / name).environment.tracking_uri == "http://mlflow"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    plain = tmp_path / "hö me#1;{a}"
+    assert Home(plain).tracking_uri == f"sqlite:///{plain}/mlflow.db"
 
 
 @pytest.fixture

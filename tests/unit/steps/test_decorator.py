@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import traceback
@@ -78,6 +79,25 @@ def test_finished_step_is_reused_with_its_outputs(run_folder, tmp_path):
     assert (out / "doubled" / "value").read_text() == "xx"
     assert json.loads((out / "metrics").read_text()) == {"size": 2.0}
     assert kinds(run_folder) == ["step_started", "step_finished", "step_reused"]
+
+
+@pytest.mark.parametrize("part", ["doubled", "report", "result.json"])
+def test_a_step_of_which_a_part_was_deleted_or_damaged_runs_again(run_folder, tmp_path, part):
+    step, calls = counting_step()
+    run(step, tmp_path, 1)
+    (kept,) = (run_folder / "steps").iterdir()
+    if part == "doubled":
+        shutil.rmtree(kept / part)
+    elif part == "report":
+        (kept / part).unlink()
+    else:
+        (kept / part).write_bytes(b"\0" * 20)
+    _, out = run(step, tmp_path, 2)
+    assert calls == ["c", "c"]
+    assert (out / "doubled" / "value").read_text() == "xx"
+    run(step, tmp_path, 3)
+    assert calls == ["c", "c"]
+    assert kinds(run_folder)[-1] == "step_reused"
 
 
 def test_outputs_are_on_disk_before_the_result_that_reuses_them(run_folder, tmp_path, monkeypatch):

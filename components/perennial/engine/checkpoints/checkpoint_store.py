@@ -10,7 +10,6 @@ import logging
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from urllib.parse import urlparse
 
 from pydantic import JsonValue, ValidationError
 from typing_extensions import override
@@ -269,9 +268,9 @@ class RemoteCheckpointStore(CheckpointStore):
 
 def open_checkpoint_store(uri: str) -> CheckpointStore:
     """Return the checkpoint store at a folder or at an object store's address."""
-    return (
-        RemoteCheckpointStore(uri) if is_remote(uri) else CheckpointStore(Path(urlparse(uri).path))
-    )
+    if is_remote(uri):
+        return RemoteCheckpointStore(uri)
+    return CheckpointStore(Path(uri.removeprefix("file://")))
 
 
 def fetch_checkpoint(uri: str) -> Path:

@@ -283,3 +283,17 @@ def test_a_checkpoint_that_cannot_be_deleted_from_a_folder_reports_it(tmp_path):
     shutil.rmtree(checkpoint_path(tmp_path, 10))
     with pytest.raises(OSError, match="No such file"):
         CheckpointStore(tmp_path).delete(10)
+
+
+@pytest.mark.parametrize("name", ["exp#1", "what?", "a;b", "file: x", "plain"])
+def test_a_folder_keeps_its_checkpoints_whatever_its_name(name, tmp_path):
+    store = open_checkpoint_store(str(tmp_path / name / "checkpoints"))
+    put(store, 10)
+    assert {path.name for path in tmp_path.iterdir()} == {name}
+    assert fetch_checkpoint(store.uri_of(10)) == tmp_path / name / "checkpoints/step-00000010"
+
+
+def test_copies_of_two_stores_are_apart_whatever_their_names(cache):
+    places = [f"s3://bucket/{key}/checkpoints" for key in ("a#1", "a#2", "a?1", "a", "a;1")]
+    assert len({folder_for(place) for place in places}) == len(places)
+    assert folder_for("s3://bucket/a/b/").parts[-3:] == ("bucket", "a", "b")

@@ -16,6 +16,7 @@ from deployments import contract, profile
 from iam_s3 import allows, enforcing_server
 from perennial import cli
 from perennial.clients.object_store import open_store
+from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.decide_retraining.state import monitoring_record
 from perennial.deployment.s3_policy import GRANTS, s3_policy
@@ -204,6 +205,50 @@ def test_versions_and_kubeflows_artifacts_may_lie_elsewhere():
     ):  # fmt: skip
         assert allows(found, call), call
     assert not allows(found, ("s3:GetObject", "mlflow", "other/x"))
+
+
+NAMED = {
+    "suite": "models/store/suites/clicks.json", "option": "public/bert/tokenizer.json",
+    "weights": "public/vit/model.safetensors",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("role", "read"),
+    [
+        ("steps", {"suite", "option", "weights"}), ("training", {"option"}),
+        ("deployer", {"suite", "option"}), ("watcher", set()), ("exporter", set()),
+    ],
+)  # fmt: skip
+def test_files_that_the_contract_names_are_read_by_those_who_load_them(role, read):
+    document = contract("clicks", "s3://streams/clicks").model_dump(mode="json")
+    document["model"]["options"] = {"nested": [{"tokenizer": f"s3://{NAMED['option']}"}]}
+    document["model"]["initial"] = {
+        "source": "safetensors", "uri": f"s3://{NAMED['weights']}", "sha256": "0" * 64,
+    }  # fmt: skip
+    document["expectations"]["suite"] = f"s3://{NAMED['suite']}#sha256={'0' * 64}"
+    policy = s3_policy(role, Contract.from_json(json.dumps(document)), PROFILE)
+    for name, address in NAMED.items():
+        bucket, _, key = address.partition("/")
+        assert bool(allows(policy, ("s3:GetObject", bucket, key))) == (name in read), name
+        assert not allows(policy, ("s3:GetObject", bucket, f"{key}.other"))
+        assert not allows(policy, ("s3:PutObject", bucket, key))
+    # A file that is missing must be an answer of 404, not of 403.
+    assert bool(allows(policy, ("s3:ListBucket", "public", None))) == bool(read)
+
+
+def test_a_published_snapshot_is_listed_and_read_by_the_steps():
+    document = contract("clicks", "s3://streams/clicks").model_dump(mode="json")
+    document["model"]["initial"] = {
+        "source": "huggingface", "uri": "s3://public/vit/", "revision": "0" * 40,
+    }  # fmt: skip
+    found = s3_policy("steps", Contract.from_json(json.dumps(document)), PROFILE)
+    for call in (
+        ("s3:ListBucket", "public", f"vit/snapshots/{'0' * 40}/"),
+        ("s3:GetObject", "public", f"vit/{'0' * 40}/model.safetensors"),
+    ):
+        assert allows(found, call)
+    assert not allows(found, ("s3:GetObject", "public", "other/x"))
 
 
 WORKER = """
