@@ -1,6 +1,8 @@
 """New files start one monitoring run, when they are all there; nothing is started twice."""
 
+import time
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -152,6 +154,24 @@ def test_a_watcher_that_is_killed_before_it_starts_the_run_loses_nothing(deploye
     monkeypatch.setattr(watching, "START_SECONDS", 0)
     assert "+1 files; started" in look(target)[0]
     assert "nothing new" in look(target)[0]
+    assert len(server.runs) == 1
+
+
+def test_a_watcher_whose_clock_was_ahead_delays_no_run(deployed, monkeypatch):
+    server, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target)
+
+    def be_killed(*_):
+        raise SystemExit(137)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watching, "start_deployed", be_killed)
+        tomorrow = time.time() + 86400
+        patch.setattr(watching, "time", SimpleNamespace(time=lambda: tomorrow))
+        with pytest.raises(SystemExit):
+            look(target)
+    assert "+1 files; started" in look(target)[0]
     assert len(server.runs) == 1
 
 

@@ -189,8 +189,14 @@ def outlast_once(write: Callable[[], None], is_done: Callable[[], bool]) -> None
     def attempt() -> None:
         nonlocal attempts
         attempts += 1
-        if attempts == 1 or not is_done():
+        if attempts > 1 and is_done():
+            return
+        try:
             write()
+        except Exception:
+            # A write without an answer may arrive while the next attempt is under way.
+            if attempts == 1 or not is_done():
+                raise
 
     outlast(attempt)
 

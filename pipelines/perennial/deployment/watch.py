@@ -63,7 +63,7 @@ def watch(target: TargetCluster, model: str) -> str:
         return f"{model}: nothing new in {counted(files, 'file')}"
     new = files - state.files
     now = time.time()
-    if listed == state.starting and now - state.starting_since < START_SECONDS:
+    if listed == state.starting and abs(now - state.starting_since) < START_SECONDS:
         return f"{model}: {new:+d} files; another watcher is starting a run"
     if listed != state.seen:
         _keep(store, key, state.model_copy(update={"seen": listed}), kept)

@@ -199,6 +199,32 @@ def test_a_write_whose_answer_was_lost_is_not_made_twice():
     assert clock.now == 0.0
 
 
+def test_a_write_that_arrives_during_its_second_attempt_is_no_conflict():
+    stored, calls = [], []
+
+    def write():
+        calls.append(1)
+        if len(calls) == 1:
+            raise TimeoutError
+        stored.append(1)  # the first one, on its way until now
+        raise ConflictError("key")
+
+    with waiting_out_outages():
+        outlast_once(write, lambda: bool(stored))
+    assert len(calls) == 2
+
+
+def test_a_conflict_with_another_writer_is_one_in_the_second_attempt_too():
+    calls = []
+
+    def write():
+        calls.append(1)
+        raise TimeoutError if len(calls) == 1 else ConflictError("key")
+
+    with waiting_out_outages(), pytest.raises(ConflictError):
+        outlast_once(write, lambda: False)
+
+
 @pytest.mark.parametrize("how", ["refuse", "reset", "error"])
 @pytest.mark.parametrize(
     "use",
