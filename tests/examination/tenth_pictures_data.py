@@ -237,3 +237,306 @@ def complaints():
         sent_to = desk if rng.random() < 0.93 else str(rng.choice(desks))
         rows.append((" ".join(rng.permutation(words)).capitalize(), sent_to))
     return numbered(pl.DataFrame(rows, schema=["complaint", "desk"], orient="row"))
+
+
+def hands():
+    """A hand's silhouette from above, 24 by 24: where its thumb's tip, its middle finger's tip and its wrist are."""
+    rng = seeded(10017)
+    y, x = np.mgrid[:24, :24].astype(float)
+
+    def stroke(picture, a, b, width):
+        along = np.clip(
+            ((x - a[0]) * (b[0] - a[0]) + (y - a[1]) * (b[1] - a[1])) / ((b - a) @ (b - a)), 0, 1
+        )
+        near = np.hypot(x - a[0] - along * (b[0] - a[0]), y - a[1] - along * (b[1] - a[1]))
+        picture[near < width] = 1
+
+    pictures, joints = [], []
+    for _ in range(1200):
+        shape, palm = np.zeros((24, 24)), rng.uniform(9, 14, 2)
+        up = rng.uniform(-0.6, 0.6) - np.pi / 2
+
+        def point(angle, far, palm=palm):
+            return palm + far * np.array([np.cos(angle), np.sin(angle)])
+
+        wrist, middle = point(up + np.pi, rng.uniform(6, 8)), point(up, rng.uniform(6.5, 8.5))
+        thumb = point(up - rng.uniform(1.1, 1.5), rng.uniform(5.5, 7))
+        stroke(shape, palm, wrist, 2.0)
+        stroke(shape, palm, middle, 1.1)
+        stroke(shape, palm, thumb, 1.1)
+        for aside in (-0.35, 0.35, 0.7):
+            stroke(shape, palm, point(up + aside, rng.uniform(5, 6.5)), 1.0)
+        stroke(shape, palm, palm + 0.01, 3.0)
+        picture = rng.uniform(40, 100) + rng.uniform(60, 130) * shape + rng.normal(0, 12, (24, 24))
+        pictures.append(_pixels(picture))
+        joints.append(
+            np.clip(np.concatenate([thumb, middle, wrist]) + rng.normal(0, 0.3, 6), 0, 23).round(2)
+        )
+    return numbered(pl.DataFrame({"hand": lists(pictures, BYTES), "joints": lists(joints)}))
+
+
+def farmland():
+    """Fields from the air in red, green and near infrared, 20 by 20, a crop per pixel; edges are not labelled (-1)."""
+    rng = seeded(10019)
+    colours = np.array(
+        [[60, 90, 190], [110, 110, 120], [90, 120, 150], [40, 60, 60]]
+    )  # the last is water
+    photos, crops = [], []
+    for _ in range(700):
+        cuts = np.sort(rng.integers(4, 17, 2))
+        crop = np.empty((20, 20), dtype=np.int64)
+        kinds = rng.choice(4, 4, p=[0.4, 0.3, 0.2, 0.1])
+        for k, part in enumerate(np.split(np.arange(20), cuts)):
+            crop[:, part] = kinds[k]
+        low = int(rng.integers(6, 15))
+        crop[low:, : cuts[0]] = kinds[3]
+        if rng.random() < 0.5:
+            crop = crop.T
+        photo = colours[crop] + rng.normal(0, 14, 3) + rng.normal(0, 22, (20, 20, 3))
+        stripes = 18 * np.sin(np.arange(20) * 2.1)[None, :, None] * (crop == 2)[:, :, None]
+        edge = np.zeros((20, 20), dtype=bool)
+        edge[1:] |= crop[1:] != crop[:-1]
+        edge[:, 1:] |= crop[:, 1:] != crop[:, :-1]
+        photos.append(_pixels(photo + stripes))
+        crops.append(np.where(edge, -1, crop).ravel())
+    return numbered(pl.DataFrame({"photo": lists(photos, BYTES), "crop": lists(crops, pl.Int64)}))
+
+
+def boats():
+    """One boat per radar picture of 28 by 28 with waves and speckle: left, top, right and bottom in pixels."""
+    rng = seeded(10021)
+    y, x = np.mgrid[:28, :28].astype(float)
+    scans, frames = [], []
+    for _ in range(1400):
+        wide, high = rng.uniform(4, 12), rng.uniform(3, 7)
+        left, top = rng.uniform(0, 28 - wide), rng.uniform(0, 28 - high)
+        sea = 70 + 18 * np.sin(
+            x * rng.uniform(0.3, 1) + y * rng.uniform(0.3, 1) + rng.uniform(0, 6)
+        )
+        hull = ((x - left - wide / 2) / (wide / 2)) ** 4 + (
+            (y - top - high / 2) / (high / 2)
+        ) ** 4 < 1
+        scan = (sea + rng.uniform(60, 120) * hull) * rng.gamma(12, 1 / 12, (28, 28))
+        scans.append(_pixels(scan))
+        frames.append(np.array([left, top, left + wide, top + high]).round(1))
+    return numbered(pl.DataFrame({"scan": lists(scans, BYTES), "frame": lists(frames)}))
+
+
+def blurred_stamps():
+    """Stamps through a shaking lens, 20 by 20, and the same in focus."""
+    rng = seeded(10023)
+    y, x = np.mgrid[:20, :20].astype(float)
+    blurred, sharp = [], []
+    for _ in range(900):
+        stamp = np.full((20, 20), rng.uniform(150, 220))
+        stamp[2:18, 2:18] = rng.uniform(60, 140)
+        for _ in range(int(rng.integers(2, 5))):
+            angle, offset = rng.uniform(0, np.pi), rng.uniform(-5, 5)
+            line = np.abs(
+                (x - 9.5) * np.cos(angle) + (y - 9.5) * np.sin(angle) - offset
+            ) < rng.uniform(0.6, 1.5)
+            stamp[line] = rng.uniform(20, 240)
+        blurred.append(_pixels(_blur(stamp, 2) + rng.normal(0, 3, (20, 20))))
+        sharp.append(_pixels(stamp))
+    return numbered(pl.DataFrame({"blurred": lists(blurred, BYTES), "sharp": lists(sharp, BYTES)}))
+
+
+def parcel_addresses():
+    """Addresses in free order with their parts, a BIO tag per word; some words were tagged in haste."""
+    rng = seeded(10025)
+    streets = ["mill", "church", "station", "long", "old harbour", "king george", "green", "north"]
+    towns = ["ashford", "upper dean", "leith", "st ives", "marlow", "great barr", "hove", "deal"]
+    names = ["ann", "bo", "carla", "dev", "ewan", "fay", "gus"]
+    surnames = ["ash", "green", "marlow", "north", "old", "potts", "king"]
+    rows = []
+    for _ in range(2200):
+        number = str(rng.integers(1, 240)) + str(rng.choice(["", "", "a", "b"]))
+        street = f"{rng.choice(streets)} {rng.choice(['road', 'street', 'lane', 'st'])}"
+        parts = [
+            ("NAME", f"{rng.choice(names)} {rng.choice(surnames)}"), ("STREET", street), ("NO", number),
+            ("TOWN", str(rng.choice(towns))),
+        ]  # fmt: skip
+        if rng.random() < 0.4:
+            parts.append(("NO", f"flat {rng.integers(1, 30)}"))
+        if rng.random() < 0.5:
+            parts.append(
+                ("O", str(rng.choice(["please ring", "leave with neighbour", "fragile", "c / o"])))
+            )
+        words, tags = [], []
+        for k in rng.permutation(len(parts)):
+            tag, text = parts[k]
+            for i, word in enumerate(text.split()):
+                words.append(word)
+                tags.append("O" if tag == "O" else f"{'I' if i else 'B'}-{tag}")
+        tags = [
+            str(rng.choice(["O", "B-NAME", "B-TOWN"])) if rng.random() < 0.01 else t for t in tags
+        ]
+        rows.append((" ".join(words), " ".join(tags)))
+    return numbered(pl.DataFrame(rows, schema=["address", "tags"], orient="row"))
+
+
+def spoken_prices():
+    """Prices as clerks write them, and as the till reads them aloud."""
+    rng = seeded(10027)
+    ones = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    ones = (ones + "seventeen eighteen nineteen").split()
+    tens = ["-", "-", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+
+    def spoken(n):
+        if n < 20:
+            return ones[n]
+        return tens[n // 10] + (f" {ones[n % 10]}" if n % 10 else "")
+
+    rows = []
+    for _ in range(3000):
+        euros, cents = (
+            int(rng.integers(0, 100)),
+            int(rng.choice([0, 5, 50, 95, 99, int(rng.integers(100))])),
+        )
+        unit = str(rng.choice(["EUR", "€", "eur"]))
+        written = f"{euros}.{cents:02d}"
+        written = f"{unit} {written}" if rng.random() < 0.5 else f"{written} {unit}"
+        aloud = f"{spoken(euros)} euro" + (f" {spoken(cents)}" if cents else "")
+        rows.append((written, aloud))
+    return numbered(pl.DataFrame(rows, schema=["written", "aloud"], orient="row"))
+
+
+def kitchen_notes():
+    """Sentences of a small grammar of cooking, as a model that reads them would be trained on."""
+    rng = seeded(10029)
+
+    def pick(text):
+        return str(rng.choice(text.split()))
+
+    rows = []
+    for _ in range(2500):
+        thing, other = (
+            pick("onion carrot leek potato turnip celery"),
+            pick("butter oil stock cream wine"),
+        )
+        cut = pick("slice chop dice peel grate")
+        heat = {
+            "butter": "melt",
+            "oil": "heat",
+            "stock": "boil",
+            "cream": "warm",
+            "wine": "reduce",
+        }[other]
+        many = pick("two three four")
+        first = f"{cut} {many} {thing}s" if rng.random() < 0.6 else f"{cut} the {thing}"
+        minutes = {
+            "butter": "five",
+            "oil": "six",
+            "stock": "twenty",
+            "cream": "ten",
+            "wine": "eight",
+        }[other]
+        rows.append(
+            (
+                f"{first} and {heat} the {other} then cook the {thing} in {other} for {minutes} minutes",
+            )
+        )
+    return numbered(pl.DataFrame(rows, schema=["note"], orient="row"))
+
+
+def dawn_chorus():
+    """Sixty-four frames of twelve bands: which of three birds sings somewhere in it, perhaps none or two."""
+    rng = seeded(10031)
+    clips, singers = [], []
+    for _ in range(1600):
+        clip = rng.normal(0, 1, (64, 12)) * 0.6 + rng.normal(0, 0.3, 12)
+        sings = rng.random(3) < [0.4, 0.3, 0.2]
+        for bird in np.flatnonzero(sings):
+            start, loud = int(rng.integers(0, 50)), rng.uniform(1.6, 3.2)
+            for t in range(int(rng.integers(7, 13))):
+                band = {0: 2 + t // 3, 1: 9 - t // 2, 2: 6 + 2 * (t % 2)}[int(bird)]
+                clip[start + t, int(np.clip(band, 0, 11))] += loud
+        clips.append(clip.round(3).ravel())
+        singers.append([int(s) for s in sings])
+    return numbered(pl.DataFrame({"bands": lists(clips), "singers": lists(singers, pl.Int64)}))
+
+
+def manual_questions():
+    """Questions, the page that answers, and a page that a word search found first and that does not."""
+    rng = seeded(10033)
+    parts = [
+        "hinge",
+        "drawer",
+        "lamp",
+        "sensor",
+        "filter",
+        "hose",
+        "battery",
+        "charger",
+        "remote",
+        "lid",
+        "handle",
+        "wheel",
+    ]
+    asks = {
+        "broken": (
+            "snapped cracked does not work fell off",
+            "replace the damaged part order a spare",
+        ),
+        "clean": ("dirty stained smells greasy", "wash with warm water and let dry"),
+        "fit": ("where goes how attach mount", "align push until it clicks tighten the screw"),
+        "noise": ("squeaks rattles loud hum", "apply grease and tighten loose bolts"),
+    }
+    filler = [
+        "the",
+        "my",
+        "a",
+        "is",
+        "on",
+        "it",
+        "of",
+        "i",
+        "have",
+        "this",
+        "can",
+        "you",
+        "please",
+        "model",
+        "after",
+    ]
+    rows = []
+
+    def page(part, ask):
+        words = [
+            part,
+            part,
+            *rng.choice(asks[ask][1].split(), 4),
+            *rng.choice(filler, int(rng.integers(2, 6))),
+        ]
+        return " ".join(rng.permutation(words))
+
+    for _ in range(2400):
+        part, ask = str(rng.choice(parts)), str(rng.choice([*asks]))
+        question = [
+            part,
+            *rng.choice(asks[ask][0].split(), 2),
+            *rng.choice(filler, int(rng.integers(1, 5))),
+        ]
+        wrong = str(rng.choice([a for a in asks if a != ask]))
+        rows.append((" ".join(rng.permutation(question)), page(part, ask), page(part, wrong)))
+    return numbered(pl.DataFrame(rows, schema=["question", "page", "hard_page"], orient="row"))
+
+
+def keys():
+    """Silhouettes of keys, 12 by 24: forty cuts, each photographed again and again, tilted and worn."""
+    rng = seeded(10035)
+    cuts = rng.integers(0, 5, (40, 7))
+    keys, numbers = [], []
+    for _ in range(2000):
+        k = int(rng.integers(40))
+        key = np.zeros((12, 24))
+        key[2:8, :] = 1
+        key[1:10, :5] = 1
+        for i, depth in enumerate(cuts[k]):
+            bottom = 8 - depth + int(rng.random() < 0.06)
+            key[bottom:8, 6 + 2 * i : 8 + 2 * i] = 0
+        key = np.roll(key, (int(rng.integers(-1, 3)), int(rng.integers(-1, 2))), (0, 1))
+        light, dark = rng.uniform(140, 220), rng.uniform(20, 90)
+        keys.append(_pixels(light + (dark - light) * key + rng.normal(0, 12, (12, 24))))
+        numbers.append(f"K{k:02d}")
+    return numbered(pl.DataFrame({"silhouette": lists(keys, BYTES), "key": numbers}))
