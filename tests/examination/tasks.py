@@ -19,6 +19,7 @@ from examination import (
     seventh_tables_data,
     seventh_texts_data,
     sixth_data,
+    tenth_pictures_data,
     third_data,
 )
 
@@ -34,6 +35,7 @@ DATA = (
     eighth_images_data,
     eighth_tables_data,
     ninth_tables_data,
+    tenth_pictures_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"

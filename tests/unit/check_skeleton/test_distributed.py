@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import rank_bound_tasks
+from perennial.check_skeleton.checks.training import distributed
 from perennial.check_skeleton.checks.training.distributed import (
     count_seen_twice,
     explain_failure,
@@ -128,6 +129,46 @@ def test_what_fsdp_cannot_shard_does_not_stop_a_training_that_takes_ddp(message,
     trials = Trials("", {"alone": alone, "ddp": ddp, "fsdp": outcome(message)})
     result = judge_equivalence(Judge("rank_equivalence"), trials, strategy)
     assert result.outcome == verdict
+
+
+def exact_trials(losses, weight, repeat=0):
+    """One process, and two whose losses and weights differ from its own."""
+    rows = [[0, 1], [2, 3]]
+    ranks = {"alone": 1, "ddp": 2, "fsdp": 2}
+    records = dict.fromkeys(ranks, recorded(rows, losses, weight)) | {"alone": recorded(rows)}
+    outcomes = {
+        name: Outcome(Trial(name, TrainingSection(), count, name), codes=(0,) * count,
+                      ranks=dict.fromkeys(range(count), records[name]))
+        for name, count in ranks.items()
+    }  # fmt: skip
+    return Trials("", outcomes, repeat=repeat)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "found"),
+    [
+        (((1.0, 2.0), 1.0), 1.0, ("passed", 0)),
+        (((1.0, 2.00001), 1.004), 1.0, ("passed", 1)),  # a gradient that rounding moved once
+        (((1.0, 2.00001), 1.004), 1.004, ("failed", 2)),  # from every start: no rounding
+        (((1.0, 2.0), 1.1), 1.0, ("failed", 0)),
+        (((1.0, 2.01), 1.004), 1.0, ("failed", 0)),
+    ],
+)
+def test_a_gradient_that_rounding_moves_is_not_there_from_another_start(
+    first, later, found, datasets, monkeypatch
+):
+    repeats = []
+
+    def repeated(_, repeat):
+        repeats.append(repeat)
+        return exact_trials((1.0, 2.0), later, repeat)
+
+    monkeypatch.setattr(distributed, "make_trials", lambda _: exact_trials(*first))
+    monkeypatch.setattr(distributed, "repeat_exact_trials", repeated, raising=False)
+    training = TrainingSection(strategy="ddp")
+    subject = prepared(TabularClassification, datasets("binary"), training=training)
+    result = distributed.check_rank_equivalence(subject)
+    assert (result.outcome, len(repeats)) == found
 
 
 def test_hang_reports_the_steps_of_each_rank():

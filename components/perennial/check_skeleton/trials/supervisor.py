@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -126,6 +126,7 @@ class Trials:
     # Whether batch norm used statistics of all processes in exact trials.
     has_batch_norm: bool = False
     initial: str = ""  # A digest of the weights that this process starts with
+    repeat: int = 0  # how often they were run before, from other initial weights
 
     def __getitem__(self, name: str) -> Outcome:
         return self.outcomes[name]
@@ -134,6 +135,16 @@ class Trials:
 @once
 def make_trials(subject: Subject) -> Trials:
     """Run the trials; all processes and files are removed when this returns or raises."""
+    return _run_trials(subject)
+
+
+def repeat_exact_trials(subject: Subject, repeat: int) -> Trials:
+    """Run those without anything random again, from other initial weights and in another order."""
+    training = subject.training.model_copy(update={"seed": subject.training.seed + repeat})
+    return _run_trials(replace(subject, training=training), repeat)
+
+
+def _run_trials(subject: Subject, repeat: int = 0) -> Trials:
     with seeded(subject.seed):
         model = seeded_model(subject.task, subject.seed)
     initial = compute_digest(model.state_dict())
@@ -151,6 +162,8 @@ def make_trials(subject: Subject) -> Trials:
     size = max(2 * PROCESSES, min(most, int(subject.num_rows() / EPOCH_BATCHES)) // 4 * 4)
     rows = min(subject.num_rows(), int(EPOCH_BATCHES * size))
     stages = plan_stages(subject, size, randomness_off, has_batch_norm=has_batch_norm)
+    if repeat:
+        stages = tuple(stage for stage in stages if all(trial.is_exact for trial in stage))
     try:
         task = pickle.dumps((subject.make_task, subject.task.state()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -169,7 +182,7 @@ def make_trials(subject: Subject) -> Trials:
                 return Trials((folder / PROBLEM).read_text())
     except OSError as error:  # no folder, no room in it, no more processes
         return Trials(f"the trials cannot run on this machine: {error}")
-    return Trials("", outcomes, rows, randomness_off, has_batch_norm, initial)
+    return Trials("", outcomes, rows, randomness_off, has_batch_norm, initial, repeat)
 
 
 def _check_rendezvous(plan: Plan) -> None:

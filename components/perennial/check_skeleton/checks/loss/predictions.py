@@ -107,9 +107,11 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
-        own = chance[np.arange(len(labels)), labels.astype(int)]
-        least = 0.5 if _is_margin_enough(task, ideal, batch) else 0.8
-        agree = bool(np.quantile(own, 0.05) > least)
+        place = np.arange(len(labels)), labels.astype(int)
+        own, others = chance[place], chance.copy()
+        others[place] = -np.inf
+        least = others.max(axis=1) if _is_margin_enough(task, ideal, batch) else 0.8
+        agree = bool(np.quantile(own - least, 0.05) > 0)
         shown = f"the predicted probability of the right class is {own.mean():.2f} on average"
     if not agree and task.kind == "regression" and _is_scored_as_well(task, best, labels):
         return judge.warned(

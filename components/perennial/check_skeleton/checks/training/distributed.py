@@ -12,7 +12,12 @@ from torch import Tensor
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS, RankRecord, StepRecord
-from perennial.check_skeleton.trials.supervisor import Outcome, Trials, make_trials
+from perennial.check_skeleton.trials.supervisor import (
+    Outcome,
+    Trials,
+    make_trials,
+    repeat_exact_trials,
+)
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.user_code import place_in
 
@@ -28,6 +33,10 @@ ALONE = "the contract trains in one process: training.strategy = 'single'"
 # Rounding moves healthy tasks by 1e-6; the smallest planted bug by 1e-2.
 TOLERANCE = 1e-3
 ROUNDING = 1e-6  # of float32 numbers, after a few sums
+# At a ReLU's zero, or where a pooling has two equal maxima, rounding makes a gradient jump and no
+# loss: measured up to 4e-3 of the weights' movement, from one start in three. Faults are in all.
+JUMP, LOSS_AT_JUMP = 1e-2, 1e-4
+REPEATS = 2
 
 DIVERGED = "TrainingFailedError"
 # "auto" takes ddp as long as the model fits.
@@ -131,6 +140,13 @@ def check_rank_equivalence(subject: Subject, judge: Judge) -> CheckResult:
         return (judge.warned if diverged else judge.failed)(shown, hint=explain_failure(alone))
     if trials.randomness_off == "noise":
         return judge.skipped("the loss draws random numbers that evaluation mode does not turn off")
+    for repeat in range(1, REPEATS + 1):
+        if not may_be_rounding(trials):
+            break
+        again = repeat_exact_trials(subject, repeat)
+        if again.reason or not all(each.is_complete for each in again.outcomes.values()):
+            break
+        trials = again
     return judge_equivalence(judge, trials, subject.training.strategy)
 
 
@@ -215,6 +231,8 @@ def judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
         notes.append("in evaluation mode, because forward draws random numbers by itself")
     if trials.has_batch_norm:
         notes.append("batch normalisation over all processes, as under batch_norm = 'sync'")
+    if trials.repeat:
+        notes.append("repeated from other initial weights, as rounding can make a gradient jump")
     how = {"how": "; ".join(notes)}
     if not wrong and not all(trials[name].is_complete for name, _, _ in found):
         obstacles = [each.obstacle for each in trials.outcomes.values() if each.obstacle]
@@ -233,6 +251,19 @@ def judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
     if _is_division(trials, [name for name, _, _ in wrong]):
         return judge.warned(measured, DIVISION, **how)
     return judge.failed(measured, hint, **how)
+
+
+def may_be_rounding(trials: Trials) -> bool:
+    """Whether processes differ from one, but by no more than a gradient that rounding moves."""
+    alone, others = trials["alone"].ranks[0], [trials[name] for name in ("ddp", "fsdp")]
+    if alone.drifting or not all(each.is_complete for each in others):
+        return False
+    if any(rank.final != each.ranks[0].final for each in others for rank in each.ranks.values()):
+        return False
+    found = [measure_difference(alone, each.ranks[0]) for each in others]
+    return any(each.is_large for each in found) and all(
+        each.loss <= LOSS_AT_JUMP and each.weight <= JUMP for each in found
+    )
 
 
 def _find_difference(trials: Trials, name: str) -> tuple[str, str]:
