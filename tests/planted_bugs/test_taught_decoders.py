@@ -1,0 +1,137 @@
+"""Decoders that are taught with the right steps before: their label is an input, and no leak."""
+
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from other_styles import dataset_of
+from perennial.check_skeleton.examination import run_checks
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.task import LABEL, Task
+from skeleton_tables import SETTINGS
+
+LETTERS, LENGTH, START = "abcdefgh", 6, 8
+SOURCES = np.random.default_rng(3).integers(0, len(LETTERS), size=(1200, LENGTH))
+TEXTS = ["".join(LETTERS[code] for code in row) for row in SOURCES]
+FRAME = pl.DataFrame(
+    {"row": range(len(TEXTS)), "written": TEXTS, "label": [text[::-1] for text in TEXTS]}
+)
+
+
+def codes_of(texts):
+    return torch.tensor([[LETTERS.index(letter) for letter in text] for text in texts])
+
+
+class Decoder(nn.Module):
+    """Reads the source, then writes a letter for each one that it is given or has written."""
+
+    def __init__(self, *, is_bidirectional=False):
+        super().__init__()
+        self.letters = nn.Embedding(9, 24)
+        self.encoder = nn.GRU(24, 32, batch_first=True)
+        self.decoder = nn.GRU(24, 32, batch_first=True, bidirectional=is_bidirectional)
+        self.head = nn.Linear(64 if is_bidirectional else 32, len(LETTERS))
+
+    def forward(self, source, before=None):
+        _, state = self.encoder(self.letters(source))
+        state = state.repeat(2 if self.decoder.bidirectional else 1, 1, 1)
+        if before is not None:
+            return self.head(self.decoder(self.letters(before), state)[0])
+        step, found = torch.full((len(source), 1), START), []
+        for _ in range(LENGTH):
+            hidden, state = self.decoder(self.letters(step), state)
+            found.append(self.head(hidden))
+            step = found[-1].argmax(-1)
+        return torch.cat(found, dim=1)
+
+
+class Reversed(Task):
+    """Writes letters backwards, taught by the letters before."""
+
+    kind = "statistic"
+    metrics: ClassVar = {"letter_accuracy": "maximize"}
+
+    def fit(self, train):
+        pass
+
+    def state(self):
+        return {}
+
+    def load_state(self, state):
+        pass
+
+    def letters_before(self, label):
+        return torch.cat([torch.full((len(label), 1), START), label[:, :-1]], dim=1)
+
+    def encode(self, rows):
+        batch = {"source": codes_of(rows["written"])}
+        if "label" in rows.columns:
+            batch[LABEL] = codes_of(rows["label"])
+            batch["before"] = self.letters_before(batch[LABEL])
+        return batch
+
+    def build_model(self):
+        return Decoder()
+
+    def losses(self, output, batch):
+        losses = functional.cross_entropy(output.mT, batch[LABEL], reduction="none")
+        return losses.mean(dim=1)
+
+    def predict(self, output):
+        return output.argmax(-1)
+
+    def statistic(self, output, batch):
+        return (output.argmax(-1) == batch[LABEL]).double().mean(dim=1, keepdim=True)
+
+    def score(self, predictions, labels):
+        return {"letter_accuracy": float(predictions.mean())}
+
+
+class NotShifted(Reversed):
+    """Each letter is given when it is asked for."""
+
+    def letters_before(self, label):
+        return label
+
+
+class LettersBehind(Reversed):
+    """Shifted the other way: the next letter is given, and not the last."""
+
+    def letters_before(self, label):
+        return torch.cat([label[:, 1:], torch.full((len(label), 1), START)], dim=1)
+
+
+class BothWays(Reversed):
+    """The decoder reads the letters that are to come, too."""
+
+    def build_model(self):
+        return Decoder(is_bidirectional=True)
+
+
+def judge(task_type, folder):
+    dataset = dataset_of(FRAME, folder, features=("written", "label"), text=("written", "label"))
+    make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
+    training = TrainingSection.model_validate(
+        {"steps": 400, "global_batch_size": 128}, strict=False
+    )
+    (result,) = run_checks(Subject.prepare(make, dataset, SETTINGS, training), ["serving_inputs"])
+    return result
+
+
+def test_letters_before_are_no_leak(tmp_path):
+    result = judge(Reversed, tmp_path)
+    assert result.outcome == "passed", result
+
+
+@pytest.mark.parametrize("task_type", [NotShifted, LettersBehind, BothWays])
+def test_letters_that_are_to_come_are_a_leak(task_type, tmp_path):
+    result = judge(task_type, tmp_path)
+    assert result.outcome == "failed"
+    assert "without the label column" in result.measured
