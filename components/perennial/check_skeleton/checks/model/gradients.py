@@ -11,6 +11,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.attention import observe_attention
+from perennial.check_skeleton.checks.model.exchangeable_columns import (
+    describe_exchangeable_columns,
+)
 from perennial.check_skeleton.checks.model.sequences import shade
 from perennial.check_skeleton.checks.model.silent_parameters import (
     Drawing,
@@ -152,18 +155,8 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             f"no loss changes with {', '.join(unused)} of other examples",
             hint="the model's forward ignores it, or multiplies it by zero",
         )
-    if step := find_single_step(subject, model):
-        return judge.failed(
-            f"the answer depends on only one position of a sequence: {step}",
-            hint="look for a causal mask with the wrong triangle, and for a state that is taken "
-            "from the first step in place of the last",
-        )
-    if end := find_unread_end(subject, model):
-        return judge.failed(
-            f"no answer depends on {end}, without which a linear model predicts clearly worse",
-            hint="a slice in forward cuts them off, such as one that was meant for the target or "
-            "for padding",
-        )
+    if part := _judge_parts(judge, subject, model):
+        return part
     if blind := find_blindness_to_positions(subject, model, batch):
         value = describe_value_of_places(subject, *blind)
         return (judge.failed if value else judge.warned)(
@@ -178,6 +171,29 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             hint="a slice or an index in forward leaves them out",
         )
     return judge.passed(f"{', '.join(inputs_of(batch))} change the loss")
+
+
+def _judge_parts(judge: Judge, subject: Subject, model: nn.Module) -> CheckResult | None:
+    """Judge parts of inputs that are not read, or not told apart."""
+    if step := find_single_step(subject, model):
+        return judge.failed(
+            f"the answer depends on only one position of a sequence: {step}",
+            hint="look for a causal mask with the wrong triangle, and for a state that is taken "
+            "from the first step in place of the last",
+        )
+    if end := find_unread_end(subject, model):
+        return judge.failed(
+            f"no answer depends on {end}, without which a linear model predicts clearly worse",
+            hint="a slice in forward cuts them off, such as one that was meant for the target or "
+            "for padding",
+        )
+    if mixed := describe_exchangeable_columns(subject, model):
+        return judge.failed(
+            f"the output is the same if columns exchange their values: {mixed}",
+            hint="one network reads all of them: [layer] * n and dict.fromkeys repeat one object. "
+            "Build a layer for each column, or give each a learned vector of its own",
+        )
+    return None
 
 
 @check(
