@@ -22,6 +22,7 @@ from perennial.check_skeleton.checks.model.silent_parameters import (
     find_copies_of_embeddings,
     find_drawn_at_random,
 )
+from perennial.check_skeleton.checks.model.unread_buffers import find_unread_buffers
 from perennial.check_skeleton.checks.model.unread_ends import find_unread_end
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.models import (
@@ -233,6 +234,7 @@ def check_parameter_gradients(subject: Subject, judge: Judge) -> CheckResult:
     return (
         _judge_totals(judge, totals, strangers, silence, chooses=chooses)
         or _judge_frozen(judge, subject, frozen)
+        or _judge_buffers(judge, subject)
         or _judge_ties(judge, subject, totals, silence.cancelled)
     )
 
@@ -323,6 +325,16 @@ def _judge_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckRes
     return judge.warned(
         f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
         hint="right when fine-tuning; otherwise remove requires_grad_(False)",
+    )
+
+
+def _judge_buffers(judge: Judge, subject: Subject) -> CheckResult | None:
+    if not (unread := find_unread_buffers(subject)):
+        return None
+    return judge.warned(
+        f"buffers that nothing reads: {', '.join(unread[:6])}",
+        hint="forward forgets them: a matrix, a mask or a scale that is made and not applied. "
+        "Apply them, or remove them",
     )
 
 
