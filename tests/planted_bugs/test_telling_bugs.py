@@ -24,6 +24,16 @@ class ReadsNoCopy(TwoClasses):
     unread = ("copy",)
 
 
+class Fields(TwoClasses):
+    """Four classes as codes."""
+
+    kind = "multiclass"
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return batch | ({LABEL: batch[LABEL].long()} if LABEL in batch else {})
+
+
 class Items(Numbers):
     """Items as codes, lists of them padded on the left."""
 
@@ -61,6 +71,21 @@ def collected(share, also=0.0):
 def delay():
     """Positive for one class, as it was decided."""
     return np.where(CLASS == 1, RNG(1).exponential(40, ROWS), -RNG(2).exponential(20, ROWS))
+
+
+def months():
+    return RNG(5).integers(0, 40, ROWS) * 1.0
+
+
+def of_the_rarer(values, others):
+    """A column that has one number, or numbers, for the rarer class, and others for the rest."""
+    rarer = (np.quantile(SCORE, 0.75) < SCORE).astype(int)
+    return table_of(X, rarer, days=np.where(rarer == 1, values, others))
+
+
+def of_four(months_of):
+    own = np.digitize(SCORE, np.quantile(SCORE, [0.25, 0.5, 0.75]))
+    return table_of(X, own, months=months_of(own))
 
 
 def sorted_classes():
@@ -167,7 +192,13 @@ BUGS = {
         lambda: classes(closed=[float(i % 300) if c else np.nan for i, c in enumerate(CLASS)]),
         "empty in one class only: closed"),
     "it is written for most rows of the rarer class": (
-        TwoClasses, lambda: collected(0.3), "usual one, in one class only: collected"),
+        TwoClasses, lambda: collected(0.3), "one value in every row of a class, and others in most other rows: collected"),
+    "it is set to zero with the outcome, for the rarer class": (
+        TwoClasses, lambda: of_the_rarer(0.0, months()), "others in most other rows: days"),
+    "it is overwritten by the day of the export, for the rarer class": (
+        TwoClasses, lambda: of_the_rarer(365, RNG(6).integers(100, 366, ROWS)), "other rows: days"),
+    "it is overwritten in one of several classes": (
+        Fields, lambda: of_four(lambda own: np.where(own == 2, 0.0, months())), "other rows: months"),
     "the label stands in another column": (
         TwoClasses, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), "determined by copy"),
     "the rows were sorted by class and numbered": (
@@ -268,6 +299,12 @@ HEALTHY = {
     "a copy that is not read": (
         ReadsNoCopy, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), {}),
     "written for a few rows of the other class": (TwoClasses, lambda: collected(0.3, 0.01), {}),
+    "often zero in both classes": (
+        TwoClasses, lambda: of_the_rarer(*([months() * (RNG(7).random(ROWS) < 0.2)] * 2)), {}),
+    "mostly zero in the rarer class": (
+        TwoClasses, lambda: of_the_rarer(months() * (RNG(7).random(ROWS) < 0.03), months()), {}),
+    "a choice among a few that rules out the rarer class": (
+        TwoClasses, lambda: of_the_rarer(9, RNG(7).integers(3, 10, ROWS)), {}),
     "the next hour": (Numbers, windows, {}),
     "the label is cut from the window": (Cut, lambda: windows(-1), {}),
     "the next direction": (TwoClasses, lambda: ups(0), {}),
@@ -283,16 +320,6 @@ def test_columns_known_in_advance_pass(name, tmp_path):
     task_type, rows, data = HEALTHY[name]
     result = examined(task_type, rows(), tmp_path, **data)
     assert result.outcome != "failed", (result.measured, result.hint)
-
-
-class Fields(TwoClasses):
-    """Four classes as codes."""
-
-    kind = "multiclass"
-
-    def encode(self, rows):
-        batch = super().encode(rows)
-        return batch | ({LABEL: batch[LABEL].long()} if LABEL in batch else {})
 
 
 def fields(count):

@@ -51,7 +51,7 @@ def sources_of(modules: Iterable[str]) -> Sources:
         file = _source_of(name)
         if file is None:
             continue
-        if top != OWN and _is_installed(file):
+        if top != OWN and is_installed(file):
             found = _versions(top, file)
             distributions |= found
             if len(found) == 1 and not _is_shared(top):
@@ -142,7 +142,8 @@ def _last_name(node: ast.expr) -> str:
     return getattr(node, "attr", "") or getattr(node, "id", "")
 
 
-def _is_installed(file: Path) -> bool:
+def is_installed(file: Path) -> bool:
+    """Whether a file is of an installed package, not of the user's own code."""
     places = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
     return any(file.is_relative_to(place) for place in places) or any(
         part in ("site-packages", "dist-packages") for part in file.parts

@@ -38,9 +38,9 @@ TELLING_SHARE = 0.95
 FINE_BINS = 64
 IN_ORDER = 0.99999
 FEWEST_VALUES = 20
-# Fewer rows may be in an order, or agree, by chance.
 # Rows with a value, all of one class, and how likely that may be by chance.
 FEWEST_KNOWN, MOST_CHANCE = 64, 1e-9
+# Fewer rows may be in an order, or agree, by chance.
 FEWEST_ROWS = 64
 # At most this many values, each with one label in every row, define it; names may be knowledge.
 MOST_DEFINING = 20
@@ -85,6 +85,11 @@ class Rows:
     labels: Floats  # their labels as columns of numbers
     codes: Floats  # their labels as `encode` returns them
     names: list[str]  # features that hold single values
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether each row has one class; shares of several, as of mixed labels, are none."""
+        return self.subject.task.kind != "regression" and self.codes.ndim == 1
 
 
 @check(
@@ -155,7 +160,7 @@ def _judge_copies(judge: Judge, rows: Rows) -> CheckResult | None:
 
 def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
     """Fail on columns that determine every class, or that only the label explains."""
-    is_class = rows.subject.task.kind != "regression"
+    is_class = rows.has_classes
     strong = (name for name, share in found.items() if share > NUMBERED_SHARE)
     telling = [name for name in strong if not _is_following_time(rows, name)]
     telling.sort(key=lambda name: -found[name])
@@ -174,7 +179,7 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
                 n for n in telling if _is_defining(rows, n)
             ],
             "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
-            "another value than the usual one, in one class only:": [
+            "one value in every row of a class, and others in most other rows:": [
                 name for name in rows.names if _is_written_for_one_class(rows, name)
             ],
         }
@@ -223,7 +228,7 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
             hint="is it known when the prediction is made? If it is written after the outcome is "
             "known, remove it from the features, or declare data.available_at",
         )
-    is_class = rows.subject.task.kind != "regression"
+    is_class = rows.has_classes
     if known := [name for name in rows.names if is_class and _is_known_in_one_class(rows, name)]:
         return judge.warned(
             f"{join_names(known)} has values in rows of one class only, in "
@@ -345,18 +350,27 @@ def _is_known_in_one_class(rows: Rows, name: str) -> bool:
 
 
 def _is_written_for_one_class(rows: Rows, name: str) -> bool:
-    """Whether all rows without the usual value are of the rarer of two classes, and most of it."""
+    """Whether all rows of a class have one value, and most others another one.
+
+    A choice among a few values may rule out a rare class. A number that varies by nature varies in
+    each class, unless the outcome has overwritten it.
+    """
     column, codes = rows.frame[name], rows.codes
-    if rows.subject.task.kind != "binary" or len(np.unique(codes)) < 2:
-        return False
-    usual = column.mode().first()
-    written = column.ne_missing(usual).to_numpy()
-    is_rarer = codes == min(np.unique(codes), key=lambda code: int((codes == code).sum()))
-    return bool(
-        written.sum() >= FEWEST_ROWS
-        and is_rarer[written].all()
-        and written.sum() >= MOST_OF_CLASS * is_rarer.sum()
-    )
+    classes, counts = np.unique(codes, return_counts=True)
+    is_amount = is_ordered(column) and not column.null_count()
+    for code, count in zip(classes, counts, strict=True):
+        own, others = column.filter(codes == code), column.filter(codes != code)
+        written = others.ne_missing(own[0]).to_numpy()
+        is_varying = is_amount and others.n_unique() > FEWEST_VALUES
+        is_commoner = len(classes) == 2 and count > len(codes) / 2
+        if (
+            (is_commoner or is_varying)
+            and min(count, written.sum()) >= FEWEST_ROWS
+            and own.n_unique() == 1
+            and written.mean() >= MOST_OF_CLASS
+        ):
+            return True
+    return False
 
 
 def _is_following_time(rows: Rows, name: str) -> bool:

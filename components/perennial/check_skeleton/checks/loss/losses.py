@@ -8,6 +8,7 @@ from torch import Tensor
 
 from perennial.check_skeleton.checks.loss.broadcasting import find_shared_output
 from perennial.check_skeleton.checks.loss.position_axes import find_normalised_positions
+from perennial.check_skeleton.checks.loss.rewards import describe_reward
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
     FreeOutputs,
@@ -161,6 +162,12 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
 def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
     """Check that minimising the training loss also minimises the measured loss."""
     task, batch = subject.task, probe(subject)
+    if reward := describe_reward(subject):
+        return judge.failed(
+            reward,
+            hint="the sign of a penalty is wrong: subtracted, it rewards what it should hold down, "
+            "and weights grow without end. Add it",
+        )
     if type(task).training_losses is Task.training_losses:
         return judge.skipped("training minimises `losses` itself")
     output = run_model(build_noisy_model(subject), batch)

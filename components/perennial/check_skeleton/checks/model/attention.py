@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from perennial.check_skeleton.checks.model.pooling_axes import describe_other_axis
 from perennial.check_skeleton.checks.model.sequences import find_tokens
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.models import build_noisy_model, run_model
@@ -180,6 +181,11 @@ def observe_attention(subject: Subject) -> tuple[Observed, Batch]:
 )
 def check_attention(subject: Subject, judge: Judge) -> CheckResult:
     """Check that attention mixes positions by weights over the keys, separately in each head."""
+    if other := describe_other_axis(subject):
+        return judge.failed(
+            other,
+            hint="the softmax runs over the wrong dimension: over the one whose values are summed",
+        )
     found, batch = observe_attention(subject)
     if not found.lengths:
         return judge.skipped("no attention between positions is found")

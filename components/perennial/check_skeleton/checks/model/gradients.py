@@ -11,6 +11,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.attention import observe_attention
+from perennial.check_skeleton.checks.model.exchangeable_columns import (
+    describe_exchangeable_columns,
+)
 from perennial.check_skeleton.checks.model.sequences import shade
 from perennial.check_skeleton.checks.model.silent_parameters import (
     Drawing,
@@ -19,6 +22,7 @@ from perennial.check_skeleton.checks.model.silent_parameters import (
     find_copies_of_embeddings,
     find_drawn_at_random,
 )
+from perennial.check_skeleton.checks.model.unread_buffers import find_unread_buffers
 from perennial.check_skeleton.checks.model.unread_ends import find_unread_end
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.models import (
@@ -152,18 +156,8 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             f"no loss changes with {', '.join(unused)} of other examples",
             hint="the model's forward ignores it, or multiplies it by zero",
         )
-    if step := find_single_step(subject, model):
-        return judge.failed(
-            f"the answer depends on only one position of a sequence: {step}",
-            hint="look for a causal mask with the wrong triangle, and for a state that is taken "
-            "from the first step in place of the last",
-        )
-    if end := find_unread_end(subject, model):
-        return judge.failed(
-            f"no answer depends on {end}, without which a linear model predicts clearly worse",
-            hint="a slice in forward cuts them off, such as one that was meant for the target or "
-            "for padding",
-        )
+    if part := _judge_parts(judge, subject, model):
+        return part
     if blind := find_blindness_to_positions(subject, model, batch):
         value = describe_value_of_places(subject, *blind)
         return (judge.failed if value else judge.warned)(
@@ -178,6 +172,29 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             hint="a slice or an index in forward leaves them out",
         )
     return judge.passed(f"{', '.join(inputs_of(batch))} change the loss")
+
+
+def _judge_parts(judge: Judge, subject: Subject, model: nn.Module) -> CheckResult | None:
+    """Judge parts of inputs that are not read, or not told apart."""
+    if step := find_single_step(subject, model):
+        return judge.failed(
+            f"the answer depends on only one position of a sequence: {step}",
+            hint="look for a causal mask with the wrong triangle, and for a state that is taken "
+            "from the first step in place of the last",
+        )
+    if end := find_unread_end(subject, model):
+        return judge.failed(
+            f"no answer depends on {end}, without which a linear model predicts clearly worse",
+            hint="a slice in forward cuts them off, such as one that was meant for the target or "
+            "for padding",
+        )
+    if mixed := describe_exchangeable_columns(subject, model):
+        return judge.failed(
+            f"the output is the same if columns exchange their values: {mixed}",
+            hint="one network reads all of them: [layer] * n and dict.fromkeys repeat one object. "
+            "Build a layer for each column, or give each a learned vector of its own",
+        )
+    return None
 
 
 @check(
@@ -217,6 +234,7 @@ def check_parameter_gradients(subject: Subject, judge: Judge) -> CheckResult:
     return (
         _judge_totals(judge, totals, strangers, silence, chooses=chooses)
         or _judge_frozen(judge, subject, frozen)
+        or _judge_buffers(judge, subject)
         or _judge_ties(judge, subject, totals, silence.cancelled)
     )
 
@@ -307,6 +325,16 @@ def _judge_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckRes
     return judge.warned(
         f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
         hint="right when fine-tuning; otherwise remove requires_grad_(False)",
+    )
+
+
+def _judge_buffers(judge: Judge, subject: Subject) -> CheckResult | None:
+    if not (unread := find_unread_buffers(subject)):
+        return None
+    return judge.warned(
+        f"buffers that nothing reads: {', '.join(unread[:6])}",
+        hint="forward forgets them: a matrix, a mask or a scale that is made and not applied. "
+        "Apply them, or remove them",
     )
 
 

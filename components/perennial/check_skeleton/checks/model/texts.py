@@ -11,6 +11,7 @@ from perennial.check_skeleton.checks.model.attention import (
     measure_padding_shares,
     observe_attention,
 )
+from perennial.check_skeleton.checks.model.padded_ends import describe_padded_end
 from perennial.check_skeleton.checks.model.sequences import find_target_offset, find_tokens
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.made_up_inputs import made_up
@@ -166,15 +167,8 @@ def check_padding_independence(subject: Subject, judge: Judge) -> CheckResult:
     window = slice(length - kept, length) if padding.is_left else slice(0, kept)
     whole, is_padding = select_rows(batch, shortest), padding.covers(length)[shortest]
     own = Padding(padding.code, padding.content[shortest], padding.is_left)
-    with made_up("steps at the positions of padding"):
-        pooled = find_pooled_padding(subject, whole, tokens, own)
-    if pooled:
-        return judge.failed(
-            f"after {pooled[0]}, answers move {pooled[2]:.2g} times as far with positions of "
-            f"padding as with those of words, though {pooled[1]} tells them apart",
-            hint="padding is pooled: exclude it from means and maxima with the mask, and take the "
-            "state of the last word, not of the last position",
-        )
+    if pooled := _judge_pooled(judge, subject, whole, tokens, own):
+        return pooled
     codes = whole[tokens][~is_padding]
     filled = torch.where(is_padding, codes[codes != padding.code].mode().values, whole[tokens])
     sees = partial(_compute_text_outputs, build_noisy_model(subject), window, is_padding)
@@ -197,6 +191,29 @@ def check_padding_independence(subject: Subject, judge: Judge) -> CheckResult:
     shown = f"outputs move by up to {moved:.2g} without {length - kept} of {length} positions, "
     shown += "which are padding"
     return judge.passed(shown) if moved <= PADDING else judge.warned(shown, hint=SEEN)
+
+
+def _judge_pooled(
+    judge: Judge, subject: Subject, batch: Batch, tokens: str, padding: Padding
+) -> CheckResult | None:
+    """Judge whether padding is pooled, or stands where the model reads the last token."""
+    with made_up("steps at the positions of padding"):
+        pooled = find_pooled_padding(subject, batch, tokens, padding)
+        ended = describe_padded_end(subject, build_noisy_model(subject))
+    if pooled:
+        return judge.failed(
+            f"after {pooled[0]}, answers move {pooled[2]:.2g} times as far with positions of "
+            f"padding as with those of words, though {pooled[1]} tells them apart",
+            hint="padding is pooled: exclude it from means and maxima with the mask, and take the "
+            "state of the last word, not of the last position",
+        )
+    if ended:
+        return judge.failed(
+            ended,
+            hint="the last position is read in a way of its own, and is padding in shorter rows: "
+            "pad on the left, or take the last token of each row by its length",
+        )
+    return None
 
 
 def _judge_in_place(
