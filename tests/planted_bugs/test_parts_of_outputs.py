@@ -94,7 +94,8 @@ class Proxies(Points):
 
     def statistic(self, output, batch):
         found = []
-        for near, own in zip(output.split(GROUP), batch[LABEL].split(GROUP), strict=True):
+        groups = (each.split(self.scored_together) for each in (output, batch[LABEL]))
+        for near, own in zip(*groups, strict=True):
             apart = torch.cdist(near[:, :8], near[:, :8])
             self.leave_itself_out(apart)
             found.append(own[apart.argmin(dim=1)] == own)
@@ -102,6 +103,13 @@ class Proxies(Points):
 
     def leave_itself_out(self, apart):
         apart.fill_diagonal_(torch.inf)
+
+
+class LargeGroups(Proxies):
+    """more rows are judged together than three times fit into the validation split"""
+
+    scored_together = 40
+    scoring_rows = 80
 
 
 class FindsItself(Proxies):
@@ -319,6 +327,7 @@ def examine(tmp_path_factory):
 @pytest.mark.parametrize(
     ("task_type", "label", "check"),
     [
+        (LargeGroups, "cloud", "few_rows"),
         (Proxies, "cloud", "metric_direction"),
         (Proxies, "cloud", "metric_values"),
         (LogShares, "cloud", "initial_loss"),

@@ -274,7 +274,8 @@ def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
         if way == WAYS[0] and not torch.equal(answer(rows), whole):
             return judge.skipped("outputs are random in evaluation mode: see `modes`")
         for count in COUNTS:
-            some = count if way == WAYS[0] else count * together
+            # The validation split may have fewer groups.
+            some = min(count if way == WAYS[0] else count * together, rows.height)
             title = f"{way}: {some} {'row' if some == 1 else 'rows'}"
             try:
                 found = answer(rows.head(some))
