@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, JsonValue
 from typing_extensions import override
@@ -178,8 +178,8 @@ class ScoringJob(Job):
     again: ClassVar[str] = "score again"
     result_file: ClassVar[str] = ScoringResult.file_name
 
-    module: str
-    """Module whose `main` scores."""
+    module: Annotated[str, Field(pattern=r"^perennial(\.[a-z_]+)+$")]
+    """Module of Perennial whose `main` scores."""
     request: str
     """Its request as JSON; paths in it are those of the step's machine."""
     inputs: dict[str, dict[str, str]]
@@ -189,7 +189,7 @@ class ScoringJob(Job):
     @property
     @override
     def program(self) -> str:
-        return self.module
+        return "perennial.engine.scoring_worker"
 
 
 class Decision(Artifact):

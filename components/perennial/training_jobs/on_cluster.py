@@ -112,11 +112,7 @@ class ClusterLauncher(Launcher):
 
     @override
     def start(self, job: Job) -> None:
-        if not is_remote(job.store_uri):
-            raise PerennialError(
-                f"pods cannot access the store {job.store_uri or job.folder!r}",
-                action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
-            )
+        require_remote_store(job.store_uri or job.folder)
         unattended = 60.0 * self._resources.cluster.budgets.unattended_minutes
         forget_last_attempt(job)
         while True:
@@ -477,24 +473,52 @@ def _choose_kind(resources: ResourcesSection, cluster: Cluster) -> tuple[JobKind
     return kinds["pytorchjob"], reason
 
 
-def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
-    """Open the launcher of a step.
+def require_remote_store(uri: str) -> None:
+    """Check that pods can access a store.
+
+    Raises:
+        PerennialError: it is a folder of this machine.
+    """
+    if not is_remote(uri):
+        raise PerennialError(
+            f"pods cannot access the store {uri!r}",
+            action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
+        )
+
+
+def is_local(resources: ResourcesSection) -> bool:
+    """Whether the processes of a job run in this step itself.
 
     A local run may be started in a pod, such as a notebook: only a pipeline's step gets its pod's
     name.
+    """
+    address = ClusterAddress.read()
+    is_step = address is not None and bool(address.pod)
+    return resources.launcher == "local" or (resources.launcher == "auto" and not is_step)
+
+
+def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
+    """Open the launcher of a step.
 
     Raises:
         PerennialError: the cluster cannot run the training as configured, or its API cannot be
             read.
     """
-    address = ClusterAddress.read()
-    is_step = address is not None and bool(address.pod)
-    if resources.launcher == "local" or (resources.launcher == "auto" and not is_step):
+    if is_local(resources):
         is_set = resources.launcher == "local"
         reason = "set in the contract" if is_set else "this is not a pipeline step on a cluster"
         logger.info("launcher=local: %s", reason)
         return LocalLauncher(resources.threads_per_process)
-    cluster = Cluster.connect(address)
+    return open_cluster_launcher(resources, environment)
+
+
+def open_cluster_launcher(resources: ResourcesSection, environment: Environment) -> ClusterLauncher:
+    """Open the launcher of a step on a cluster, whose jobs have pods of their own.
+
+    Raises:
+        PerennialError: as `open_launcher`.
+    """
+    cluster = Cluster.connect(ClusterAddress.read())
     kind, reason = _choose_kind(resources, cluster)
     logger.info("launcher=%s: %s", kind.title.lower(), reason)
     run = RunIdentity.of_pod(cluster.own_pod())
