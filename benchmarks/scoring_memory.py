@@ -53,6 +53,7 @@ from perennial.engine.checkpoints.folder import (
     commit,
     partial_path,
 )
+from perennial.engine.evaluation.processes import Shards
 from perennial.engine.export import WEIGHTS_FILE, write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import LABEL, Batch, Task, load_task
@@ -372,7 +373,7 @@ def prepare_wide(folder: Path, width: int, rows: int, *, adapts: bool) -> int:
 def score_wide(folder: Path, shards: int) -> None:
     """Score the test rows as the gate does."""
     dataset = Dataset(Snapshot.read(folder / "snapshot"))
-    score_exported(folder / "wide", dataset, {Split.TEST: ()}, 1, shards)
+    score_exported(folder / "wide", dataset, {Split.TEST: ()}, 1, Shards(shards))
 
 
 def compare_shards(numbers: Sequence[int], widths: Sequence[int], rows: int) -> str:

@@ -21,6 +21,7 @@ from perennial.contracts.monitoring import WindowDrift
 from perennial.contracts.training import Challenger, ScoredCandidate
 from perennial.data.dataset import Dataset
 from perennial.detect_drift.performance import sharded_losses, window_losses
+from perennial.engine.evaluation.processes import Shards
 from perennial.engine.export import WEIGHTS_FILE, load_model, read_tensors
 from perennial.gate.scoring import score_exported
 from perennial.select_checkpoint.candidates import export, select_challenger
@@ -68,7 +69,8 @@ def selected(folder, dataset, base):
             for shards in (1, 2):
                 select_challenger(
                     SelectionSection(processes=None if shards > 1 else 1), folder / "snapshot",
-                    training, place / f"{shards}", page=place / f"{shards}.html", shards=shards,
+                    training, place / f"{shards}", page=place / f"{shards}.html",
+                    shards=Shards(shards),
                 )  # fmt: skip
             found[key] = place / "1", place / "2"
         return found[key]
@@ -105,7 +107,9 @@ def test_merged_shards_are_the_bytes_of_the_merged_model(selected, changes):
 @pytest.mark.parametrize("changes", [BITS[0], full(BITS[2])], ids=str)
 def test_the_gate_finds_the_same_predictions_and_losses(selected, dataset, changes):
     exported, _ = selected(**changes)
-    (_, whole), (_, shards) = (score_exported(exported, dataset, KEEP, 1, n) for n in (1, 2))
+    (_, whole), (_, shards) = (
+        score_exported(exported, dataset, KEEP, 1, Shards(n)) for n in (1, 2)
+    )
     one, other = whole[Split.TEST], shards[Split.TEST]
     for name in ("predictions", "losses"):
         np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=2e-6)
@@ -117,7 +121,7 @@ def test_monitoring_finds_the_same_losses(selected, dataset):
     days = dataset.scan(Split.TEST).select("time").collect()["time"].dt.truncate("1d").unique()
     windows = [WindowDrift(start=day, rows=30) for day in days.sort()]
     expected = window_losses(*load_model(exported), dataset.scan(), dataset.snapshot, windows)
-    found = sharded_losses(exported, dataset.snapshot, windows, 2)
+    found = sharded_losses(exported, dataset.snapshot, windows, Shards(2))
     assert [each.loss for each in found] == pytest.approx([e.loss for e in expected], rel=2e-6)
 
 
@@ -138,10 +142,10 @@ def test_damaged_weights_are_refused_and_intact_ones_are_not(
     content[-1] ^= 1
     files[part].write_bytes(content)
     with pytest.raises(DamagedModelError, match=r"is not the file that was pinned|are not those"):
-        score_exported(model, dataset, KEEP, shards=2)
+        score_exported(model, dataset, KEEP, shards=Shards(2))
     content[-1] ^= 1
     files[part].write_bytes(content)
-    score_exported(model, dataset, KEEP, shards=2)
+    score_exported(model, dataset, KEEP, shards=Shards(2))
 
 
 @pytest.mark.parametrize("made", [{"members": (1, 2)}, {"averaged": True}], ids=str)
@@ -152,7 +156,7 @@ def test_means_and_moving_averages_are_those_of_whole_adapters(
     stored = []
     for shards in (1, 2):
         rescoring = Rescoring(
-            training, folder / "snapshot", tmp_path / f"scratch-{shards}", shards=shards
+            training, folder / "snapshot", tmp_path / f"scratch-{shards}", shards=Shards(shards)
         )
         last = rescoring.result.checkpoints[-1]
         chosen = ScoredCandidate(

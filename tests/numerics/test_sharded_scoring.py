@@ -19,7 +19,7 @@ from perennial.contracts.triggers import MonitoringConfig
 from perennial.data.dataset import Dataset
 from perennial.detect_drift.performance import sharded_losses, window_losses
 from perennial.engine import export
-from perennial.engine.evaluation.processes import Failure, Machine, require_shards
+from perennial.engine.evaluation.processes import Failure, Machine, Shards, require_shards
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import load_model, weight_files
 from perennial.engine.parallelism.sharded_loading import (
@@ -90,7 +90,7 @@ def require_close(one, other):
 
 def test_two_shards_predict_what_the_whole_model_does(exported, dataset):
     _, whole = score_exported(exported, dataset, KEEP)
-    _, shards = score_exported(exported, dataset, KEEP, shards=2)
+    _, shards = score_exported(exported, dataset, KEEP, shards=Shards(2))
     for split in KEEP:
         require_close(whole[split], shards[split])
 
@@ -100,7 +100,7 @@ def test_the_champion_has_the_losses_of_the_whole_model(exported, dataset):
     windows = [WindowDrift(start=day, rows=30) for day in days.sort()]
     rows = dataset.scan()
     expected = window_losses(*load_model(exported), rows, dataset.snapshot, windows)
-    found = sharded_losses(exported, dataset.snapshot, windows, 2)
+    found = sharded_losses(exported, dataset.snapshot, windows, Shards(2))
     assert len(found) == len(expected) > 1
     for one, other in zip(expected, found, strict=True):
         assert other == one.model_copy(update={"loss": pytest.approx(one.loss, rel=1e-6)})
@@ -134,7 +134,8 @@ def selected(folder, dataset, training):
         place = folder / f"challenger-{shards}"
         select_challenger(
             SelectionSection(processes=None if shards > 1 else 1),
-            folder / "snapshot", training, place, page=folder / f"{shards}.html", shards=shards,
+            folder / "snapshot", training, place, page=folder / f"{shards}.html",
+            shards=Shards(shards),
         )  # fmt: skip
         found[shards] = place
     return found
@@ -245,14 +246,14 @@ def test_ensembles_are_refused(folder, training, tmp_path):
     with pytest.raises(ShardingError, match=r"model\.ensemble"):
         select_challenger(
             SelectionSection(), folder / "snapshot", training, tmp_path / "challenger",
-            page=tmp_path / "page.html", ensemble=EnsembleSection(), shards=2,
+            page=tmp_path / "page.html", ensemble=EnsembleSection(), shards=Shards(2),
         )  # fmt: skip
 
 
 def test_a_process_that_dies_ends_the_others_and_blames_the_machine(dataset, tmp_path):
     write_made(tmp_path / "model", dataset.snapshot, fails="dies")
     with pytest.raises(ShardingError, match="process 1 of 2 ended with exit code -9") as raised:
-        score_exported(tmp_path / "model", dataset, KEEP, shards=2)
+        score_exported(tmp_path / "model", dataset, KEEP, shards=Shards(2))
     assert blames_machine(raised.value)
 
 

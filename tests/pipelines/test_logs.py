@@ -78,6 +78,14 @@ def test_one_step_is_enough_and_the_trainings_pods_belong_to_it(cluster):
     assert "validate-data.executor speaks" not in lines
 
 
+def test_the_pods_of_scorings_belong_to_the_steps_that_score(cluster):
+    add_training(cluster.fake, TrainJob(), "scoring-3-node-0-0", "scored", run_id="run-1")
+    lines = list(run_log_lines(cluster, "run-1", "evaluate_model"))
+    assert "scored" in lines
+    assert "step 100 of 300" not in lines
+    assert "scored" not in list(run_log_lines(cluster, "run-1", "train_model"))
+
+
 def test_the_pods_of_trials_belong_to_the_step_that_runs_them(cluster):
     step = step_pod("pod-5", run_id="run-4")
     add(cluster.fake, step, "wf.root.run-trials.executor", 5, "16 trials")

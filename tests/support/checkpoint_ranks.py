@@ -16,13 +16,14 @@ from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress
 from perennial.engine.checkpoints.writing import CheckpointWriter
 from perennial.engine.job import TrainingJob, read_job
+from perennial.engine.resilience.rank_output import start_logging
 from perennial.engine.world.distributed import StopSignal, World
 
 
 def save_again(folder: str) -> int:
     """Restore the job's newest checkpoint into the ranks there are, and save it into a folder."""
     job = read_job(Path(sys.argv[1]))
-    worker.start_logging(job, int(os.environ["RANK"]))
+    start_logging(job, int(os.environ["RANK"]))
     world = World.join().arrange(job.training)
     training = worker.build(job, world, StopSignal())()
     other = job.model_copy(update={"folder": folder, "store_uri": ""})

@@ -4,9 +4,9 @@ import importlib
 from pathlib import Path
 
 from benchmarks.scoring_memory import Peak
-from perennial.engine.evaluation.processes import _return_freed_memory
 from perennial.engine.export import load_model
 from perennial.engine.parallelism.sharded_loading import load_sharded_model
+from perennial.engine.scoring_worker import return_freed_memory
 from perennial.engine.world.distributed import World
 
 LIBRARIES = ("peft", "transformers.pytorch_utils", "torch._dynamo")
@@ -15,7 +15,7 @@ LIBRARIES = ("peft", "transformers.pytorch_utils", "torch._dynamo")
 def note_memory(folder: Path) -> int:
     """Write what loading added to this process's anonymous memory, in bytes, to `peak-RANK`."""
     world = World.join()
-    _return_freed_memory()
+    return_freed_memory()
     for library in LIBRARIES:  # of which the memory depends on no model
         importlib.import_module(library)
     with Peak() as peak:

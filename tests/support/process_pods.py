@@ -4,6 +4,7 @@ A pod's process gets what a container would: its command, its own variables with
 the variables that the training operator adds, and an empty disk.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -128,7 +129,15 @@ def value_of(variable, disk: Path) -> str:
 
 
 def kill(process):
-    """A pod's end takes all its processes."""
+    """A pod's end takes all its processes; torchrun's lead sessions of their own."""
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in [process.pid, *children_of(process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
         process.wait()
+
+
+def children_of(pid):
+    """The processes that a process has started."""
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for thread in threads for child in thread.read_text().split()]

@@ -18,9 +18,8 @@ CONTRACT = canonical_json(
     RegisterModelConfig(
         model=ModelSection(name=NAME, task=TASK),
         registry=RegistrySection(description="Predicts clicks.", tags={"team": "ads"}),
-        gate=GateSection(resamples=300),
     ).model_dump(mode="json")
-    | {"training": {"seed": 7}}
+    | {"gate": GateSection(resamples=300).model_dump(mode="json"), "training": {"seed": 7}}
 )
 TRIGGER = json.dumps({"trigger": "drift", "evidence": {"columns": ["price"]}})
 INPUTS = ("snapshot", "validation", "training", "challenger", "skeleton", "verdict")

@@ -64,7 +64,7 @@ class BlocksOptions(Section):
     width: int = 7  # two processes get unequal parts
     reads_weights: bool = False
     is_tied: bool = False
-    fails: Literal["", "dies"] = ""
+    fails: Literal["", "dies", "raises"] = ""
 
 
 class BlocksTask(Task):
@@ -93,6 +93,8 @@ class BlocksTask(Task):
 def fails(how):
     """In one of several processes: this one goes on, and so do the others, in vain."""
     if how and torch.distributed.is_initialized():
+        if torch.distributed.get_rank() == 1 and how == "raises":
+            raise ValueError("no such column")
         if torch.distributed.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(600)

@@ -1,4 +1,4 @@
-"""Exit step: delete the jobs of this run that still run, close its MLflow run, write its page.
+"""Exit step: delete this run's jobs that still run, close its MLflow run, write its page.
 
 It asks the cluster, not KFP: an exit task gets the final status RUNNING whenever the pipeline has
 branches, and when the run was terminated.
@@ -11,11 +11,13 @@ from pathlib import Path
 from perennial.clean_up.killed_steps import complete_records, was_cancelled
 from perennial.clean_up.page import find_trigger, run_page, started_by
 from perennial.clients.cluster import PODS, Cluster
+from perennial.clients.object_store import open_store
 from perennial.clients.outages import errors_logged
 from perennial.clients.tracking import NOT_ADDED, RUN_TAG, add_run_page, close_abandoned_runs
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
+from perennial.engine.evaluation.job_files import forget_scorings
 from perennial.steps.parameters import shown_text
 from perennial.steps.stored_steps import FLOW, StoredRun
 from perennial.training_jobs.leftovers import (
@@ -73,6 +75,8 @@ def clean_up_step(
         is_cancelled = was_cancelled(cluster, pod)
         cluster.close()
     close_tracking_runs(environment, run_id)
+    with errors_logged("files of the run's scorings are left in the store", PerennialError):
+        forget_scorings(open_store(environment.store_uri), run_id)
     stored = StoredRun(environment.store_uri, run_id)
     complete_records(stored, pods, FLOW.get(pipeline, ()), is_cancelled=is_cancelled)
     cause = started_by(stored, shown_text(reason), trigger)

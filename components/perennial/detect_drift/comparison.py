@@ -25,6 +25,7 @@ from perennial.detect_drift.performance import (
 from perennial.detect_drift.reference import Measured, measure_windows, unjudged_windows
 from perennial.detect_drift.report import write_report
 from perennial.detect_drift.windows import Chosen, choose_blocks, newest_streak
+from perennial.engine.evaluation.processes import WHOLE, Shards
 from perennial.engine.evaluation.scoring import blames_machine, scoring_device
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
@@ -65,7 +66,7 @@ def compare_with_champion(
     triggers: TriggersSection,
     store: ObjectStore,
     page: Path,
-    shards: int = 1,
+    shards: Shards = WHOLE,
 ) -> DriftReport:
     """Judge drift and loss of the data after the champion's snapshot, and write the page."""
     known = read_artifact(Snapshot, champion, files)
@@ -99,7 +100,7 @@ def compare_with_champion(
         with scoring(champion):
             losses = (
                 sharded_losses(files, current, windows, shards)
-                if shards > 1
+                if shards.number > 1
                 else window_losses(*load_model(files, scoring_device()), rows, current, windows)
             )
         windows = judge_losses(windows, losses, limit, triggers)

@@ -26,13 +26,12 @@ from perennial.detect_drift.reference import student_limit
 from perennial.detect_drift.windows import block_positions
 from perennial.engine.evaluation.processes import (
     ScoringRequest,
+    Shards,
     load_shared,
-    require_shards,
-    score_in_processes,
-    score_share,
 )
 from perennial.engine.evaluation.scoring import Share, device_of, score_batch
 from perennial.engine.export import load_exported_task
+from perennial.engine.scoring_worker import score_share
 from perennial.engine.task import Task, to_device
 
 MIN_LOSS_BLOCKS = 3
@@ -181,26 +180,26 @@ class Losses(Section):
 
 
 def sharded_losses(
-    model: Path, snapshot: Snapshot, windows: Sequence[WindowDrift], shards: int
+    model: Path, snapshot: Snapshot, windows: Sequence[WindowDrift], shards: Shards
 ) -> tuple[BlockPerformance, ...]:
-    """Return what `window_losses` does, of a model that is divided over so many processes.
+    """Return what `window_losses` does, of a model that is divided over processes.
 
     Raises:
         ShardingError: the model cannot be scored in shards on this machine.
     """
     load_exported_task(model)  # verifies the weights
-    require_shards(shards)
+    shards.require()
     with TemporaryDirectory(prefix="perennial-losses-") as folder:
         scratch = Path(folder)
         snapshot.write(scratch / "snapshot")
         request = Request(
-            processes=shards,
+            processes=shards.number,
             sharded=True,
             model=str(model),
             snapshot=str(scratch / "snapshot"),
             windows=tuple(windows),
         )
-        ((text,),) = score_in_processes(MODULE, request, 1, scratch / "processes")
+        ((text,),) = shards.score(MODULE, request, 1, scratch / "processes")
     return Losses.from_json(text).losses
 
 

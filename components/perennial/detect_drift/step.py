@@ -9,8 +9,8 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import DriftReport
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.triggers import MonitoringConfig
 from perennial.contracts.validation import ValidationReport
+from perennial.detect_drift.config import DetectDriftConfig
 from perennial.detect_drift.file_windows import record_arrivals
 from perennial.detect_drift.last_comparison import compare_once
 from perennial.detect_drift.report import scalars_of, summary_of, write_report
@@ -19,12 +19,12 @@ from perennial.registry.model_registry import open_registry
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("detect_drift", reads=MonitoringConfig, outputs=("drift", "report"))
+@pipeline_step("detect_drift", reads=DetectDriftConfig, outputs=("drift", "report"))
 def detect_drift_step(
     *, contract: str, snapshot: str, validation: str, drift: str, report: str
 ) -> StepResult:
     """Compare the newest snapshot with the champion's reference, in features and in loss."""
-    settings = MonitoringConfig.from_json(contract)
+    settings = DetectDriftConfig.from_json(contract)
     current = Snapshot.read(Path(snapshot))
     validated = ValidationReport.read(Path(validation))
     if validated.snapshot_digest != current.digest():
@@ -49,6 +49,9 @@ def detect_drift_step(
             from perennial.detect_drift.comparison import (  # noqa: PLC0415
                 compare_with_champion,
             )
+            from perennial.training_jobs.scoring_jobs import open_shards  # noqa: PLC0415
+
+            shards = open_shards(settings.scoring, settings.resources, settings.model, environment)
 
             with TemporaryDirectory() as scratch:
                 return compare_with_champion(
@@ -59,7 +62,7 @@ def detect_drift_step(
                     triggers=settings.triggers,
                     store=store,
                     page=Path(report),
-                    shards=settings.scoring.shards,
+                    shards=shards,
                 )
 
         found = compare_once(

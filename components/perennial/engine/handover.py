@@ -22,7 +22,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.engine.job import JOB_FILE, AttemptEnd, Decision, TrainingJob, read_job
+from perennial.engine.job import JOB_FILE, AttemptEnd, Decision, Job, TrainingJob, read_job
 from perennial.steps.background import running_beside
 
 CURVES = "metrics.jsonl"
@@ -44,15 +44,16 @@ def folder_for(uri: str) -> Path:
     return data_cache() / "stores" / uri.partition("://")[2].strip("/")
 
 
-def hand_over(job: TrainingJob) -> None:
+def hand_over(job: Job) -> None:
     """Upload what the workers of an attempt need."""
-    snapshot = documents_in(Path(job.snapshot))[Snapshot.document_name()]
-    open_store(job.store_uri).write(Snapshot.file_name, canonical_json(snapshot).encode())
+    if isinstance(job, TrainingJob):
+        snapshot = documents_in(Path(job.snapshot))[Snapshot.document_name()]
+        open_store(job.store_uri).write(Snapshot.file_name, canonical_json(snapshot).encode())
     open_store(job.attempt_uri).write(JOB_FILE, job.to_json().encode())
 
 
 def receive_job(address: str) -> TrainingJob:
-    """Load the job at an address, with its folders set to this machine's.
+    """Load the training at an address, with its folders set to this machine's.
 
     Args:
         address: A file, or an object such as `s3://bucket/prefix/job.json`.
@@ -62,23 +63,35 @@ def receive_job(address: str) -> TrainingJob:
     """
     if not is_remote(address):
         return read_job(Path(address))
+    job = fetch_job(address, TrainingJob)
+    snapshot = open_store(job.store_uri).read(Snapshot.file_name)
+    if snapshot is None:
+        raise PerennialError(f"the training at {job.store_uri} has no {Snapshot.file_name}")
+    write_atomically(job.root / "snapshot" / Snapshot.file_name, snapshot)
+    return job.model_copy(update={"snapshot": str(job.root / "snapshot")})
+
+
+J = TypeVar("J", bound=Job)
+
+
+def fetch_job(address: str, kind: type[J]) -> J:
+    """Load a job from the store, with a folder of this machine.
+
+    Raises:
+        PerennialError: there is no such job.
+    """
     place, _, name = address.rpartition("/")
     content = open_store(place).read(name)
     if content is None:
         raise PerennialError(
-            f"there is no training job at {address}",
+            f"there is no {kind.kind} job at {address}",
             action="the launcher writes it before it creates the pods; was the store emptied?",
         )
-    job = TrainingJob.from_json(content)
-    folder = folder_for(job.attempt_uri)
-    snapshot = open_store(job.store_uri).read(Snapshot.file_name)
-    if snapshot is None:
-        raise PerennialError(f"the training at {job.store_uri} has no {Snapshot.file_name}")
-    write_atomically(folder / "snapshot" / Snapshot.file_name, snapshot)
-    return job.model_copy(update={"folder": str(folder), "snapshot": str(folder / "snapshot")})
+    job = kind.from_json(content)
+    return job.model_copy(update={"folder": str(folder_for(job.attempt_uri))})
 
 
-def announce_rendezvous(job: TrainingJob) -> None:
+def announce_rendezvous(job: Job) -> None:
     """Write the rendezvous marker; called by the first rank after the rendezvous.
 
     Raises:
@@ -88,23 +101,23 @@ def announce_rendezvous(job: TrainingJob) -> None:
         open_store(job.attempt_uri).write(JOINED, b"")
 
 
-def is_rendezvous_complete(job: TrainingJob) -> bool:
+def is_rendezvous_complete(job: Job) -> bool:
     """Whether the rendezvous of an attempt is complete: its marker or a first step exists."""
     store = open_store(job.attempt_uri)
     return any(store.read(name) is not None for name in (JOINED, job.first_step.name))
 
 
-def write_heartbeat(job: TrainingJob, sign: str) -> None:
+def write_heartbeat(job: Job, sign: str) -> None:
     """Write a heartbeat of the launcher for the ranks of an attempt; each one differs."""
     open_store(job.attempt_uri).write(SIGN_OF_LIFE, sign.encode())
 
 
-def read_heartbeat(job: TrainingJob) -> bytes:
+def read_heartbeat(job: Job) -> bytes:
     """Return the latest heartbeat; empty before the first."""
     return open_store(job.attempt_uri).read(SIGN_OF_LIFE) or b""
 
 
-def forget_attempt(job: TrainingJob) -> None:
+def forget_attempt(job: Job) -> None:
     """Delete the markers of an attempt, because other ranks continue it."""
     store = open_store(job.attempt_uri)
     markers = [JOINED, job.first_step.name, AttemptEnd.file_name, f"logs/{CURVES}"]
@@ -112,7 +125,7 @@ def forget_attempt(job: TrainingJob) -> None:
         store.delete(key)
 
 
-def deliver(job: TrainingJob, *files: Path) -> None:
+def deliver(job: Job, *files: Path) -> None:
     """Upload files of the job's folder for the launcher and the other machines.
 
     A file that cannot be uploaded is lost; the training continues.
@@ -126,7 +139,7 @@ def deliver(job: TrainingJob, *files: Path) -> None:
             logger.warning("cannot upload %s: %s", file.name, error)
 
 
-def fetch_errors(job: TrainingJob) -> None:
+def fetch_errors(job: Job) -> None:
     """Download the errors and completion markers that other machines uploaded."""
     if not job.attempt:
         return
@@ -147,24 +160,24 @@ def keep_result(job: TrainingJob) -> None:
         open_store(job.store_uri).write(TrainingResult.file_name, content)
 
 
-def fetch_result(job: TrainingJob) -> bool:
-    """Whether the training has a result, which is then copied to the job's folder."""
+def fetch_result(job: Job) -> bool:
+    """Whether the job has a result, which is then copied to its folder."""
     if job.store_uri:
-        content = open_store(job.store_uri).read(TrainingResult.file_name)
+        content = open_store(job.store_uri).read(job.result_file)
         if content is None:
             return False
-        write_atomically(job.root / TrainingResult.file_name, content)
-    return (job.root / TrainingResult.file_name).exists()
+        write_atomically(job.root / job.result_file, content)
+    return (job.root / job.result_file).exists()
 
 
-def announce_end(job: TrainingJob, ranks: Sequence[int], *, is_finished: bool) -> None:
+def announce_end(job: Job, ranks: Sequence[int], *, is_finished: bool) -> None:
     """Write the completion marker; called by the first rank when all ranks have ended."""
     if job.attempt:
         end = AttemptEnd(attempt=job.attempt, is_finished=is_finished, ranks=tuple(ranks))
         open_store(job.attempt_uri).write(AttemptEnd.file_name, end.to_json().encode())
 
 
-def read_end(job: TrainingJob) -> AttemptEnd | None:
+def read_end(job: Job) -> AttemptEnd | None:
     """Load the completion marker of an attempt; None without one."""
     content = open_store(job.attempt_uri).read(AttemptEnd.file_name)
     return None if content is None else AttemptEnd.from_json(content)

@@ -1,10 +1,11 @@
-"""Training job: everything a worker needs, and the paths of its files. Imports no torch."""
+"""Jobs: everything a worker of a training or a scoring needs, and its files. Imports no torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, JsonValue
+from typing_extensions import override
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ModelSection
@@ -12,7 +13,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.initial_model import InitialModel, Teachers
 from perennial.contracts.section import Section, digest_of
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Halving
+from perennial.contracts.training import Halving, TrainingResult
 from perennial.engine.config.training import TrainingSection
 
 JOB_FILE = "job.json"
@@ -27,61 +28,39 @@ class ShorterTraining(Section):
     checkpoints_uri: str
 
 
-class TrainingJob(Section):
-    """The one argument of `python -m perennial.engine.worker`, as a JSON file."""
+class Job(Section):
+    """What a launcher runs, as a JSON file: the one argument of the program on each rank."""
+
+    kind: ClassVar[str]
+    """What is done, in one word; the names of jobs on a cluster begin with it."""
+    again: ClassVar[str]
+    """What running the step again does, for messages."""
+    result_file: ClassVar[str]
+    """Name of the file that the first rank writes when all is done."""
 
     fingerprint: str
-    """Digest of everything that determines the weights; a checkpoint with another one is
-    refused."""
-    snapshot: str
-    """Folder of the snapshot artifact."""
+    """Digest of everything that determines the result."""
     model: ModelSection
-    training: TrainingSection
-    initial: InitialModel | None = None
-    """Weights to start with; None for random ones."""
-    teachers: Teachers | None = None
-    """Versions to learn from; None without distillation."""
     num_processes: int
     folder: str
-    """Folder of the checkpoints, logs and result of this training."""
+    """Folder of the logs and the result, and of what else the job writes."""
     store_uri: str = ""
-    """Address of the checkpoints if they are in an object store: `s3://bucket/prefix`."""
+    """Address of the results if they are in an object store: `s3://bucket/prefix`."""
     attempt: str = ""
     """Name of the attempt if its machines end with it; its files are then uploaded to the store.
     Empty if the folder is permanent."""
     unattended_seconds: float = 0.0
     """How long an attempt continues without a heartbeat of a launcher; 0 means without limit."""
-    shared: str = ""
-    """Folder of this machine for the fitted state and the encoded splits, which trainings of the
-    same data, task options and code share; empty: the job has its own."""
-    common: str = ""
-    """Address of the store for what all trainings share: what is known of row groups, and rows that
-    were encoded ahead; empty: the training keeps it for itself."""
-    contract: dict[str, JsonValue] = Field(default_factory=dict)
-    """The settings whose digest is the fingerprint, by name."""
-    extended: tuple[ShorterTraining, ...] = ()
-    """Trainings of `training.extended_from`, longest first: this one starts from their newest
-    checkpoint."""
+
+    @property
+    def program(self) -> str:
+        """Return the module that each rank runs."""
+        raise NotImplementedError
 
     @property
     def root(self) -> Path:
-        """Return the training's folder."""
+        """Return the job's folder."""
         return Path(self.folder)
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder with one folder per checkpoint."""
-        return self.root / "checkpoints"
-
-    @property
-    def checkpoints_uri(self) -> str:
-        """Return the address of the checkpoint store; `checkpoints` may contain copies."""
-        return f"{self.store_uri}/checkpoints" if self.store_uri else str(self.checkpoints)
-
-    @property
-    def common_uri(self) -> str:
-        """Return the address of the store for what all trainings share."""
-        return self.common or self.store_uri or str(self.root / "common")
 
     @property
     def attempt_uri(self) -> str:
@@ -118,10 +97,99 @@ class TrainingJob(Section):
         """Return the folder of the launcher's `job.log` and one `rank-N.log` per process."""
         return self.root / "logs"
 
+
+class TrainingJob(Job):
+    """The one argument of `python -m perennial.engine.worker`.
+
+    A checkpoint with another fingerprint is refused. `store_uri` is the address of the checkpoints,
+    if they are in an object store.
+    """
+
+    kind: ClassVar[str] = "training"
+    again: ClassVar[str] = "resume from the last checkpoint"
+    result_file: ClassVar[str] = TrainingResult.file_name
+
+    snapshot: str
+    """Folder of the snapshot artifact."""
+    training: TrainingSection
+    initial: InitialModel | None = None
+    """Weights to start with; None for random ones."""
+    teachers: Teachers | None = None
+    """Versions to learn from; None without distillation."""
+    shared: str = ""
+    """Folder of this machine for the fitted state and the encoded splits, which trainings of the
+    same data, task options and code share; empty: the job has its own."""
+    common: str = ""
+    """Address of the store for what all trainings share: what is known of row groups, and rows that
+    were encoded ahead; empty: the training keeps it for itself."""
+    contract: dict[str, JsonValue] = Field(default_factory=dict)
+    """The settings whose digest is the fingerprint, by name."""
+    extended: tuple[ShorterTraining, ...] = ()
+    """Trainings of `training.extended_from`, longest first: this one starts from their newest
+    checkpoint."""
+
+    @property
+    @override
+    def program(self) -> str:
+        return "perennial.engine.worker"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder with one folder per checkpoint."""
+        return self.root / "checkpoints"
+
+    @property
+    def checkpoints_uri(self) -> str:
+        """Return the address of the checkpoint store; `checkpoints` may contain copies."""
+        return f"{self.store_uri}/checkpoints" if self.store_uri else str(self.checkpoints)
+
+    @property
+    def common_uri(self) -> str:
+        """Return the address of the store for what all trainings share."""
+        return self.common or self.store_uri or str(self.root / "common")
+
     @property
     def scratch(self) -> Path:
         """Return the folder of encoded splits, deleted after the last attempt."""
         return self.root / ".scratch"
+
+
+class ScoringResult(Artifact):
+    """What the processes of a scoring on several machines have found.
+
+    File tree: `scored.json`; the files lie below `results/` of the attempt.
+    """
+
+    file_name: ClassVar[str] = "scored.json"
+
+    attempt: str
+    place: str
+    """Folder on the first rank's machine in which the files were; `found` names it."""
+    found: tuple[str, ...]
+    """The results as JSON, in order."""
+    files: dict[str, str]
+    """Path below the folder → SHA-256."""
+
+
+class ScoringJob(Job):
+    """Scoring by processes of several machines, which divide the model's weights."""
+
+    kind: ClassVar[str] = "scoring"
+    again: ClassVar[str] = "score again"
+    result_file: ClassVar[str] = ScoringResult.file_name
+
+    module: Annotated[str, Field(pattern=r"^perennial(\.[a-z_]+)+$")]
+    """Module of Perennial whose `main` scores."""
+    request: str
+    """Its request as JSON; paths in it are those of the step's machine."""
+    inputs: dict[str, dict[str, str]]
+    """Option of the request that names a folder or file → path below it → SHA-256; the path of a
+    file is empty."""
+
+    @property
+    @override
+    def program(self) -> str:
+        return "perennial.engine.scoring_worker"
 
 
 class Decision(Artifact):
@@ -205,7 +273,7 @@ class JobFailure(Artifact):
     """Ranks that ended without an exception: usually killed."""
 
     @classmethod
-    def of(cls, job: TrainingJob, reason: str) -> Self:
+    def of(cls, job: Job, reason: str) -> Self:
         """Return the records of the ranks of an attempt."""
         spoke = {int(path.stem.removeprefix("rank-")) for path in job.errors.glob("rank-*.json")}
         return cls(

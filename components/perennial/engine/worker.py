@@ -11,18 +11,15 @@ import gc
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from perennial.clients.outages import is_outage, waiting_out_outages
-from perennial.contracts.artifact import write_atomically
+from perennial.clients.outages import waiting_out_outages
 from perennial.contracts.data import Split
 from perennial.contracts.environment import leave_tracking_run
 from perennial.contracts.errors import PerennialError
@@ -30,8 +27,6 @@ from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.contracts.user_code import (
-    LogFormatter,
-    format_traceback,
     no_silent_exit,
     user_code,
 )
@@ -49,13 +44,12 @@ from perennial.engine.evaluation.sampled import SampledEvaluation
 from perennial.engine.handover import (
     announce_end,
     announce_rendezvous,
-    deliver,
     keep_result,
     load_decision,
     receive_job,
     sending_curves,
 )
-from perennial.engine.job import EXIT_INTERRUPTED, PassSize, RankFailure, TrainingJob
+from perennial.engine.job import EXIT_INTERRUPTED, PassSize, TrainingJob
 from perennial.engine.loop.telemetry import Instruments, SpeedUnits, Telemetry
 from perennial.engine.loop.train import Training, train
 from perennial.engine.memory.plan import plan_strategy, stored_plan
@@ -78,7 +72,7 @@ from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.reproducibility import make_deterministic
 from perennial.engine.resilience.guard import Guard
-from perennial.engine.resilience.out_of_memory import PassOutOfMemoryError
+from perennial.engine.resilience.rank_output import record_failure, start_logging
 from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.unattended import ending_unattended
 from perennial.engine.resilience.watchdog import Watchdog
@@ -385,39 +379,6 @@ def write_result(job: TrainingJob, training: Training) -> None:
         bottleneck=training.instruments.profiler.bottleneck,
     ).write(job.root)
     keep_result(job)
-
-
-def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException) -> None:
-    """Write the exception for the launcher."""
-    text = str(error)
-    failure = RankFailure(
-        rank=rank,
-        step=step,
-        type=type(error).__name__,
-        message=text,
-        traceback=format_traceback(error),
-        time=time.time(),
-        # gloo raises a plain RuntimeError, whose text has the path of gloo's source file.
-        is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
-        is_outage=isinstance(error, PerennialError) and is_outage(error),
-        halving=error.halving(step, rank) if isinstance(error, PassOutOfMemoryError) else None,
-    )
-    write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
-    deliver(job, *job.errors.glob(f"*rank-{rank}.*"))
-
-
-def start_logging(job: TrainingJob, rank: int) -> None:
-    """Log to one file per rank, which every attempt appends to; in a pod, to its log."""
-    job.logs.mkdir(parents=True, exist_ok=True)
-    place: logging.Handler = (
-        logging.StreamHandler()
-        if job.attempt
-        else logging.FileHandler(job.logs / f"rank-{rank}.log")
-    )
-    line = f"%(asctime)s %(levelname)s rank={rank} %(name)s %(message)s"
-    place.setFormatter(LogFormatter(line))
-    logging.basicConfig(handlers=[place], level=logging.INFO)
-    logging.captureWarnings(True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from perennial.contracts.training import Challenger
 from perennial.contracts.version_decisions import GATE, REPLACED_TAG, VersionDecision
 from perennial.data.dataset import Dataset, count_seen_rows
 from perennial.data.partitions import lost_line
+from perennial.engine.evaluation.processes import WHOLE, Shards
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.metrics.arrays import all_finite
@@ -74,7 +75,7 @@ def read_champion(
     challenger: Contender,
     *,
     processes: int | None = None,
-    shards: int = 1,
+    shards: Shards = WHOLE,
 ) -> Champion:
     """Load and score a downloaded champion, in so many processes or shards.
 

@@ -10,6 +10,7 @@ from perennial.contracts.data import ColumnName, ModelSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.section import Advanced, Layout, Section
+from perennial.training_jobs.config import ResourcesSection
 
 NonNegative = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -195,3 +196,4 @@ class JudgementConfig(Section):
     model: ModelSection
     gate: GateSection = GateSection()
     scoring: Layout[ScoringSection] = ScoringSection()
+    resources: Layout[ResourcesSection] = ResourcesSection()

@@ -18,6 +18,7 @@ from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, Direction
 from perennial.data.dataset import Dataset
+from perennial.engine.evaluation.processes import Shards
 from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks_of, direction_of
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.metrics.arrays import array_of, parts_of
@@ -63,6 +64,7 @@ from perennial.registry.initial import find_seen_test_rows
 from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry.version_files import ModelVersion
 from perennial.reports.verdict_card import gate_word
+from perennial.training_jobs.scoring_jobs import open_shards
 
 RARER_BELOW = 0.5
 
@@ -259,15 +261,18 @@ def judge_challenger(
         PerennialError: a slice, metric or baseline is unknown, or the champion's files are gone, or
             the records of which version is champion contradict each other.
     """
+    shards = open_shards(section.scoring, section.resources, section.model, environment)
     dataset = Dataset(Snapshot.read(snapshot))
-    task, scored = _score_challenger(section, challenger, dataset)
+    task, scored = _score_challenger(section, challenger, dataset, shards)
     record = Challenger.read(challenger)
     contender = finite_contender(task, scored[Split.TEST], record.turned_off)
     weights = record.weights_sha256
     notes = _notes(record, dataset, section.scoring)
     test = replace(judged_rows(dataset, contender, section.gate), notes=notes)
     with TemporaryDirectory() as scratch:
-        champion = _champion(environment, section, dataset, contender, Path(scratch))
+        champion = _champion(
+            environment, section, dataset, contender, scratch=Path(scratch), shards=shards
+        )
         # Equal weights are refused in any case, so they use up none of the level.
         is_compared = champion.contender is not None and champion.weights_sha256 != weights
         if is_compared and not record.turned_off:  # a model for debugging spends no test
@@ -297,7 +302,7 @@ def judge_challenger(
 
 
 def _score_challenger(
-    section: JudgementConfig, challenger: Path, dataset: Dataset
+    section: JudgementConfig, challenger: Path, dataset: Dataset, shards: Shards
 ) -> tuple[Task, dict[Split, Scored]]:
     keep = {
         # Validation rows do not judge: their losses are part of the reference that monitoring uses.
@@ -306,7 +311,6 @@ def _score_challenger(
     }
     if section.scoring.fits_one_process:
         start_clean_interpreter()  # it imports while rows are scored
-    shards = section.scoring.shards
     return score_exported(challenger, dataset, keep, section.gate.processes, shards)
 
 
@@ -340,7 +344,9 @@ def _champion(
     section: JudgementConfig,
     dataset: Dataset,
     challenger: Contender,
+    *,
     scratch: Path,
+    shards: Shards,
 ) -> Champion:
     registry = open_registry(environment)
     version = registry.version_by_alias(section.model.name, CHAMPION)
@@ -352,7 +358,7 @@ def _champion(
         dataset=dataset,
         challenger=challenger,
         processes=section.gate.processes,
-        shards=section.scoring.shards,
+        shards=shards,
     )
     champion = read(folder, version)
     if by_hand := registry.champion_records(section.model.name).moved_by_hand():

@@ -10,12 +10,12 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.processes import (
+    WHOLE,
     Machine,
     ScoringRequest,
+    Shards,
     load_shared,
-    require_shards,
     score_in_processes,
-    score_share,
 )
 from perennial.engine.evaluation.scoring import (
     Scored,
@@ -28,6 +28,7 @@ from perennial.engine.evaluation.scoring import (
     write_scores,
 )
 from perennial.engine.export import load_exported_task, load_model
+from perennial.engine.scoring_worker import score_share
 from perennial.engine.task import Task
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def score_exported(
     dataset: Dataset,
     keep: Mapping[Split, Sequence[str]],
     processes: int | None = None,
-    shards: int = 1,
+    shards: Shards = WHOLE,
 ) -> tuple[Task, dict[Split, Scored]]:
     """Score an exported model on every row of some splits.
 
@@ -59,15 +60,15 @@ def score_exported(
         dataset: Source of the rows.
         keep: Splits to score, and the columns to keep of each, for blocks and slices.
         processes: Number of processes that share the rows; None for one per GPU.
-        shards: Number of processes that divide the weights instead, if above 1.
+        shards: The processes that divide the weights instead, if there are several.
 
     Raises:
         ShardingError: the model cannot be scored in shards on this machine.
         DamagedModelError: the weights are not those that were exported.
         Exception: what the task's code raises.
     """
-    if shards > 1:
-        return _score_in_processes(model, dataset, keep, shards, sharded=True)
+    if shards.number > 1:
+        return _score_in_processes(model, dataset, keep, shards.number, shards=shards)
     processes = processes or max(Machine.here().gpus, 1)
     if processes > 1:
         try:
@@ -88,22 +89,23 @@ def _score_in_processes(
     keep: Mapping[Split, Sequence[str]],
     processes: int,
     *,
-    sharded: bool = False,
+    shards: Shards | None = None,
 ) -> tuple[Task, dict[Split, Scored]]:
     _, task = load_exported_task(model)
-    if sharded:
-        require_shards(processes)
+    if shards is not None:
+        shards.require()
     with TemporaryDirectory(prefix="perennial-scores-") as folder:
         scratch = Path(folder)
         dataset.snapshot.write(scratch / "snapshot")
         request = Request(
             processes=processes,
-            sharded=sharded,
+            sharded=shards is not None,
             model=str(model),
             snapshot=str(scratch / "snapshot"),
             keep=tuple((split, tuple(columns)) for split, columns in keep.items()),
         )
-        found = score_in_processes(MODULE, request, len(keep), scratch / "processes")
+        score = score_in_processes if shards is None else shards.score
+        found = score(MODULE, request, len(keep), scratch / "processes")
         return task, {
             split: read_together([ScoreFiles.from_json(text) for text in texts])
             for split, texts in zip(keep, found, strict=True)

@@ -5,10 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from perennial.contracts.data import ModelSection
-from perennial.contracts.scoring import ScoringSection
-from perennial.contracts.section import Layout, Section
+from perennial.contracts.section import Section
 from perennial.contracts.version_decisions import DESCRIPTION_CHARACTERS
-from perennial.gate.config import GateSection
 
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[\w. /-]+$")]
 TagValue = Annotated[str, StringConstraints(max_length=1000)]
@@ -57,6 +55,3 @@ class RegisterModelConfig(Section):
 
     model: ModelSection
     registry: RegistrySection = RegistrySection()
-    gate: GateSection = GateSection()
-    """The gate, for another comparison if the champion changed meanwhile."""
-    scoring: Layout[ScoringSection] = ScoringSection()

@@ -82,7 +82,7 @@ def register_model_step(
         diff=uncommitted(environment),
         tags=section.registry.tags,
     )
-    gate = JudgementConfig(model=section.model, gate=section.gate, scoring=section.scoring)
+    gate = JudgementConfig.from_json(cut_sections(contract, JudgementConfig))
     folders = (Path(each) for each in (snapshot, challenger, skeleton))
     judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))

@@ -26,6 +26,7 @@ from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
 from perennial.engine.checkpoints.reading import export_weights
 from perennial.engine.evaluation.diagnosis import Diagnosis, diagnose, is_still_improving
+from perennial.engine.evaluation.processes import WHOLE, Shards
 from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
@@ -144,7 +145,7 @@ def select_challenger(
     *,
     page: Path,
     ensemble: EnsembleSection | None = None,
-    shards: int = 1,
+    shards: Shards = WHOLE,
 ) -> StepResult:
     """Choose a training's checkpoint by a rule and export it, or the ensemble with champions.
 
@@ -152,9 +153,9 @@ def select_challenger(
         PerennialError: an ensemble is asked for, but no step has resolved the champions.
         ShardingError: the models cannot be scored in shards.
     """
-    if shards > 1 and ensemble is not None:
+    if shards.number > 1 and ensemble is not None:
         raise ShardingError(
-            f"scoring.shards = {shards}, but [model.ensemble] scores its members whole",
+            f"scoring.shards = {shards.number}, but [model.ensemble] scores its members whole",
             action="set scoring.shards = 1, or remove [model.ensemble]",
         )
     champions = _find_champions(training, ensemble)

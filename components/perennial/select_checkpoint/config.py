@@ -7,6 +7,7 @@ from pydantic import Field
 from perennial.contracts.data import ModelSection
 from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.section import Advanced, Layout, Section
+from perennial.training_jobs.config import ResourcesSection
 
 
 class SelectionSection(Section):
@@ -46,3 +47,4 @@ class SelectCheckpointConfig(Section):
     model: ModelSection
     selection: SelectionSection = SelectionSection()
     scoring: Layout[ScoringSection] = ScoringSection()
+    resources: Layout[ResourcesSection] = ResourcesSection()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -29,11 +30,11 @@ from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
 from perennial.engine.data.batching import fixed_sample
 from perennial.engine.evaluation.processes import (
+    WHOLE,
     Machine,
     ScoringRequest,
-    require_shards,
+    Shards,
     score_in_processes,
-    score_share,
 )
 from perennial.engine.evaluation.resampling import Blocks, blocks_of, sign_of
 from perennial.engine.evaluation.scoring import (
@@ -54,6 +55,7 @@ from perennial.engine.optimization.parameters import (
 )
 from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
 from perennial.engine.parallelism.sharded_loading import merge_shards, write_gathered
+from perennial.engine.scoring_worker import score_share
 from perennial.engine.serving.pyfunc import predict_rows
 from perennial.engine.serving.servable import example_rows
 from perennial.engine.task import Batch, Task, inputs_of, to_device
@@ -192,10 +194,9 @@ class Request(ScoringRequest):
     """Folder of the `Snapshot`."""
     work: tuple[Steps, ...]
     """Weights to score."""
-    target: str = ""
-    """Folder to export the only weights to, in place of scoring them."""
     averaged: bool = False
-    """Whether the moving average is exported."""
+    """Whether the moving average is exported, to `target`, in place of scoring the only weights."""
+    inputs: ClassVar[tuple[str, ...]] = ("training", "snapshot")
 
 
 class Exported(Section):
@@ -236,18 +237,23 @@ class Rescoring:
         scratch: Path,
         processes: int | None = None,
         *,
-        shards: int = 1,
+        shards: Shards = WHOLE,
         world: World | None = None,
     ) -> None:
         self.result = TrainingResult.read(training)
         self.dataset = Dataset(Snapshot.read(snapshot))
         self._inputs = (str(training), str(snapshot))
         self._scratch = scratch
-        self._processes = shards if shards > 1 else processes
-        self.is_sharded, self._world = shards > 1, world
+        self._shards, self._world = shards, world
+        self._processes = shards.number if self.is_sharded else processes
         if self.is_sharded:
-            require_shards(shards)
+            shards.require()
         self._numbers = count()  # of folders
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether processes divide the weights."""
+        return self._shards.number > 1
 
     def blocks(self) -> Blocks:
         """Return the independent blocks of the validation rows."""
@@ -297,7 +303,8 @@ class Rescoring:
 
     def _in_processes(self, request: Request, results: int) -> Iterator[list[str]]:
         folder = self._scratch / f"processes-{next(self._numbers)}"
-        return score_in_processes(MODULE, request, results, folder)
+        score = self._shards.score if self.is_sharded else score_in_processes
+        return score(MODULE, request, results, folder)
 
     def share(self, steps: Steps, share: Share, folder: Path) -> Found:
         """Write one process's scores of these weights, and their moving average, to a folder."""

@@ -9,6 +9,7 @@ from perennial.contracts.training import Challenger
 from perennial.select_checkpoint.candidates import select_challenger
 from perennial.select_checkpoint.config import SelectCheckpointConfig
 from perennial.steps.decorator import StepResult, pipeline_step
+from perennial.training_jobs.scoring_jobs import open_shards
 
 
 @pipeline_step(
@@ -20,7 +21,7 @@ def select_checkpoint_step(
     *, contract: str, snapshot: str, training: str, challenger: str, selection: str, report: str
 ) -> StepResult:
     """Score the kept checkpoints on all validation rows and export the best."""
-    section = SelectCheckpointConfig.from_json(contract)
+    section, environment = SelectCheckpointConfig.from_json(contract), Environment.read()
     result = select_challenger(
         section.selection,
         Path(snapshot),
@@ -28,9 +29,9 @@ def select_checkpoint_step(
         Path(challenger),
         page=Path(report),
         ensemble=section.model.ensemble,
-        shards=section.scoring.shards,
+        shards=open_shards(section.scoring, section.resources, section.model, environment),
     )
     chosen = Challenger.read(Path(challenger))
     hand_on(Path(selection), chosen, Path(training), Path(snapshot))
-    open_tracking(Environment.read(), section.model.name).log_metrics(result.metrics)
+    open_tracking(environment, section.model.name).log_metrics(result.metrics)
     return result

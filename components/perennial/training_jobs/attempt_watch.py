@@ -23,7 +23,7 @@ from perennial.engine.handover import (
     is_rendezvous_complete,
     write_heartbeat,
 )
-from perennial.engine.job import TrainingJob
+from perennial.engine.job import Job
 from perennial.training_jobs.launcher import PollIntervals
 from perennial.training_jobs.leftovers import pods_of
 from perennial.training_jobs.manifests import JobKind
@@ -211,7 +211,7 @@ def _moment(stamp: str) -> tuple[str, str] | None:
 
 
 @contextmanager
-def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
+def heartbeats(job: Job, every_seconds: float) -> Iterator[None]:
     """Write heartbeats periodically, in a thread, while the block runs."""
     ended = threading.Event()
 
@@ -234,7 +234,7 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
 class AttemptFiles:
     """Files of one attempt. If the store is unavailable, they are late; the training goes on."""
 
-    def __init__(self, job: TrainingJob, intervals: PollIntervals) -> None:
+    def __init__(self, job: Job, intervals: PollIntervals) -> None:
         self._job = job
         self._intervals = intervals
         self._is_complete: bool | None = None  # None: unknown

@@ -18,7 +18,7 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import LEASE, RENDEZVOUS
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
-from perennial.engine.job import JOB_FILE, JobFailure, TrainingJob
+from perennial.engine.job import JOB_FILE, Job, JobFailure, TrainingJob
 from perennial.steps.lease import RunLease
 from perennial.steps.processes import (
     MALLOC,
@@ -79,7 +79,7 @@ class Launcher(ABC):
         """Ask the attempt to save a checkpoint and stop; return at once; may be called again."""
 
 
-def forget_last_attempt(job: TrainingJob) -> None:
+def forget_last_attempt(job: Job) -> None:
     """Delete the markers of the last attempt before the next one starts."""
     job.logs.mkdir(parents=True, exist_ok=True)
     # `rendezvous` too: PyTorch may hang on a file that an earlier attempt has written to.

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from perennial.clients.cluster import Cluster, Object, Resource, label_selector
+from perennial.engine.job import ScoringJob
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs")
 # With "Foreground", Trainer 2.1 creates the JobSet and its pods again while they are deleted.
@@ -22,6 +23,8 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "perennial"}
 RUN_LABEL = "perennial/run"
 TRAINING_STEPS = ("train_model", "run_trials")
 """Steps that wait for trainings in pods of their own; a pipeline has one of them."""
+SCORING_STEPS = ("select_checkpoint", "evaluate_model", "register_model", "detect_drift")
+"""Steps that wait for scorings in pods of their own if `scoring.machines` is above 1."""
 KFP_RUN_LABEL = "pipeline/runid"  # of every pod of a run
 NODE_ANNOTATION = "workflows.argoproj.io/node-name"  # a step's place in the pipeline, and attempt
 ATTEMPT_NUMBER = re.compile(r"\(\d+\)$")
@@ -52,6 +55,11 @@ def step_of_pod(pod: Object) -> str:
     # In a loop it follows the item: `study.workers.iteration-iterations(0:0).….run-trials`.
     name = task_of_pod(pod).rpartition(".")[2].replace("-", "_")
     return "" if name.endswith("driver") else name
+
+
+def is_scoring_pod(pod: Object) -> bool:
+    """Whether a pod is one of a scoring job; by its name, because TrainJobs pass on no labels."""
+    return str(pod["metadata"]["name"]).startswith(f"{ScoringJob.kind}-")
 
 
 def pods_of(kind: Resource, job: str) -> str:

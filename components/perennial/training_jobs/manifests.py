@@ -24,7 +24,7 @@ from perennial.contracts.environment import (
 )
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.engine.job import TrainingJob
+from perennial.engine.job import Job
 from perennial.training_jobs.config import ClusterSection, ResourcesSection
 from perennial.training_jobs.launcher import worker_settings
 from perennial.training_jobs.leftovers import (
@@ -113,9 +113,9 @@ class RunIdentity:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """One attempt at a training on a cluster; manifests are functions of it."""
+    """One attempt at a job on a cluster; manifests are functions of it."""
 
-    job: TrainingJob
+    job: Job
     run: RunIdentity
     resources: ResourcesSection
     tracking_run_id: str = ""
@@ -130,7 +130,7 @@ class JobRequest:
         suffixes that operators add for services and pods.
         """
         store = hashlib.sha256(self.job.store_uri.encode()).hexdigest()
-        return f"training-{self.job.fingerprint[:12]}-{store[:6]}"
+        return f"{self.job.kind}-{self.job.fingerprint[:12]}-{store[:6]}"
 
     @property
     def image(self) -> str:
@@ -160,7 +160,7 @@ class JobRequest:
             # The launcher decides on restarts by the cause; torchrun would repeat any error.
             *("python", "-m", "torch.distributed.run", "--max-restarts", "0"),
             *("--rdzv-conf", f"timeout={math.ceil(patience.total_seconds())}"),
-            *("-m", "perennial.engine.worker", self.job.address),
+            *("-m", self.job.program, self.job.address),
         ]
 
     def metadata(self, spec: Mapping[str, Any]) -> Object:

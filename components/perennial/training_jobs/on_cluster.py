@@ -15,7 +15,7 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.environment import ClusterAddress, Environment
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.engine.handover import fetch_errors, fetch_result, hand_over, is_remote, read_end
-from perennial.engine.job import TrainingJob
+from perennial.engine.job import Job
 from perennial.training_jobs.attempt_watch import AttemptFiles, PodLogs, WatchedPods, heartbeats
 from perennial.training_jobs.config import ResourcesSection
 from perennial.training_jobs.launcher import (
@@ -105,18 +105,14 @@ class ClusterLauncher(Launcher):
         self._tracking_run_id = tracking_run_id
         self._intervals = intervals or PollIntervals()
         self._fields = cluster.spec_fields(kind.resource, kind.title)
-        self._job: TrainingJob | None = None
+        self._job: Job | None = None
         self._creating = ""
         self._followed: JobView | None = None
         self._earlier_pods: set[str] = set()
 
     @override
-    def start(self, job: TrainingJob) -> None:
-        if not is_remote(job.store_uri):
-            raise PerennialError(
-                f"pods cannot access the store {job.store_uri or job.folder!r}",
-                action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
-            )
+    def start(self, job: Job) -> None:
+        require_remote_store(job.store_uri or job.folder)
         unattended = 60.0 * self._resources.cluster.budgets.unattended_minutes
         forget_last_attempt(job)
         while True:
@@ -165,7 +161,7 @@ class ClusterLauncher(Launcher):
         files = AttemptFiles(job, self._intervals)
         try:
             with heartbeats(job, self._intervals.heartbeat):
-                view = self._follow(followed, pods, logs, files)
+                view = self._follow(job, followed, pods, logs, files)
             if view is None:
                 found = self._handle_deleted_job(job, followed)
             else:
@@ -210,7 +206,7 @@ class ClusterLauncher(Launcher):
     def _create_or_adopt(self, request: JobRequest) -> JobView:
         """Create the job, or adopt an existing one; return its view."""
         body = self._kind.manifest(request, self._fields)
-        queue = Progress(self._resources.cluster.budgets)
+        queue = Progress(self._resources.cluster.budgets, request.job.kind)
         while True:
             existing = self._cluster.get(self._kind.resource, request.name)
             if existing is None:
@@ -223,7 +219,7 @@ class ClusterLauncher(Launcher):
                     # Another run of the same training was first: decide on its job.
                     continue
                 except ApiError as error:
-                    self._wait_for_quota(request.name, error, queue)
+                    self._wait_for_quota(request, error, queue)
                     continue
                 logger.info("created %s %s", self._kind.title, request.name)
                 return view
@@ -239,14 +235,15 @@ class ClusterLauncher(Launcher):
                 self._cluster.delete(self._kind.resource, view.name, uid=view.uid)
             self._wait_until_gone(view.name, view.uid)
 
-    def _wait_for_quota(self, name: str, error: ApiError, queue: Progress) -> None:
+    def _wait_for_quota(self, request: JobRequest, error: ApiError, queue: Progress) -> None:
         """Pause before the next try of a creation that a quota refused; raise any other error."""
         if not error.exceeds_quota:
             raise error
         timeout = queue.update(JobStatus("queued", error.evidence), time.monotonic())
         if timeout:
             raise TrainingFailedError(
-                f"the training job {name} timed out before it was created: {timeout}",
+                f"the {request.job.kind} job {request.name} timed out before it was created: "
+                f"{timeout}",
                 evidence=error.evidence,
                 action=error.action,
             ) from error
@@ -295,11 +292,11 @@ class ClusterLauncher(Launcher):
         )
 
     def _follow(
-        self, followed: JobView, pods: WatchedPods, logs: PodLogs, files: AttemptFiles
+        self, job: Job, followed: JobView, pods: WatchedPods, logs: PodLogs, files: AttemptFiles
     ) -> JobView | None:
         """Follow the attempt until it has ended; return the job, or None if it was deleted."""
         machines = followed.machines
-        progress = Progress(self._resources.cluster.budgets)
+        progress = Progress(self._resources.cluster.budgets, job.kind)
         while True:
             pods.wait(self._intervals)
             view = self._read_job(followed)
@@ -334,7 +331,7 @@ class ClusterLauncher(Launcher):
                 self._delete_and_forget(followed)
                 if view.is_past_deadline:
                     now = replace(now, reason=f"{view.message}; {now.reason}")
-                raise stopped_error(followed.name, reason, now)
+                raise stopped_error(job, followed.name, reason, now)
 
     def _read_job(self, followed: JobView) -> JobView | None:
         """Return the current job; None if it is gone, or another one has its name."""
@@ -343,7 +340,7 @@ class ClusterLauncher(Launcher):
             return None
         return self._kind.view(found)
 
-    def _handle_deleted_job(self, job: TrainingJob, followed: JobView) -> JobResult:
+    def _handle_deleted_job(self, job: Job, followed: JobView) -> JobResult:
         """Return the result, or raise the error, for a job that was deleted while it was followed.
 
         Another run's step deletes its job when it has ended.
@@ -354,8 +351,8 @@ class ClusterLauncher(Launcher):
             return JobResult(JobState.DISPLACED, f"run {followed.run_id} deleted its job")
         self._followed = None
         raise TrainingFailedError(
-            f"the training job {followed.name} was deleted while it ran",
-            action="run the step again: it resumes from the last checkpoint",
+            f"the {job.kind} job {followed.name} was deleted while it ran",
+            action=f"run the step again to {job.again}",
         )
 
     def _wait_for_pods(self, followed: JobView, view: JobView, pods: WatchedPods) -> JobView | None:
@@ -380,7 +377,7 @@ class ClusterLauncher(Launcher):
             self._delete_and_forget(followed)
         return view
 
-    def _classify(self, job: TrainingJob, view: JobView, pods: WatchedPods) -> JobResult:
+    def _classify(self, job: Job, view: JobView, pods: WatchedPods) -> JobResult:
         end, has_finished = read_end(job), _has_finished(job)
         # `decide_restart` looks for the marker in this machine's folder.
         first = open_store(job.attempt_uri).read(job.first_step.name)
@@ -430,7 +427,7 @@ class ClusterLauncher(Launcher):
             time.sleep(CREATION_POLL_SECONDS)
 
 
-def _has_finished(job: TrainingJob) -> bool:
+def _has_finished(job: Job) -> bool:
     """Whether every rank of the attempt has finished; the result is then in the job's folder."""
     end = read_end(job)
     # A PyTorchJob succeeds when its master exits, whether or not the other ranks have finished.
@@ -476,24 +473,52 @@ def _choose_kind(resources: ResourcesSection, cluster: Cluster) -> tuple[JobKind
     return kinds["pytorchjob"], reason
 
 
-def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
-    """Open the launcher of a step.
+def require_remote_store(uri: str) -> None:
+    """Check that pods can access a store.
+
+    Raises:
+        PerennialError: it is a folder of this machine.
+    """
+    if not is_remote(uri):
+        raise PerennialError(
+            f"pods cannot access the store {uri!r}",
+            action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
+        )
+
+
+def is_local(resources: ResourcesSection) -> bool:
+    """Whether the processes of a job run in this step itself.
 
     A local run may be started in a pod, such as a notebook: only a pipeline's step gets its pod's
     name.
+    """
+    address = ClusterAddress.read()
+    is_step = address is not None and bool(address.pod)
+    return resources.launcher == "local" or (resources.launcher == "auto" and not is_step)
+
+
+def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
+    """Open the launcher of a step.
 
     Raises:
         PerennialError: the cluster cannot run the training as configured, or its API cannot be
             read.
     """
-    address = ClusterAddress.read()
-    is_step = address is not None and bool(address.pod)
-    if resources.launcher == "local" or (resources.launcher == "auto" and not is_step):
+    if is_local(resources):
         is_set = resources.launcher == "local"
         reason = "set in the contract" if is_set else "this is not a pipeline step on a cluster"
         logger.info("launcher=local: %s", reason)
         return LocalLauncher(resources.threads_per_process)
-    cluster = Cluster.connect(address)
+    return open_cluster_launcher(resources, environment)
+
+
+def open_cluster_launcher(resources: ResourcesSection, environment: Environment) -> ClusterLauncher:
+    """Open the launcher of a step on a cluster, whose jobs have pods of their own.
+
+    Raises:
+        PerennialError: as `open_launcher`.
+    """
+    cluster = Cluster.connect(ClusterAddress.read())
     kind, reason = _choose_kind(resources, cluster)
     logger.info("launcher=%s: %s", kind.title.lower(), reason)
     run = RunIdentity.of_pod(cluster.own_pod())

@@ -15,6 +15,7 @@ from perennial.clients.cluster import (
     label_selector,
 )
 from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.job import Job
 from perennial.training_jobs.config import Budgets
 from perennial.training_jobs.launcher import JobResult, JobState
 
@@ -279,9 +280,10 @@ def rendezvous_pending(machines: int) -> JobStatus:
 
 
 class Progress:
-    """Duration of each phase, logged when the phase changes."""
+    """Duration of each phase, logged when the phase changes; `kind` is that of the job."""
 
-    def __init__(self, budgets: Budgets) -> None:
+    def __init__(self, budgets: Budgets, kind: str) -> None:
+        self._kind = kind
         self._limits = {
             "queued": (budgets.queued_hours * SECONDS_PER_HOUR, "queued_hours"),
             "starting": (budgets.starting_minutes * SECONDS_PER_MINUTE, "starting_minutes"),
@@ -306,7 +308,7 @@ class Progress:
         if self._now is None or now.phase != self._now.phase:
             self._since = moment
         if now != self._now:
-            logger.info("training is %s: %s", now.phase, now.reason)
+            logger.info("%s is %s: %s", self._kind, now.phase, now.reason)
         self._now = now
         if not now.is_stuck:
             self._stuck_since = None
@@ -363,13 +365,13 @@ def job_result(
     return JobResult(JobState.FAILED, evidence)
 
 
-def stopped_error(job: str, reason: str, now: JobStatus) -> TrainingFailedError:
+def stopped_error(job: Job, name: str, reason: str, now: JobStatus) -> TrainingFailedError:
     """Return the error for a job that was deleted because it timed out."""
     return TrainingFailedError(
-        f"the training job {job} timed out and was deleted: {reason}",
+        f"the {job.kind} job {name} timed out and was deleted: {reason}",
         evidence=now.reason,
         action=f"{now.remedy}, or raise the timeout in [resources.cluster.budgets]; run again to "
-        "resume from the last checkpoint",
+        f"{job.again}",
     )
 
 

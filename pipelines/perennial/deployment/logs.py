@@ -10,7 +10,9 @@ from perennial.steps.stored_steps import StoredRun
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
     RUN_LABEL,
+    SCORING_STEPS,
     TRAINING_STEPS,
+    is_scoring_pod,
     place_of_pod,
     pods_of,
     training_jobs,
@@ -26,8 +28,8 @@ def run_log_lines(
     """Yield each line of a run's pods, in the order of their creation; a running pod is followed.
 
     With a step, such as `train_model`, only pods whose place in the pipeline contains it; pods of
-    trainings belong to that one, and those of a study's trials to `run_trials`. If the run's pods
-    are gone, the logs that its steps have stored.
+    trainings belong to that one, those of a study's trials to `run_trials`, and those of scorings
+    to each step that scores. If the run's pods are gone, the logs that its steps have stored.
 
     Raises:
         PerennialError: neither pods nor stored logs of the run are left, or none matches.
@@ -51,9 +53,9 @@ def run_log_lines(
         )
     wanted = step.replace("_", "-")
     found = [pod for pod in steps if wanted in _place(pod)]
-    found += [
-        pod for pod in jobs if any(wanted in each.replace("_", "-") for each in TRAINING_STEPS)
-    ]
+    for pod in jobs:
+        waiting = SCORING_STEPS if is_scoring_pod(pod) else TRAINING_STEPS
+        found += [pod] if any(wanted in each.replace("_", "-") for each in waiting) else []
     if not found:
         places = sorted({_place(pod) for pod in steps})
         raise PerennialError(

@@ -16,6 +16,7 @@ from perennial.steps.stored_steps import FLOW, StoredRun, StoredStep
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,
     RUN_LABEL,
+    is_scoring_pod,
     place_of_pod,
     step_of_pod,
 )
@@ -90,8 +91,9 @@ class Waiting:
             container = pod["spec"]["containers"][-1]["name"]
             view = PodView.of(pod, container)
             if view.phase == "Pending" and view.reason:
-                # A driver of Kubeflow has a place alone, a pod of a training has none.
-                step = step_of_pod(pod) or place_of_pod(pod) or "train_model"
+                # A driver of Kubeflow has a place alone, a pod of a job has none.
+                job = "scoring" if is_scoring_pod(pod) else "train_model"
+                step = step_of_pod(pod) or place_of_pod(pod) or job
                 message = f": {view.message.strip()[:300]}" if view.message else ""
                 found.append(f"{step} waits: {view.reason}{message}")
         return list(dict.fromkeys(found))

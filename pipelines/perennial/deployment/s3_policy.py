@@ -46,17 +46,20 @@ STATE = (
     "gate/{model}/tests.json",
     "tracking/{model}/*",
 )
+KEPT = ("parcels/*", "snapshots/*", "facts/*", "reports/*", "initial/*")
 # What trainings keep for one another, and delete when nobody has used it for long.
 SHARED = ("answers/*", "encoded/*", "fitted/*", "row-groups/*")
 # Trials under Katib have the training's account.
 MADE = ("training/*", "studies/{model}/*", *SHARED)
+# What a step and the pods of its scoring jobs exchange; the step and the run's end delete it.
+SCORED = "scoring/*"
 GRANTS = {
     # pods.service_account of the profile, such as pipeline-runner
     "steps": Grant(
-        reads=("parcels/*", "snapshots/*", "facts/*", "reports/*", "initial/*", *MADE, *STATE),
-        writes=("parcels/*", "snapshots/*", "facts/*", "reports/*", "initial/*", *MADE, *STATE),
-        deletes=MADE,
-        lists=("reports/*", *MADE),
+        reads=(*KEPT, SCORED, *MADE, *STATE),
+        writes=(*KEPT, SCORED, *MADE, *STATE),
+        deletes=(SCORED, *MADE),
+        lists=("reports/*", SCORED, *MADE),
         reads_data=True,
         lists_data=True,
         loads_task=True,
@@ -67,10 +70,10 @@ GRANTS = {
     ),
     # perennial-training, and so on: the accounts of k8s/
     "training": Grant(
-        reads=("initial/*", *MADE),
-        writes=MADE,
+        reads=("initial/*", SCORED, *MADE),
+        writes=(SCORED, *MADE),
         deletes=MADE,
-        lists=MADE,
+        lists=(SCORED, *MADE),
         reads_data=True,
         loads_task=True,
     ),

@@ -11,6 +11,7 @@ from fake_operator import step_pod
 from launching import launcher_for
 from perennial.clean_up.step import clean_up_step
 from perennial.clients.mlflow_client import open_mlflow
+from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import STORE_URI, Environment
 from perennial.contracts.errors import PerennialError
@@ -90,6 +91,18 @@ def stored(cluster, bucket, monkeypatch, tmp_path):
     monkeypatch.setenv("PERENNIAL_STORE_URI", bucket)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     return StoredRun(bucket, "run-1")
+
+
+def test_inputs_and_results_of_the_runs_scorings_are_deleted_and_their_logs_stay(stored, bucket):
+    store = open_store(bucket)
+    deleted = ["inputs/a", "attempts/x/results/0/losses", "scored.json"]
+    kept = ["attempts/x/logs/pod-0.log", "attempts/x/errors/rank-1.json"]
+    for name in (*deleted, *kept):
+        store.write(f"scoring/run-1/f/{name}", b"1")
+    store.write("scoring/run-2/f/inputs/a", b"1")
+    clean_up_step()
+    left = {each.key for each in store.list("scoring/")}
+    assert left == {f"scoring/run-1/f/{name}" for name in kept} | {"scoring/run-2/f/inputs/a"}
 
 
 def add_pod(cluster, step, phase, reason="", code=0, *, attempt=0, disruption="", place="training"):

@@ -86,6 +86,15 @@ def test_a_model_that_is_scored_in_shards_is_not_measured_whole(tmp_path, sectio
         load_contract(write(tmp_path, text + "\n[scoring]\nshards = 2\n"))
 
 
+def test_shards_that_do_not_divide_evenly_over_machines_are_refused(tmp_path):
+    text = with_line("gate", "min_test_rows = 100") + "\n[scoring]\nmachines = 2\n"
+    assert load_contract(write(tmp_path, text + "shards = 4\n")).scoring.machines == 2
+    with pytest.raises(
+        ContractError, match=r"shards = 3 is not divisible by scoring\.machines = 2"
+    ):
+        load_contract(write(tmp_path, text + "shards = 3\n"))
+
+
 @pytest.mark.parametrize("more", ["", ", merge = true", ", base_bits = 4"])
 def test_an_adapter_may_be_scored_in_shards(tmp_path, more):
     adapter = with_line("training", f'adapter = {{ targets = ["blocks.*"]{more} }}')

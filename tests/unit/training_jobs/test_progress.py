@@ -17,7 +17,7 @@ SECONDS = Budgets(
 
 
 def timeouts_of(*observations):
-    progress = Progress(SECONDS)
+    progress = Progress(SECONDS, "training")
     return [progress.update(now, float(moment)) for moment, now in observations]
 
 

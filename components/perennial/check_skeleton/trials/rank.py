@@ -43,8 +43,9 @@ from perennial.engine.loop.train import Training, save, update
 from perennial.engine.parallelism.parallelize import unwrapped
 from perennial.engine.precision import computation
 from perennial.engine.reproducibility import derived_seed, seeded_model
+from perennial.engine.resilience.rank_output import record_failure
 from perennial.engine.task import Task, inputs_of
-from perennial.engine.worker import assemble, record_failure
+from perennial.engine.worker import assemble
 from perennial.engine.world.distributed import StopSignal, World
 from perennial.steps.processes import enter_process
 

@@ -5,41 +5,38 @@ may depend on the clock. A module that scores in processes runs as
 
     python -m MODULE REQUEST.json RANK
 
-and scores that share of the rows, on a GPU of its own where there are several.
+and scores that share of the rows, on a GPU of its own where there are several
+(`perennial.engine.scoring_worker`).
 
 With `sharded`, they divide the weights in place of the rows: all of them take part in each forward
 pass, and the first returns what is found. If one of them ends, the others are ended at once.
 """
 
-import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 
-from perennial.clients.outages import waiting_out_outages
 from perennial.contracts import errors
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import LEASE, RENDEZVOUS
 from perennial.contracts.errors import PerennialError, ShardingError
 from perennial.contracts.section import Section
-from perennial.contracts.user_code import no_silent_exit, user_code
 from perennial.engine.evaluation.scoring import Share, blames_machine, scoring_device
 from perennial.engine.export import load_model
 from perennial.engine.parallelism.sharded_loading import load_sharded_model
 from perennial.engine.task import Task
-from perennial.engine.world.distributed import World
-from perennial.steps.lease import RunLease, follow_lease
+from perennial.steps.lease import RunLease
 from perennial.steps.processes import run_module, running_processes, wait_for_processes
 
 REQUEST_FILE = "request.json"
 LAST_LINES = 3
-M_MMAP_THRESHOLD, LARGE_BYTES = -3, 2**20  # the first is glibc's, of malloc.h
+MORE_MEMORY = "give the step more memory, or raise scoring.shards, so that each holds less"
 # All traffic stays on this machine, whose name need not resolve.
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -51,9 +48,10 @@ class ScoringRequest(Section):
     """Number of processes that share the rows, or the weights."""
     sharded: bool = False
     """Whether the processes divide the weights."""
-
-
-Request = TypeVar("Request", bound=ScoringRequest)
+    target: str = ""
+    """Folder for files that the first process writes beside its results; empty for none."""
+    inputs: ClassVar[tuple[str, ...]] = ("model", "snapshot")
+    """Options that name a folder or file that every process reads."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +86,18 @@ class Failure(Section):
         parts = {"evidence": error.evidence, "action": error.action}
         return cls(kind=kind, problem=error.problem, blames_machine=blame, **parts)
 
-    def as_error(self) -> Exception:
-        """Return the error as this process would have raised it; errors of libraries by name."""
+    def as_error(self, place: str = "") -> Exception:
+        """Return the error as this process would have raised it; errors of libraries by name.
+
+        `place` names the process that it ended.
+        """
         if self.action:
             kind = getattr(errors, self.kind, PerennialError)
-            found: Exception = kind(self.problem, evidence=self.evidence, action=self.action)
+            evidence = "; ".join(filter(None, (place, self.evidence)))
+            found: Exception = kind(self.problem, evidence=evidence, action=self.action)
             return found
-        text = f"{self.kind}: {self.problem}"
-        return _machine_failed(text) if self.blames_machine else RuntimeError(text)
+        text = ": ".join(filter(None, (place, self.kind, self.problem)))
+        return machine_failed(text) if self.blames_machine else RuntimeError(text)
 
 
 def require_shards(shards: int) -> None:
@@ -113,6 +115,30 @@ def require_shards(shards: int) -> None:
             action=f"set scoring.shards = {available}, or give the step's pod more: `cpu` or "
             "`accelerators` under [pods.steps] of the profile",
         )
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The processes of this machine that divide the weights of a model; 1 holds it whole."""
+
+    number: int = 1
+
+    def require(self) -> None:
+        """Check that the model can be divided so often.
+
+        Raises:
+            ShardingError: there are too few GPUs or cores.
+        """
+        require_shards(self.number)
+
+    def score(
+        self, module: str, request: ScoringRequest, results: int, scratch: Path
+    ) -> Iterator[list[str]]:
+        """Yield, one by one, what the first process found; see `score_in_processes`."""
+        return score_in_processes(module, request, results, scratch)
+
+
+WHOLE = Shards()
 
 
 def load_shared(folder: Path, share: Share) -> tuple[Task, nn.Module]:
@@ -139,55 +165,20 @@ def score_in_processes(
         _run(module, request, results, scratch, lease)
         for number in range(results):
             ranks = range(1 if request.sharded else request.processes)
-            files = (_found_file(scratch, rank, number) for rank in ranks)
+            files = (found_file(scratch, rank, number) for rank in ranks)
             yield [file.read_text() for file in files]
     finally:
         lease.release()
 
 
-def score_share(
-    request_type: type[Request], scores: Callable[[Request, Share, Path], Iterable[Section]]
-) -> int:
-    """Score this process's rows; returns the exit code.
-
-    Args:
-        request_type: What this process reads.
-        scores: Request, share, folder for files → what is found, in order.
-    """
-    path, rank = Path(sys.argv[1]), int(sys.argv[2])
-    try:
-        with waiting_out_outages(), no_silent_exit(), user_code("the scoring of rows"):
-            follow_lease()
-            torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-            request = request_type.from_json(path.read_text())
-            share = Share(rank, request.processes)
-            if request.sharded:
-                _return_freed_memory()
-                share = Share(0, 1, World.join())
-            for number, each in enumerate(scores(request, share, path.parent / f"{rank}")):
-                if share.world is None or share.world.is_first:
-                    file = _found_file(path.parent, rank, number)
-                    write_atomically(file, each.to_json().encode())
-            if share.world is not None:
-                share.world.barrier()
-    except Exception as error:
-        write_atomically(_failure_file(path.parent, rank), Failure.of(error).to_json().encode())
-        raise
-    return 0
-
-
-def _return_freed_memory() -> None:
-    """Let glibc return what a gathered block leaves; it would keep several times the shards."""
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
-
-
-def _found_file(scratch: Path, rank: int, number: int) -> Path:
+def found_file(scratch: Path, rank: int, number: int) -> Path:
+    """Return the file of one of a process's results."""
     return scratch / f"found-{rank}-{number}.json"
 
 
-def _failure_file(scratch: Path, rank: int) -> Path:
-    return scratch / f"failure-{rank}.json"
+def failure_file(folder: Path, rank: int) -> Path:
+    """Return the file of the error that ended a process."""
+    return folder / f"failure-rank-{rank}.json"
 
 
 def _run(
@@ -210,7 +201,7 @@ def _run(
         _raise_first(codes, scratch)
         return
     for rank, code in codes.items():
-        if code != 0 or not _found_file(scratch, rank, results - 1).exists():
+        if code != 0 or not found_file(scratch, rank, results - 1).exists():
             raise PerennialError(
                 f"process {rank} of {processes} failed while it scored rows",
                 evidence=_last_lines(scratch / f"log-{rank}"),
@@ -224,19 +215,17 @@ def _raise_first(codes: Mapping[int, int], scratch: Path) -> None:
     rank = next((rank for rank, code in codes.items() if code != 0), None)
     if rank is None:
         return
-    file = _failure_file(scratch, rank)
+    file = failure_file(scratch, rank)
     if file.exists():
         raise Failure.from_json(file.read_text()).as_error()
     text = f"process {rank} of {len(codes)} ended with exit code {codes[rank]}"
-    raise _machine_failed(text, _last_lines(scratch / f"log-{rank}"))
+    raise machine_failed(text, _last_lines(scratch / f"log-{rank}"))
 
 
-def _machine_failed(text: str, log: str = "") -> ShardingError:
-    return ShardingError(
-        f"scoring in shards was stopped: {text}",
-        evidence=log,
-        action="give the step more memory, or raise scoring.shards, so that each holds less",
-    )
+def machine_failed(text: str, evidence: str = "", action: str = MORE_MEMORY) -> ShardingError:
+    """Return the error for a scoring that failed for a reason unrelated to the model."""
+    problem = f"scoring in shards was stopped: {text}"
+    return ShardingError(problem, evidence=evidence, action=action)
 
 
 def _environment(

@@ -1,4 +1,4 @@
-"""Unattended: stops a training that no launcher monitors any more.
+"""Unattended: stops a job that no launcher monitors any more.
 
 Its step was killed, and what should have deleted the job did not run: Kubeflow runs no exit task a
 second time when a failed run is retried. The launcher writes a heartbeat into the store; when it
@@ -17,7 +17,7 @@ from functools import partial
 from perennial.clients.outages import single_attempts
 from perennial.contracts.errors import PerennialError
 from perennial.engine.handover import read_heartbeat
-from perennial.engine.job import EXIT_INTERRUPTED, TrainingJob
+from perennial.engine.job import EXIT_INTERRUPTED, Job
 from perennial.steps.background import running_beside
 
 POLL_SECONDS = 30.0
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def ending_unattended(job: TrainingJob, rank: int) -> Iterator[None]:
+def ending_unattended(job: Job, rank: int) -> Iterator[None]:
     """Stop this process, as a signal does, when its launcher sent no heartbeat for too long."""
     if rank > 0 or not job.attempt or not job.unattended_seconds:
         yield
@@ -35,7 +35,7 @@ def ending_unattended(job: TrainingJob, rank: int) -> Iterator[None]:
         yield
 
 
-def _watch(job: TrainingJob, ended: threading.Event) -> None:
+def _watch(job: Job, ended: threading.Event) -> None:
     limit = job.unattended_seconds
     latest, since, is_asked = b"", time.monotonic(), False
     while not ended.wait(min(POLL_SECONDS, limit / 4)):
@@ -53,11 +53,8 @@ def _watch(job: TrainingJob, ended: threading.Event) -> None:
         silent = time.monotonic() - since
         if silent > limit and not is_asked:
             is_asked = True
-            logger.error(
-                "no launcher has monitored this training for %.0f s: stopping at a checkpoint",
-                silent,
-            )
+            logger.error("no launcher has monitored this job for %.0f s: stopping it", silent)
             os.kill(os.getpid(), signal.SIGTERM)
         elif silent > limit + max(limit, LAST_SECONDS):
-            logger.error("the training did not stop at a checkpoint: ending this process")
+            logger.error("the job did not stop: ending this process")
             os._exit(EXIT_INTERRUPTED)

@@ -46,6 +46,11 @@ for own in (*SHARED, "studies/clicks/0/claims/0001.json"):
     for action in ("AbortMultipartUpload", "ListBucketMultipartUploads"):
         RARE["training"].append([f"s3:{action}", "models", f"store/{own}"])
 RARE["training"].append(["s3:GetObject", "models", "store/initial/0.safetensors"])
+# With `scoring.machines`.
+for action in ("GetObject", "PutObject", "ListBucket"):
+    RARE["training"].append([f"s3:{action}", "models", "store/scoring/run/f/scored.json"])
+for action in ("DeleteObject", "AbortMultipartUpload", "ListBucketMultipartUploads"):
+    RARE["steps"].append([f"s3:{action}", "models", "store/scoring/run/f/inputs/0"])
 RARE["steps"] += [["s3:PutObject", "models", "store/initial/0.safetensors"], *RARE["training"]]
 RARE["steps"] += RECORDED["training"]  # with `resources.launcher = "local"`, a step trains itself
 RARE["steps"] += [["s3:AbortMultipartUpload", "models", "store/training/f/checkpoints/step-1/x"]]
