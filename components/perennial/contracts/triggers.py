@@ -41,10 +41,11 @@ class TriggersSection(Section):
     false_alarm_level: Advanced[Annotated[float, Field(gt=0.0, le=0.5)]] = 0.05
     """Share of quiet windows that may alarm, before `windows_in_a_row`. Kept below 1 in 13 on made
     streams of 13 reference blocks or more: blocks that differ by themselves or resemble their
-    neighbours (correlation up to 0.9, with 500 rows a block), a yearly season, heavy tails, columns
-    of few values, 20 rows a block, files of unequal size. Not claimed for such correlation in
-    blocks of 40 rows (1 in 10), nor below ten blocks. Not judged below five blocks or 20 rows a
-    block: change `data.block_days` there or, without a time column, `files_in_a_block`."""
+    neighbours (correlation up to 0.9, with 500 rows a block), a yearly season, heavy tails, flags
+    and ratings, 20 rows a block, files of unequal size. Not claimed for such correlation in blocks
+    of 40 rows (1 in 10), for amounts that are mostly zero (1 in 12), nor below ten blocks. Not
+    judged below five blocks or 20 rows a block: change `data.block_days` there or, without a time
+    column, `files_in_a_block`."""
     files_in_a_block: Annotated[int, Field(ge=1)] = 1
     """Without a time column: how many partition files, in order of arrival, make one block. Raise
     it until a block covers one full cycle of the stream, holds at least 20 rows, and blocks are of

@@ -132,17 +132,30 @@ def _scores(profile: Profile, old: slice) -> list[tuple[Floats, str, float]]:
     Where few values are frequent, the mean fixes the spread, whose logarithm leaps as a share nears
     one: ratings, flags, amounts that are mostly zero. Location and distance judge them.
     """
-    points = len(profile.points)
-    atoms = profile.values[:, points:] - profile.values[:, :points]
-    pooled = profile.pooled(old)
-    shares = pooled[points:] - pooled[:points]
-    largest, both = float(shares.max()), float(np.sort(shares)[-2:].sum())
-    if largest >= ONE_VALUED or both >= TWO_VALUED:
-        return [(_share_angle(atoms[:, shares.argmax()]), "value_share", SHARE_VARIANCE)]
+    shares = _value_shares(profile, old)
+    largest = float(shares.max())
+    if largest >= ONE_VALUED or _has_two_values(profile, old):
+        points = len(profile.points)
+        own = (profile.values[:, points:] - profile.values[:, :points])[:, shares.argmax()]
+        return [(_share_angle(own), "value_share", SHARE_VARIANCE)]
     location, spread = _location_and_spread(profile, old)
     # Of n normal values, the mean has variance 1/n and the log of the spread 1/2n.
     found = [(location, "location", 1.0)]
     return found if largest >= FREQUENT else [*found, (spread, "spread", 0.5)]
+
+
+def _value_shares(profile: Profile, old: slice) -> Floats:
+    """Return the share of the reference's rows that has each value of the profile, shape [G]."""
+    before, after = np.split(profile.pooled(old), 2)
+    shares: Floats = after - before
+    return shares
+
+
+def _has_two_values(profile: Profile, old: slice) -> bool:
+    """Whether one share describes a column of numbers, which its distance only repeats."""
+    if profile.statistic != "kolmogorov_smirnov" or len(profile.points) < 2:
+        return False
+    return bool(np.sort(_value_shares(profile, old))[-2:].sum() >= TWO_VALUED)
 
 
 def _location_and_spread(profile: Profile, old: slice) -> tuple[Floats, Floats]:
@@ -258,7 +271,11 @@ class BlockDeviations:
         squares = np.where(known, (self.roots - self.root_means) ** 2, 0.0).sum(axis=0)
         variances = np.maximum(squares / np.maximum(count - 1, 1), floor / 100)
         self.is_distance = np.array(
-            [p.statistic in ("kolmogorov_smirnov", "total_variation") for p in self.profiles]
+            [
+                p.statistic in ("kolmogorov_smirnov", "total_variation")
+                and not _has_two_values(p, self.old)
+                for p in self.profiles
+            ]
         )
         self.common_root = find_common_variance(variances[self.is_distance], self.size - 1)
         self.root_variances = self.common_root.moderate(variances, self.size - 1)
