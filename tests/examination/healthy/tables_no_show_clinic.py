@@ -28,7 +28,7 @@ def featurize(df):
     out = pd.DataFrame(index=df.index)
     out["wait_days"] = (wait.dt.total_seconds() / 86400).pow(0.5)
     out["starts_hour"] = slot.dt.hour
-    out["monday"] = (slot.dt.dayofweek == 0) * 1.0
+    out["monday"] = (slot.dt.day_of_week == 0) * 1.0
     out["age"] = df.age
     out["far"] = (df.distance_km + 1).map(lambda km: km ** (1 / 3))
     out["sms"] = df.sms
