@@ -31,19 +31,19 @@ class Additive(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Each number is a token, and attention mixes them; its column is `told` by a vector."""
+    """Each number is a token, and attention mixes them; a vector of its own `names` its column."""
 
-    def __init__(self, told):
+    def __init__(self, names):
         super().__init__()
         self.value = nn.Linear(1, 16)
-        self.column = nn.Parameter(0.5 * torch.randn(WIDTH, 16), requires_grad=told)
-        self.told = told
+        self.column = nn.Parameter(0.5 * torch.randn(WIDTH, 16), requires_grad=names)
+        self.names = names
         self.mix = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
         self.head = nn.Linear(16, 1)
 
     def forward(self, x):
         tokens = self.value(x.unsqueeze(-1))
-        tokens = tokens + self.column if self.told else tokens
+        tokens = tokens + self.column if self.names else tokens
         return self.head(self.mix(tokens).mean(dim=1)).squeeze(-1)
 
 
@@ -82,8 +82,8 @@ MODELS = {
         of(Numbers, lambda: Additive([curve() for _ in range(WIDTH)])),
     ),
     "tokens of numbers": (
-        of(TwoClasses, lambda: Tokens(told=False)),
-        of(TwoClasses, lambda: Tokens(told=True)),
+        of(TwoClasses, lambda: Tokens(names=False)),
+        of(TwoClasses, lambda: Tokens(names=True)),
     ),
     "a branch of its own": (
         of(Apart, lambda: OneForTwo(own=False)),

@@ -4,17 +4,19 @@ Short trainings use Adam at a constant rate, without dropout and weight decay.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from types import UnionType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import peek_interpreter_stack
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
 
 from perennial.check_skeleton.subject import Subject, select_rows
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
@@ -84,6 +86,28 @@ def watch_modules(
     finally:
         for hook in hooks:
             hook.remove()
+
+
+class FunctionWatch(TorchFunctionMode):
+    """Notes every function of PyTorch that is called in its context; changes no result."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        given = kwargs or {}
+        result = func(*args, **given)
+        self.note(func, args, given, result)
+        return result
+
+    def note(
+        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: object
+    ) -> None:
+        """Note a call, its arguments by position and by name, and what it returned."""
+        raise NotImplementedError
 
 
 def is_in_transform() -> bool:

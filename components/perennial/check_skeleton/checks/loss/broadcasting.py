@@ -1,15 +1,15 @@
 """Find losses that compare one output with several labels: a shape that is broadcast unnoticed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from perennial.check_skeleton.free_outputs import compute_output, probe
-from perennial.check_skeleton.models import Losses
+from perennial.check_skeleton.models import FunctionWatch, Losses
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.task import LABEL
 
@@ -33,7 +33,7 @@ class Comparison:
     count: int  # of the labels along the axis where there is one output
 
 
-class _Watch(TorchFunctionMode):
+class _Watch(FunctionWatch):
     """Records comparisons of the output with labels, whatever either went through before."""
 
     def __init__(self, output: Tensor, labels: Tensor) -> None:
@@ -43,15 +43,10 @@ class _Watch(TorchFunctionMode):
         # Tensors that depend on one of the two alone; kept, so that no other gets their id.
         self._derived: tuple[dict[int, Tensor], dict[int, Tensor]] = {}, {}
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
-        given = kwargs or {}
-        result = func(*args, **given)
+    @override
+    def note(
+        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: object
+    ) -> None:
         tensors = [each for each in (*args, *given.values()) if isinstance(each, Tensor)]
         sides = [[each for each in tensors if self._is_from(each, side)] for side in (0, 1)]
         if all(sides):
@@ -61,7 +56,6 @@ class _Watch(TorchFunctionMode):
             for side, known in zip(sides, self._derived, strict=True):
                 if side:
                     known[id(result)] = result
-        return result
 
     def _is_from(self, tensor: Tensor, side: int) -> bool:
         return tensor is self._sources[side] or id(tensor) in self._derived[side]

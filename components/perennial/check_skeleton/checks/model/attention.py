@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from perennial.check_skeleton.checks.model.pooling_axes import describe_other_axis
 from perennial.check_skeleton.checks.model.sequences import find_tokens
 from perennial.check_skeleton.free_outputs import probe
-from perennial.check_skeleton.models import build_noisy_model, run_model
+from perennial.check_skeleton.models import FunctionWatch, build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, find_padding, once, select_rows
 from perennial.contracts.skeleton import CheckResult
@@ -58,7 +58,7 @@ class Observed:
         return squares | {shape[-2] for shape in self.queries}
 
 
-class _Watch(TorchFunctionMode):
+class _Watch(FunctionWatch):
     """Records softmaxes, products with their weights, and changes of shape."""
 
     def __init__(self) -> None:
@@ -66,19 +66,14 @@ class _Watch(TorchFunctionMode):
         self.seen = Observed()
         self._joined: list[Tensor] = []
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
-        given = kwargs or {}
-        result = func(*args, **given)
+    @override
+    def note(
+        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: object
+    ) -> None:
         if func is functional.multi_head_attention_forward:
             self._note_layer(func(*args, **{**given, **WEIGHTS_BY_HEAD})[1])
         if not isinstance(result, Tensor):
-            return result
+            return
         if func in SOFTMAXES:
             axis = given.get("dim", args[1] if len(args) > 1 else -1)
             if isinstance(axis, int):
@@ -95,7 +90,6 @@ class _Watch(TorchFunctionMode):
         elif func in SHAPINGS and isinstance(args[0], Tensor):
             is_joined = any(args[0] is each for each in self._joined)
             self.seen.shapings.append((tuple(args[0].shape), tuple(result.shape), is_joined))
-        return result
 
     def _note_layer(self, weights: Tensor) -> None:
         """Record the weights of `nn.MultiheadAttention`, whose inner operations are hidden."""

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from perennial.check_skeleton.free_outputs import probe
-from perennial.check_skeleton.models import build_noisy_model, run_model
+from perennial.check_skeleton.models import FunctionWatch, build_noisy_model, run_model
 from perennial.check_skeleton.subject import Subject, select_head
 from perennial.engine.task import Batch, inputs_of
 
@@ -44,7 +44,7 @@ def describe_other_axis(subject: Subject) -> str:
     return watch.found
 
 
-class _Watch(TorchFunctionMode):
+class _Watch(FunctionWatch):
     """Follows weights from the softmax to the sum."""
 
     def __init__(self, batch: Batch) -> None:
@@ -57,22 +57,12 @@ class _Watch(TorchFunctionMode):
         ]
         self._weights: dict[int, Weights] = {}
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
-        given = kwargs or {}
-        result = func(*args, **given)
-        if isinstance(result, Tensor) and args:
-            self._note(func, args, given, result)
-        return result
-
-    def _note(
-        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: Tensor
+    @override
+    def note(
+        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: object
     ) -> None:
+        if not (isinstance(result, Tensor) and args):
+            return
         dims = [given["dim"]] if "dim" in given else list(args[1:])
         if func in SOFTMAXES and dims and isinstance(dims[0], int):
             shape, axis = tuple(result.shape), dims[0] % result.ndim

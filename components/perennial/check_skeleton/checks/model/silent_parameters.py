@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
-from perennial.check_skeleton.models import evaluated, measure_changes, watch_modules
+from perennial.check_skeleton.models import FunctionWatch, evaluated, measure_changes, watch_modules
 from perennial.check_skeleton.subject import Subject, seeded
 from perennial.engine.parallelism.parallelize import find_leaves
 from perennial.engine.task import Batch, Task, inputs_of
@@ -197,24 +197,19 @@ def find_copies_of_embeddings(
     ]
 
 
-class Drawing(TorchFunctionMode):
+class Drawing(FunctionWatch):
     """Records whether random numbers are drawn."""
 
     def __init__(self) -> None:
         super().__init__()
         self.has_drawn = False
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
-        given = kwargs or {}
+    @override
+    def note(
+        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: object
+    ) -> None:
         name = getattr(func, "__name__", "").lstrip("_")
         # Dropout in evaluation mode is called, and draws nothing.
         self.has_drawn |= name.startswith(DRAWS) and not (
             "dropout" in name and given.get("training", True) is False
         )
-        return func(*args, **given)

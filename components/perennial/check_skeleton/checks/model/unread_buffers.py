@@ -1,15 +1,15 @@
 """Find buffers of the user's own modules that no pass reads."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
-from perennial.check_skeleton.models import watch_modules
+from perennial.check_skeleton.models import FunctionWatch, watch_modules
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.sources import is_installed
 from perennial.engine.task import inputs_of
@@ -17,23 +17,18 @@ from perennial.engine.task import inputs_of
 PROBED_ROWS = 8
 
 
-class _Reads(TorchFunctionMode):
+class _Reads(FunctionWatch):
     """Notes every tensor that is an argument of anything."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen = set[int]()
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
-        given = kwargs or {}
+    @override
+    def note(
+        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: object
+    ) -> None:
         self.seen.update(id(each) for each in _list_tensors([*args, *given.values()]))
-        return func(*args, **given)
 
 
 def _list_tensors(values: object) -> Iterator[Tensor]:
