@@ -101,7 +101,7 @@ def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
     columns: list[tuple[Floats, str, int, float]] = []
     for index, profile in enumerate(profiles):
         if profile.statistic == "kolmogorov_smirnov" and len(profile.points) > 1:
-            columns += [(*score[:2], index, score[2]) for score in _scores(profile, old)]
+            columns += _score_numbers(profile, old, index)
         elif profile.statistic in ("null_share", "label_mean"):
             angle = _share_angle(profile.values[:, 0])
             columns.append((angle, profile.statistic, index, SHARE_VARIANCE))
@@ -126,8 +126,10 @@ def _share_angle(shares: Floats) -> Floats:
     return np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0))), dtype=np.float64)
 
 
-def _scores(profile: Profile, old: slice) -> list[tuple[Floats, str, float]]:
-    """Return scores of a column of numbers, with their kind and variance for one row.
+def _score_numbers(
+    profile: Profile, old: slice, index: int
+) -> list[tuple[Floats, str, int, float]]:
+    """Return scores of a column of numbers: values, kind, profile and variance for one row.
 
     Where few values are frequent, the mean fixes the spread, whose logarithm leaps as a share nears
     one: ratings, flags, amounts that are mostly zero. Location and distance judge them.
@@ -137,11 +139,11 @@ def _scores(profile: Profile, old: slice) -> list[tuple[Floats, str, float]]:
     if largest >= ONE_VALUED or _has_two_values(profile, old):
         points = len(profile.points)
         own = (profile.values[:, points:] - profile.values[:, :points])[:, shares.argmax()]
-        return [(_share_angle(own), "value_share", SHARE_VARIANCE)]
+        return [(_share_angle(own), "value_share", index, SHARE_VARIANCE)]
     location, spread = _location_and_spread(profile, old)
     # Of n normal values, the mean has variance 1/n and the log of the spread 1/2n.
-    found = [(location, "location", 1.0)]
-    return found if largest >= FREQUENT else [*found, (spread, "spread", 0.5)]
+    found = [(location, "location", index, 1.0)]
+    return found if largest >= FREQUENT else [*found, (spread, "spread", index, 0.5)]
 
 
 def _value_shares(profile: Profile, old: slice) -> Floats:
