@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from fake_api_server import FakeCluster
-from fake_operator import step_pod
+from fake_operator import become_step
 from launching import SHORT, each_kind, eventually, launcher_for
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import ModelSection, Split
-from perennial.contracts.environment import CACHE, RUN_FOLDER, Environment
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError, ShardingError
 from perennial.contracts.monitoring import WindowDrift
 from perennial.contracts.scoring import ScoringSection
@@ -85,23 +85,7 @@ def dataset(folder):
 def cluster(tmp_path, bucket, monkeypatch, s3_endpoint):
     """A cluster that this process is a step on."""
     found = FakeCluster(tmp_path / "cluster")
-    monkeypatch.setenv("PERENNIAL_STORE_URI", f"{bucket}/on-a-cluster")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-1")
-    monkeypatch.setenv(RUN_FOLDER, "")
-    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
-    for name, value in found.environment("step-1").items():
-        monkeypatch.setenv(name, value)
-    pod = step_pod()
-    pod["spec"]["containers"][1]["env"] = [
-        {"name": "PERENNIAL_STORE_URI", "value": f"{bucket}/on-a-cluster"},
-        {"name": "AWS_ENDPOINT_URL_S3", "value": s3_endpoint},
-        {"name": "AWS_DEFAULT_REGION", "value": "us-east-1"},
-        {"name": "AWS_ACCESS_KEY_ID", "value": "nobody"},
-        {"name": "AWS_SECRET_ACCESS_KEY",
-         "valueFrom": {"secretKeyRef": {"name": "s3", "key": "secret"}}},
-    ]  # fmt: skip
-    found.store.put("pods", pod)
+    become_step(found, monkeypatch, tmp_path, bucket, s3_endpoint)
     yield found
     found.close()
 

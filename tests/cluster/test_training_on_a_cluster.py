@@ -9,10 +9,9 @@ import pytest
 
 from api_server import needs_api_server
 from fake_api_server import FakeCluster
-from fake_operator import step_pod
+from fake_operator import become_step
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import ModelSection
-from perennial.contracts.environment import CACHE, RUN_FOLDER
 from perennial.contracts.training import TrainingResult
 from perennial.train_model.step import train_model_step
 from perennial.training_jobs.config import ClusterSection, ResourcesSection, TrainModelConfig
@@ -48,23 +47,7 @@ def cluster(request, tmp_path, bucket, monkeypatch, s3_endpoint):
         found = RealCluster(request.getfixturevalue("server"), tmp_path / "cluster")
     else:
         found = FakeCluster(tmp_path / "cluster")
-    monkeypatch.setenv("PERENNIAL_STORE_URI", f"{bucket}/on-a-cluster")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-1")
-    monkeypatch.setenv(RUN_FOLDER, "")
-    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
-    for name, value in found.environment("step-1").items():
-        monkeypatch.setenv(name, value)
-    pod = step_pod()
-    pod["spec"]["containers"][1]["env"] = [
-        {"name": "PERENNIAL_STORE_URI", "value": f"{bucket}/on-a-cluster"},
-        {"name": "AWS_ENDPOINT_URL_S3", "value": s3_endpoint},
-        {"name": "AWS_DEFAULT_REGION", "value": "us-east-1"},
-        {"name": "AWS_ACCESS_KEY_ID", "value": "nobody"},
-        {"name": "AWS_SECRET_ACCESS_KEY",
-         "valueFrom": {"secretKeyRef": {"name": "s3", "key": "secret"}}},
-    ]  # fmt: skip
-    found.store.put("pods", pod)
+    become_step(found, monkeypatch, tmp_path, bucket, s3_endpoint)
     yield found
     found.close()
 

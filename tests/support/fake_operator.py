@@ -12,10 +12,32 @@ from typing import ClassVar
 
 from fake_kueue import ADMITTED, WAITING, workload
 from perennial.clients.object_store import open_store
+from perennial.contracts.environment import CACHE, RUN_FOLDER
 from perennial.engine.job import AttemptEnd, RankFailure
 
 TICK = 0.02
 EXIT_TERMINATED = 143
+
+
+def become_step(found, monkeypatch, tmp_path, bucket, s3_endpoint):
+    """Make this process a step on a cluster, with a store of its own."""
+    monkeypatch.setenv("PERENNIAL_STORE_URI", f"{bucket}/on-a-cluster")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-1")
+    monkeypatch.setenv(RUN_FOLDER, "")
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    for name, value in found.environment("step-1").items():
+        monkeypatch.setenv(name, value)
+    pod = step_pod()
+    pod["spec"]["containers"][1]["env"] = [
+        {"name": "PERENNIAL_STORE_URI", "value": f"{bucket}/on-a-cluster"},
+        {"name": "AWS_ENDPOINT_URL_S3", "value": s3_endpoint},
+        {"name": "AWS_DEFAULT_REGION", "value": "us-east-1"},
+        {"name": "AWS_ACCESS_KEY_ID", "value": "nobody"},
+        {"name": "AWS_SECRET_ACCESS_KEY",
+         "valueFrom": {"secretKeyRef": {"name": "s3", "key": "secret"}}},
+    ]  # fmt: skip
+    found.store.put("pods", pod)
 
 
 def step_pod(name="step-1", run_id="run-1"):
