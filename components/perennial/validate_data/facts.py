@@ -22,7 +22,7 @@ from perennial.validate_data.labels import (
     opaque_label_kind,
     shares_of_second,
 )
-from perennial.validate_data.leakage import leakage_aucs
+from perennial.validate_data.leakage import joint_auc, leakage_aucs
 from perennial.validate_data.partition_facts import DISTINCT, KEYS, facts_measurement
 from perennial.validate_data.samples import uniform_sample
 from perennial.validate_data.sketches import BlockKey, Place, block_sketches
@@ -98,6 +98,9 @@ def summarise(
     own = (SPLIT_COLUMN, "__day__", "__key__", "__stratum__", data.label)
     features = {name: dtype for name, dtype in sample.schema.items() if name not in own}
     aucs = leakage_aucs(sample, features, data.label, label.kind)
+    suspects = {name for name, auc in aucs.items() if auc > section.leakage_auc_fail}
+    suspects -= set(section.leakage_allow)
+    others = {name: dtype for name, dtype in features.items() if name not in suspects}
     keys = {
         name.removeprefix(KEYS): _in_windows(table, snapshot)
         for name, table in state.tables.items()
@@ -109,6 +112,8 @@ def summarise(
         **_column_facts(state["columns"]),
         **{f"leakage_auc:{name}": round(auc, 4) for name, auc in aucs.items()},
     }
+    if suspects:
+        values["joint_auc"] = round(joint_auc(sample, others, data.label, label.kind), 4)
     if data.time:
         last = (now + CLOCK_MARGIN).astimezone(UTC).date()
         later = state["days"].filter(pl.col("day") > last)

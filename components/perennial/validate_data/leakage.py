@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import logit
 from scipy.stats import kendalltau, mannwhitneyu, rankdata
 
 from perennial.validate_data.columns import finite, is_text
@@ -39,14 +40,30 @@ def leakage_aucs(
     labelled rows in random order; the even ones fit, the odd ones score.
     """
     rows = sample.head(SAMPLE_ROWS)
-    if kind in OPAQUE or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
-        return {}
-    targets = _targets(rows[label], kind)
+    targets = _usable_targets(rows, label, kind)
     if not targets:
         return {}
     return {
-        name: _auc(_codes(rows, name, dtype), targets, kind) for name, dtype in features.items()
+        name: _auc([_codes(rows, name, dtype)], targets, kind) for name, dtype in features.items()
     }
+
+
+def joint_auc(
+    sample: pl.DataFrame, features: Mapping[str, pl.DataType], label: str, kind: LabelKind
+) -> float:
+    """Area under the ROC curve of all these features, by the sum of what each tells; 0.5 for none.
+
+    The other arguments are those of `leakage_aucs`, which must have found AUCs in this sample.
+    """
+    rows = sample.head(SAMPLE_ROWS)
+    codes = [_codes(rows, name, dtype) for name, dtype in features.items()]
+    return _auc(codes, _targets(rows[label], kind), kind) if codes else 0.5
+
+
+def _usable_targets(rows: pl.DataFrame, label: str, kind: LabelKind) -> list[tuple[float, Targets]]:
+    if kind in OPAQUE or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
+        return []
+    return _targets(rows[label], kind)
 
 
 def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:
@@ -90,10 +107,12 @@ def _codes(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> Codes:
     return np.where(np.isnan(numbers), _MISSING, np.searchsorted(edges, numbers, side="left"))
 
 
-def _auc(codes: Codes, targets: list[tuple[float, Targets]], kind: LabelKind) -> float:
+def _auc(columns: list[Codes], targets: list[tuple[float, Targets]], kind: LabelKind) -> float:
+    """Return the concordance of the sum of the columns' encoded values with the targets."""
     scores = []
     for _, target in targets:
-        score = _encoded(codes[::2], target[::2], codes[1::2])
+        means = [_encoded(codes[::2], target[::2], codes[1::2]) for codes in columns]
+        score = np.sum(means if kind == "number" else logit(means), axis=0)
         truth = target[1::2]
         scores.append(_concordance(score, truth) if kind == "number" else _roc_auc(score, truth))
     return float(np.average(scores, weights=[weight for weight, _ in targets]))
