@@ -88,6 +88,10 @@ def remedies(
         if "expectations.leakage_allow" in hint:
             allowed = [*section.leakage_allow, *names]
             lines.append(f"leakage_allow = {json.dumps(allowed)}  # in [expectations]")
+        if "expectations.max_missing_label_share" in hint:
+            missing = max(float(each.observed) for each in expectations if each.hint == hint)
+            next_percent = (int(missing * 100) + 1) / 100
+            lines.append(f"max_missing_label_share = {next_percent}  # in [expectations]")
         if "data.meta" in hint and columns:
             known = [*snapshot.data.meta, *columns]
             lines.insert(0, f"meta = {json.dumps(known)}  # in [data]")

@@ -321,6 +321,19 @@ TOLERATED = {
 }
 
 
+class TestRemedies:
+    def test_the_share_of_rows_without_label_is_proposed_as_the_limit(
+        self, validate, snapshot_of, healthy
+    ):
+        rows = healthy.with_columns(label=pl.when(pl.col("visits") > 1).then("label"))
+        missing = rows["label"].null_count() / len(rows)
+        with pytest.raises(BadDataError) as raised:
+            validate(snapshot_of(rows))
+        (proposed,) = re.findall(r"max_missing_label_share = ([\d.]+)", str(raised.value))
+        assert missing < float(proposed) <= missing + 0.01
+        validate(snapshot_of(rows), max_missing_label_share=float(proposed))
+
+
 class TestOptions:
     @pytest.mark.parametrize("case", OPTIONS)
     def test_an_option_judges(self, validate, snapshot_of, healthy, case):
