@@ -1,6 +1,7 @@
 """Keys that repeat within and across splits, counted on a sample of keys that merges."""
 
 from dataclasses import dataclass
+from math import sqrt
 
 import polars as pl
 
@@ -24,12 +25,14 @@ class Repeats:
         overlap_share: Held-out rows whose key occurs in training.
         chance_share: Training rows whose key occurs there again: what `overlap_share` would be if
             held-out rows were drawn like training rows.
+        chance_error: Standard error of `overlap_share - chance_share`, if they were.
         conflict_share: Rows whose key comes with more than one label.
     """
 
     duplicate_share: float
     overlap_share: float
     chance_share: float
+    chance_error: float
     conflict_share: float
 
 
@@ -105,10 +108,13 @@ def repeats_of(counts: pl.DataFrame) -> Repeats:
         held_out = counts.filter(pl.col("split") != Split.TRAIN.value)
     seen = held_out.join(train.select("key").unique(), on="key", how="semi")
     again = train.group_by("key").agg(pl.col("rows").sum()).filter(pl.col("rows") > 1)
+    trained, tested = max(_rows(train), 1), max(_rows(held_out), 1)
+    chance = _rows(again) / trained
     return Repeats(
         duplicate_share=1.0 - counts["key"].n_unique() / total if total else 0.0,
-        overlap_share=_rows(seen) / max(_rows(held_out), 1),
-        chance_share=_rows(again) / max(_rows(train), 1),
+        overlap_share=_rows(seen) / tested,
+        chance_share=chance,
+        chance_error=sqrt(chance * (1 - chance) * (1 / trained + 1 / tested)),
         conflict_share=_rows(conflicts) / max(total, 1),
     )
 

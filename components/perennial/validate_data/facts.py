@@ -34,6 +34,7 @@ MAX_FILES = 1_000
 """Sketched without a time column; a sketch of 25 columns takes 30 kB."""
 # Fewer values are not enough to estimate how many different ones a column has.
 _MIN_DISTINCT_ROWS = 1_000
+_CHANCE_ERRORS = 3.0  # standard errors that repeats across splits may differ from those within one
 _COUNTS_AS_SHARES = ("missing", "outside", "unlisted", "unmatched", "unreadable", "blank")
 
 
@@ -198,8 +199,8 @@ def _repeat_facts(keys: Mapping[str, pl.DataFrame]) -> dict[str, FactValue]:
             facts["overlap_share"] = found.overlap_share
             facts["coarse_share"] = found.chance_share
             # What training rows repeat of each other, held-out rows repeat by chance as well.
-            beyond = max(found.overlap_share - found.chance_share, 0.0)
-            facts["overlap_beyond_chance"] = beyond
+            chance = found.chance_share + _CHANCE_ERRORS * found.chance_error
+            facts["overlap_beyond_chance"] = max(found.overlap_share - chance, 0.0)
         if kind.startswith(DISTINCT) and counts["rows"].sum() >= _MIN_DISTINCT_ROWS:
             facts[kind.replace(":", "_share:", 1)] = 1.0 - found.duplicate_share
     return facts

@@ -241,6 +241,17 @@ class TestHealthyData:
         assert report.facts["conflict_share"] > 0.99
         assert not_met(report) == set()
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_repeated_measurements_in_a_small_table_overlap_by_chance(
+        self, validate, snapshot_of, healthy, seed
+    ):
+        rows = healthy.sample(1_000, seed=seed).drop("weather", "weather_at")
+        again = rows.sample(200, seed=seed).with_columns(
+            id=pl.col("id") + "again", at=pl.col("at").shuffle(seed=seed)
+        )
+        validate(snapshot_of(pl.concat([rows, again])), max_duplicate_share=0.2)
+        assert not_met(ValidationReport.read(validate.out / "validation"), "critical") == set()
+
 
 class TestPlantedFaults:
     @pytest.mark.parametrize("case", CRITICAL)
