@@ -186,6 +186,15 @@ def stuck():
     return table_of(values, label)
 
 
+def weekly_prices():
+    """Nine prices and discounts of a hundred weeks, bought at by many customers."""
+    rng, n = RNG(13), 1000
+    prices = rng.uniform(1.0, 3.0, (100, 9)).round(2)[rng.integers(0, 100, n)]
+    loyalty = rng.random(n).round(6)
+    label = (rng.random(n) < loyalty).astype(int)
+    return numbered(table_of(prices, label, loyal=loyalty))
+
+
 def similar_customers():
     """Class, sex, age in years, fare by class: many are alike."""
     rng, n = RNG(5), 2500
@@ -266,6 +275,11 @@ def test_rows_that_repeat_naturally_pass(name, tmp_path):
     task_type, rows, data = HEALTHY[name]
     result = examined(task_type, rows(), tmp_path, **data)
     assert result.outcome != "failed", (result.measured, result.hint)
+
+
+def test_columns_that_repeat_together_are_no_windows(tmp_path):
+    result = examined(TwoClasses, weekly_prices(), tmp_path)
+    assert (result.outcome, result.measured) == ("passed", result.measured)
 
 
 def test_windows_that_overlap_at_a_split_in_time_pass(tmp_path):

@@ -94,6 +94,13 @@ class UnevenColumns(styles.HingeLoss):
         return {**batch, "x": batch["x"] * scales}
 
 
+def test_rows_that_are_sorted_by_their_class_are_judged_like_others(tmp_path):
+    """A linear model of the first half of the rows has only one class to learn."""
+    frame = table_of(X, (np.quantile(SCORE, 0.7) < SCORE).astype(int)).sort("label")
+    result = examine(tmp_path, LEARNS, styles.Binary, frame)
+    assert result.outcome == "passed", result
+
+
 def test_rare_labels_that_only_a_linear_model_ranks_are_caught(tmp_path):
     """Losses of few rare labels vary too much to show it, and margins are no probabilities."""
     generator = np.random.default_rng(0)

@@ -137,6 +137,8 @@ def fit_linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
     classifies = subject.task.kind != "regression"
     model = make_pipeline(columns, LogisticRegression(max_iter=200) if classifies else Ridge())
     labels = subject.train[LABEL].double().numpy()
+    if classifies and (labels == labels[0]).all():
+        return "all rows are of one class"
     with warnings.catch_warnings():
         # A baseline need not be fitted to the last digit.
         warnings.simplefilter("ignore", ConvergenceWarning)
