@@ -101,6 +101,13 @@ def test_rows_that_are_sorted_by_their_class_are_judged_like_others(tmp_path):
     assert result.outcome == "passed", result
 
 
+def test_rows_of_few_different_inputs_may_be_sorted_by_their_class(tmp_path):
+    """Of rows that share their inputs one is examined; not all of them are of the first class."""
+    frame = table_of((X > 0).astype(float)[:, :2], (np.median(SCORE) < SCORE).astype(int))
+    result = examine(tmp_path, "loss_floor", styles.Binary, frame.sort("label"))
+    assert result.outcome == "passed", result
+
+
 def test_rare_labels_that_only_a_linear_model_ranks_are_caught(tmp_path):
     """Losses of few rare labels vary too much to show it, and margins are no probabilities."""
     generator = np.random.default_rng(0)

@@ -137,23 +137,18 @@ class Subject:
     @cached_property
     def _label_turns(self) -> Tensor:
         """Positions of examples with different inputs, ordered so that the labels take turns."""
-        inputs = inputs_of(self.train)
-        distinct = find_distinct_examples(inputs)
+        inputs, labels = inputs_of(self.train), self.train[LABEL]
+        # Of rows with equal inputs the first is kept: in a sorted table all would have one label.
+        order = _take_turns(labels)
+        mixed = {name: tensor[order] for name, tensor in inputs.items()}
+        distinct = order[find_distinct_examples(mixed)].sort().values
         if self.task.scored_together > 1:
             # Pictures of one caption are each other's right answers: nothing tells them apart.
             for name, tensor in inputs.items():
                 if tensor.ndim > 1:
                     firsts = find_distinct_examples({name: tensor})
                     distinct = distinct[torch.isin(distinct, firsts)]
-        labels = self.train[LABEL][distinct]
-        if labels.ndim > 1:
-            return distinct  # sequences of labels hardly ever repeat
-        turns = torch.zeros(len(distinct), dtype=torch.long)
-        # Numbers that all differ all have the first turn; only repeated ones move back.
-        for value in np.unique(labels.numpy()):
-            members = labels == float(value)
-            turns[members] = torch.arange(int(members.sum()))
-        return distinct[torch.argsort(turns, stable=True)]
+        return distinct[_take_turns(labels[distinct])]
 
     def balanced(self, rows: int) -> Batch:
         """Return examples with different inputs and alternating labels: each can be learned."""
@@ -167,6 +162,19 @@ class Subject:
     def num_rows(self) -> int:
         """Return the number of rows in the training sample."""
         return int(self.train_rows.height)
+
+
+def _take_turns(labels: Tensor) -> Tensor:
+    """Return the order in which equal labels follow each other as late as possible.
+
+    Numbers that all differ stay in their order, as sequences of labels do: they hardly ever repeat.
+    """
+    if labels.ndim > 1:
+        return torch.arange(len(labels))
+    _, values, counts = np.unique(labels.numpy(), return_inverse=True, return_counts=True)
+    turns = np.empty_like(values)
+    turns[np.argsort(values, kind="stable")] = np.concatenate([np.arange(each) for each in counts])
+    return torch.from_numpy(np.argsort(turns, kind="stable"))
 
 
 def once(make: Callable[[Subject], T]) -> Callable[[Subject], T]:

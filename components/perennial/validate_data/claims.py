@@ -7,6 +7,7 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import Severity
 from perennial.validate_data.config import ColumnExpectation, ExpectationsSection
 from perennial.validate_data.facts import Facts
+from perennial.validate_data.labels import SURE_CLASSES
 
 _COARSE_SHARE = 0.5
 # A broken camera or parser leaves more of these than nature does.
@@ -153,6 +154,7 @@ def _label_claims(
             f"the classes {untrained} have no training row: wait for more data, drop their rows, "
             'or set expectations.label_kind = "number" if the label is an amount',
             high=0,
+            severity="warning" if _may_be_amount(snapshot, section, facts) else "critical",
         )
         yield _claim("rarest_class_rows", label, low=section.min_class_rows, severity="warning")
         if alike := facts.label.look_alikes:
@@ -160,6 +162,13 @@ def _label_claims(
             names = ", ".join(map(repr, sorted(alike)[:5]))
             hint = f"the classes {names} differ in case or spaces only: write one class one way"
             yield _claim("look_alike_classes", label, hint, high=0, severity="warning")
+
+
+def _may_be_amount(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -> bool:
+    """Whether whole numbers were taken for classes that may as well be years of age."""
+    is_number = snapshot.columns[snapshot.data.label].startswith(("Int", "UInt", "Float"))
+    is_guess = section.label_kind == "auto" and is_number
+    return is_guess and facts.label.num_values > SURE_CLASSES
 
 
 def _repeat_claims(

@@ -57,7 +57,8 @@ class ExpectationsSection(Section):
     measured there has a standard error of up to 4.5 points: lower it only for trying things out."""
     label_kind: Literal["auto", "classes", "number"] = "auto"
     """`auto`: text, booleans and at most 100 different whole numbers are classes. Set `number` for
-    a count or a grade that is predicted as an amount. A label of free text is neither."""
+    a count or a grade that is predicted as an amount, and `classes` for more than 20 numbers that
+    are: classes without a training row then fail. A label of free text is neither."""
     min_class_rows: Advanced[Annotated[int, Field(ge=1)]] = 10
     """Fewest rows of any class in any split. Below ten, a metric of that class is noise; raise it
     when decisions rest on a rare class."""

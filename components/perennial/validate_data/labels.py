@@ -20,6 +20,8 @@ OPAQUE: frozenset[LabelKind] = frozenset({"text", "list"})
 
 # More different whole numbers than this are amounts; the tasks' losses are costly beyond it too.
 MAX_CLASSES = 100
+SURE_CLASSES = 20
+"""Up to so many different whole numbers are classes; more may be amounts, such as years of age."""
 MAX_VALUES = 10_000
 """Different label values that are counted; of more, a sample with all their rows."""
 _NUMBERS = re.compile(r"(List|Array)\((Float|Int|UInt|Decimal)")

@@ -32,6 +32,7 @@ from perennial.reports.text import counted
 from perennial.snapshot_data.roles import nearest
 from perennial.tasks.columns.tabular_numbers import is_window
 from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.labels import MAX_CLASSES
 
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".tsv")
@@ -527,17 +528,23 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
     if draft.kind == "image":
         lines += ["", "[selection] # evaluations of small splits often share one accuracy"]
         lines += [toml_line("metric", "log_loss")]
-    return "\n".join([*lines, *_lines_for_few_rows(draft.rows)]) + "\n"
+    return "\n".join([*lines, *_limit_lines(draft)]) + "\n"
 
 
-def _lines_for_few_rows(rows: int) -> list[str]:
-    """Return lower limits for data that the defaults would refuse; each states what it costs."""
+def _limit_lines(draft: Draft) -> list[str]:
+    """Return limits for data that the defaults would refuse; each states why."""
     lines = []
     gate, expectations = GateSection(), ExpectationsSection()
-    if rows < expectations.min_rows:
+    label = draft.columns.get(draft.label)
+    if label and not label.is_class and label.dtype.is_numeric() and label.distinct <= MAX_CLASSES:
+        guess = f"up to {MAX_CLASSES} whole numbers are taken for classes"
+        lines.append(f'label_kind = "number"  # {guess}')
+    if draft.rows < expectations.min_rows:
         few = f"fewer than the usual {expectations.min_rows}"
-        lines += ["", "[expectations]", f"min_rows = {rows}  # {few}"]
-    test_rows = int(rows * TEST_SHARE * 0.8)  # a share by hash or by days is not exact
+        lines.append(f"min_rows = {draft.rows}  # {few}")
+    if lines:
+        lines = ["", "[expectations]", *lines]
+    test_rows = int(draft.rows * TEST_SHARE * 0.8)  # a share by hash or by days is not exact
     if test_rows < gate.min_test_rows:
         few = f"intervals are wide below the usual {gate.min_test_rows}"
         lines += ["", "[gate]", f"min_test_rows = {test_rows}  # {few}"]

@@ -41,6 +41,14 @@ def copied_into_test(rows):
     return pl.concat([train, copies, held_out.slice(count)])
 
 
+def labelled_by_age(rows):
+    """Years of age as labels, from 18 to 67; few rows, held out, have another one."""
+    age = pl.col("visits") + 18 + pl.col("amount").hash(seed=1) % 31
+    return rows.with_columns(
+        label=pl.when(HELD_OUT & (pl.col("visits") == 3)).then(95).otherwise(age)
+    )
+
+
 def relabelled(rows, count=300):
     return pl.concat(
         [rows, rows.head(count).with_columns(pl.col("id") + "x", label=1 - pl.col("label"))]
@@ -330,6 +338,28 @@ TOLERATED = {
     "repeats": ("repeated rows", {"max_duplicate_share": 0.2}),
     "copies": ("training rows copied into test", {"max_overlap_share": 0.5}),
 }
+
+
+class TestLabelKind:
+    def test_many_whole_numbers_may_be_amounts_of_which_some_are_rare(
+        self, validate, snapshot_of, healthy
+    ):
+        validate(snapshot_of(labelled_by_age(healthy)))
+        report = ValidationReport.read(validate.out / "validation")
+        assert not_met(report, "critical") == set()
+        assert ("label", "untrained classes") in not_met(report, "warning")
+
+    def test_many_whole_numbers_that_are_declared_as_classes_must_all_be_trained_on(
+        self, validate, snapshot_of, healthy
+    ):
+        with pytest.raises(BadDataError, match=r"the classes 95.* have no training row"):
+            validate(snapshot_of(labelled_by_age(healthy)), label_kind="classes")
+
+    def test_many_whole_numbers_that_are_declared_as_amounts_have_no_classes(
+        self, validate, snapshot_of, healthy
+    ):
+        validate(snapshot_of(labelled_by_age(healthy)), label_kind="number")
+        assert not_met(ValidationReport.read(validate.out / "validation")) == set()
 
 
 class TestRemedies:

@@ -323,6 +323,13 @@ def test_limits_are_lowered_for_few_rows_and_report_it(init, tmp_path):
     assert "# intervals are wide below the usual 200" in written
 
 
+def test_whole_numbers_that_may_be_taken_for_classes_are_declared_as_amounts(init):
+    contract, printed = init(table(label=[18 + row % 61 for row in range(ROWS)]))
+    assert "label: 'label', a number" in printed
+    assert contract["model"]["task"].endswith("TabularRegression")
+    assert contract["expectations"]["label_kind"] == "number"
+
+
 def test_a_label_of_two_floats_is_a_class(init):
     contract, _ = init(table(label=[float(row % 2) for row in range(ROWS)]))
     assert contract["model"]["task"].endswith("TabularClassification")
