@@ -118,3 +118,29 @@ def test_a_set_of_numbers_passes(tmp_path):
     task = of(Numbers, lambda: Additive([curve()] * WIDTH))
     found = check_input_use(subject_of(task, table_of(x, label), tmp_path))
     assert found.outcome == "passed", found.measured
+
+
+class Quiet(nn.Module):
+    """Weights of their own, and an answer in units so large that it is nearly zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        return 1e-6 * self.layer(x).squeeze(-1)
+
+
+def test_a_set_whose_first_member_counts_more_does_not_fail(tmp_path):
+    x = np.random.default_rng(4).normal(size=(1500, WIDTH))
+    noise = 0.5 * np.random.default_rng(5).normal(size=1500)
+    label = np.tanh(2 * x).sum(axis=1) + 0.5 * np.tanh(2 * x[:, 0]) + noise
+    task = of(Numbers, lambda: Additive([curve()] * WIDTH))
+    found = check_input_use(subject_of(task, table_of(x, label), tmp_path))
+    assert found.outcome == "warned", found.measured
+    assert "exchange their values" in found.measured
+
+
+def test_answers_of_any_size_are_compared_by_their_size(tmp_path):
+    found = check_input_use(subject_of(of(Numbers, Quiet), table_of(X, SCORE), tmp_path))
+    assert found.outcome == "passed", found.measured

@@ -21,6 +21,10 @@ def by_product(weights, x):
     return (weights[..., None] * x).sum(dim=2)
 
 
+def by_numpy_names(weights, x):
+    return (weights[..., None] * x).sum(axis=2)
+
+
 def by_matrices(weights, x):
     return (weights.unsqueeze(2) @ x).squeeze(2)
 
@@ -75,7 +79,55 @@ class Heads(nn.Module):
         return self.head((weights.transpose(1, 2) @ x).flatten(1))[:, 0]
 
 
-def examine(build, folder):
+class Received(nn.Module):
+    """The first words of turns attend to each other; those that get most attention count most."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.query = nn.Embedding(CODES, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, 1)
+
+    def forward(self, words, mask):
+        x = self.words(words[:, :, 0])
+        scores = self.query(x) @ x.transpose(1, 2)
+        weights = scores.masked_fill(~mask, -1e9).softmax(dim=-1)
+        counts = weights.sum(dim=1)
+        return self.head((counts.unsqueeze(-1) * (weights @ x)).sum(dim=1))[:, 0]
+
+
+class Thickness(nn.Module):
+    """Each pixel of a picture has a layer; how thick a layer is counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.Conv2d(3, 3, 3, padding=1), nn.Linear(3 * WORDS, 1)
+
+    def forward(self, picture):
+        return self.head(self.layers(picture).softmax(dim=1).sum(dim=2).flatten(1))[:, 0]
+
+
+class OtherCalls(Words):
+    """The same as `Words`, in calls of other forms: arguments by name, in `vmap`, of a scalar."""
+
+    def forward(self, words):
+        x = self.words(words)
+        weights = torch.vmap(lambda each: self.score(each).squeeze(-1).softmax(-1).clone())(x)
+        weights = weights.transpose(dim0=1, dim1=2).transpose(dim0=1, dim1=2).unsqueeze(2)
+        turns = torch.matmul(weights, other=x).squeeze(2)
+        own = self.turn_score(turns).softmax(dim=1)
+        whole = torch.mul(own, other=turns).sum(dim=1) + 0 * own.sum(dim=None)
+        return self.head(whole)[:, 0] * torch.softmax(torch.zeros(()), dim=0)
+
+
+def with_mask(words):
+    return {"words": words, "mask": torch.ones(len(words), TURNS, TURNS).tril().bool()}
+
+
+def as_pictures(words):
+    return {"picture": torch.stack([words.float()] * 3, dim=1) / CODES}
+
+
+def examine(build, folder, inputs_of_words=lambda words: {"words": words}):
     class Dialogues(TwoClasses):
         def fit(self, train):
             self.fitted = {}
@@ -83,7 +135,7 @@ def examine(build, folder):
         def encode(self, rows):
             words = torch.tensor(rows["words"].to_list()).reshape(-1, TURNS, WORDS)
             labels = {LABEL: rows["label"].to_torch().float()} if "label" in rows.columns else {}
-            return {"words": words, **labels}
+            return {**inputs_of_words(words), **labels}
 
         def build_model(self):
             return build()
@@ -94,25 +146,39 @@ def examine(build, folder):
     return check_attention(subject_of(Dialogues, frame, folder))
 
 
-POOLS = [by_einsum, by_product, by_matrices, by_turned_matrices]
+POOLS = [by_einsum, by_product, by_numpy_names, by_matrices, by_turned_matrices]
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_weights_over_turns_that_are_summed_over_words_fail(pool, tmp_path):
+def test_weights_over_turns_that_are_summed_over_words_warn(pool, tmp_path):
+    """No failure: a gate over the fields of events, whose values are added up, computes the same."""
     found = examine(lambda: Words(pool, axis=1), tmp_path)
-    assert found.outcome == "failed", found.measured
+    assert found.outcome == "warned", found.measured
     assert "are summed over another one, of 7" in found.measured
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_weights_over_the_words_that_are_summed_pass(pool, tmp_path):
-    assert examine(lambda: Words(pool, axis=2), tmp_path).outcome != "failed"
+    assert examine(lambda: Words(pool, axis=2), tmp_path).outcome in ("passed", "skipped")
 
 
 @pytest.mark.parametrize("clusters", [4, TURNS * WORDS])
 def test_shares_of_clusters_that_are_summed_over_words_pass(clusters, tmp_path):
-    assert examine(lambda: Clusters(clusters), tmp_path).outcome != "failed"
+    assert examine(lambda: Clusters(clusters), tmp_path).outcome in ("passed", "skipped")
 
 
 def test_several_heads_over_words_pass(tmp_path):
-    assert examine(Heads, tmp_path).outcome != "failed"
+    assert examine(Heads, tmp_path).outcome in ("passed", "skipped")
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"), [(Received, with_mask), (Thickness, as_pictures)], ids=("words", "pixels")
+)
+def test_weights_that_are_added_up_without_values_pass(model, inputs, tmp_path):
+    found = examine(model, tmp_path, inputs)
+    assert found.outcome in ("passed", "skipped"), found.measured
+
+
+def test_calls_of_other_forms_reach_the_model_unchanged(tmp_path):
+    found = examine(lambda: OtherCalls(None, axis=2), tmp_path)
+    assert found.outcome in ("passed", "skipped"), found.measured

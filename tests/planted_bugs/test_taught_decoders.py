@@ -94,6 +94,57 @@ class Reversed(Task):
         return {"letter_accuracy": float(predictions.mean())}
 
 
+class ClassesFirst(Reversed):
+    """Scores of letters as a cross entropy reads them, [B, letters, T]."""
+
+    def build_model(self):
+        class Turned(Decoder):
+            def forward(self, source, before=None):
+                return super().forward(source, before).mT
+
+        return Turned()
+
+    def losses(self, output, batch):
+        return super().losses(output.mT, batch)
+
+    def predict(self, output):
+        return output.argmax(1)
+
+    def statistic(self, output, batch):
+        return super().statistic(output.mT, batch)
+
+
+class Marked(Reversed):
+    """Labels begin with a mark, which no step answers."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if LABEL in batch:
+            marks = torch.full((len(batch[LABEL]), 1), START)
+            batch[LABEL] = torch.cat([marks, batch[LABEL]], dim=1)
+        return batch
+
+    def losses(self, output, batch):
+        return super().losses(output, {LABEL: batch[LABEL][:, 1:]})
+
+    def statistic(self, output, batch):
+        return super().statistic(output, {LABEL: batch[LABEL][:, 1:]})
+
+
+class ClassesFirstNotShifted(ClassesFirst):
+    """The same, and each letter is given when it is asked for."""
+
+    def letters_before(self, label):
+        return label
+
+
+class MarkedNotShifted(Marked):
+    """The same, and each letter is given when it is asked for."""
+
+    def letters_before(self, label):
+        return label
+
+
 class NotShifted(Reversed):
     """Each letter is given when it is asked for."""
 
@@ -125,12 +176,15 @@ def judge(task_type, folder):
     return result
 
 
-def test_letters_before_are_no_leak(tmp_path):
-    result = judge(Reversed, tmp_path)
+@pytest.mark.parametrize("task_type", [Reversed, ClassesFirst, Marked])
+def test_letters_before_are_no_leak(task_type, tmp_path):
+    result = judge(task_type, tmp_path)
     assert result.outcome == "passed", result
 
 
-@pytest.mark.parametrize("task_type", [NotShifted, LettersBehind, BothWays])
+@pytest.mark.parametrize(
+    "task_type", [NotShifted, LettersBehind, BothWays, ClassesFirstNotShifted, MarkedNotShifted]
+)
 def test_letters_that_are_to_come_are_a_leak(task_type, tmp_path):
     result = judge(task_type, tmp_path)
     assert result.outcome == "failed"

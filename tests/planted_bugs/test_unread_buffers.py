@@ -63,6 +63,31 @@ class Counted(nn.Module):
         return self.head(x.to(self.here.device))[:, 0]
 
 
+class Reversal(torch.autograd.Function):
+    """Passes numbers on, and scales their gradient."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(scale)
+        return x + 0.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient * ctx.saved_tensors[0], None
+
+
+class Reversed(nn.Module):
+    """A strength that the backward pass alone reads."""
+
+    def __init__(self, applied):
+        super().__init__()
+        self.head = nn.Linear(WIDTH, 1)
+        self.register_buffer("strength", torch.tensor(0.3))
+
+    def forward(self, x):
+        return Reversal.apply(self.head(x), self.strength)[:, 0]
+
+
 class Members(nn.Module):
     """Copies of a member with a buffer, called together by their stacked state."""
 
@@ -101,7 +126,9 @@ def test_a_buffer_that_is_not_read_warns(build, name, tmp_path):
     assert (found.outcome, found.measured) == ("warned", f"buffers that nothing reads: {name}")
 
 
-@pytest.mark.parametrize("build", [Scaled, Masked, Counted, Members], ids=lambda each: each.__doc__)
+@pytest.mark.parametrize(
+    "build", [Scaled, Masked, Counted, Reversed, Members], ids=lambda each: each.__doc__
+)
 def test_buffers_that_are_read_pass(build, tmp_path):
     found = examine(build, True, tmp_path)
     assert found.outcome == "passed", found.measured

@@ -5,7 +5,7 @@ Short trainings use Adam at a constant rate, without dropout and weight decay.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import repeat
 from types import UnionType
@@ -89,7 +89,11 @@ def watch_modules(
 
 
 class FunctionWatch(TorchFunctionMode):
-    """Notes every function of PyTorch that is called in its context; changes no result."""
+    """Notes every function of PyTorch that is called in its context; changes no result.
+
+    A call that cannot be read is passed over: tensors of `vmap` have no values, and arguments may
+    come by other names than expected. An error here would look like one of the user's model.
+    """
 
     def __torch_function__(
         self,
@@ -100,7 +104,8 @@ class FunctionWatch(TorchFunctionMode):
     ) -> object:
         given = kwargs or {}
         result = func(*args, **given)
-        self.note(func, args, given, result)
+        with suppress(Exception):
+            self.note(func, args, given, result)
         return result
 
     def note(

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import Any, TypeVar, cast
 
@@ -158,6 +158,11 @@ class Subject:
         """Build a new model under the training's seed; global generators are untouched."""
         with seeded(self.seed):
             return self.task.build_model()
+
+    def reseeded(self, repeat: int) -> "Subject":
+        """Return the subject with other initial weights and another order of rows; itself at 0."""
+        training = self.training.model_copy(update={"seed": self.seed + repeat})
+        return replace(self, training=training) if repeat else self
 
     def num_rows(self) -> int:
         """Return the number of rows in the training sample."""

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -140,8 +140,7 @@ def make_trials(subject: Subject) -> Trials:
 
 def repeat_exact_trials(subject: Subject, repeat: int) -> Trials:
     """Run those without anything random again, from other initial weights and in another order."""
-    training = subject.training.model_copy(update={"seed": subject.training.seed + repeat})
-    return _run_trials(replace(subject, training=training), repeat)
+    return _run_trials(subject.reseeded(repeat), repeat)
 
 
 def _run_trials(subject: Subject, repeat: int = 0) -> Trials:

@@ -188,11 +188,17 @@ def _is_taught_by_steps_before(subject: Subject, rows: pl.DataFrame, model: nn.M
     batches = [subject.task.encode(each) for each in (rows, exchanged)]
     codes, others = (each.get(LABEL, torch.empty(0)) for each in batches)
     before, after = (run_model(model, inputs_of(each)) for each in batches)
-    if codes.ndim != 2 or others.shape != codes.shape or before.shape[:2] != codes.shape:
+    if codes.ndim != 2 or others.shape != codes.shape or after.shape != before.shape:
         return False
     differs = (codes != others).long()
     is_known = differs.cumsum(dim=1) - differs == 0
-    return bool(differs.any()) and are_equal(before[is_known], after[is_known], ROUNDING)
+    # Classes may come first, and labels begin with a mark that no step answers.
+    for axis, steps in enumerate(before.shape[1:], start=1):
+        if 0 <= (marks := codes.shape[1] - steps) <= 1:
+            own, other = (each.movedim(axis, 1)[is_known[:, marks:]] for each in (before, after))
+            if differs.any() and are_equal(own, other, ROUNDING):
+                return True
+    return False
 
 
 @check(

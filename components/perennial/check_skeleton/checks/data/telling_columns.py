@@ -42,6 +42,7 @@ FEWEST_VALUES = 20
 FEWEST_KNOWN, MOST_CHANCE = 64, 1e-9
 # Fewer rows may be in an order, or agree, by chance.
 FEWEST_ROWS = 64
+ONE_VALUE = "one value in every row of a class, and others in most other rows"
 # At most this many values, each with one label in every row, define it; names may be knowledge.
 MOST_DEFINING = 20
 # Knowledge may decide some rows of a class; what is written afterwards is there for most of them.
@@ -179,8 +180,8 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
                 n for n in telling if _is_defining(rows, n)
             ],
             "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
-            "one value in every row of a class, and others in most other rows:": [
-                name for name in rows.names if _is_written_for_one_class(rows, name)
+            f"{ONE_VALUE}:": [
+                n for n in rows.names if _is_written_for_one_class(rows, n, is_commoner=True)
             ],
         }
         if is_class
@@ -235,6 +236,14 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
             f"{1 - frame[known[0]].null_count() / len(frame):.0%} of the rows",
             hint="is it written after the outcome is known, as for those who left? Then remove it "
             "from the features, or declare data.available_at",
+        )
+    written = [name for name in rows.names if is_class and _is_written_for_one_class(rows, name)]
+    if written and _is_relevant(rows, written):
+        return judge.warned(
+            f"{ONE_VALUE}: {join_names(written)}",
+            hint="does the outcome overwrite it, as days that are set to zero? Then remove it from "
+            "the features, or declare data.available_at. Correct where the class has no such "
+            "amount, as flats no garden and electric cars no displacement",
         )
     if counting := [name for name in rows.names if _is_counting(frame[name])]:
         return judge.warned(
@@ -349,25 +358,27 @@ def _is_known_in_one_class(rows: Rows, name: str) -> bool:
     )
 
 
-def _is_written_for_one_class(rows: Rows, name: str) -> bool:
+def _is_written_for_one_class(rows: Rows, name: str, *, is_commoner: bool = False) -> bool:
     """Whether all rows of a class have one value, and most others another one.
 
-    A choice among a few values may rule out a rare class. A number that varies by nature varies in
-    each class, unless the outcome has overwritten it.
+    Of the commoner one of two classes, or of any class, if other rows have many different numbers:
+    a choice among a few values may rule out a rare class. A number that varies by nature varies in
+    each class, unless the outcome has overwritten it, or the class has no such amount.
     """
     column, codes = rows.frame[name], rows.codes
     classes, counts = np.unique(codes, return_counts=True)
-    is_amount = is_ordered(column) and not column.null_count()
-    for code, count in zip(classes, counts, strict=True):
+    if is_commoner:
+        is_asked = (counts > len(codes) / 2) & (len(classes) == 2)
+    else:
+        is_asked = np.full(len(classes), is_ordered(column) and not column.null_count())
+    for code, count in zip(classes[is_asked], counts[is_asked], strict=True):
         own, others = column.filter(codes == code), column.filter(codes != code)
         written = others.ne_missing(own[0]).to_numpy()
-        is_varying = is_amount and others.n_unique() > FEWEST_VALUES
-        is_commoner = len(classes) == 2 and count > len(codes) / 2
         if (
-            (is_commoner or is_varying)
-            and min(count, written.sum()) >= FEWEST_ROWS
+            min(count, written.sum()) >= FEWEST_ROWS
             and own.n_unique() == 1
             and written.mean() >= MOST_OF_CLASS
+            and (is_commoner or others.n_unique() > FEWEST_VALUES)
         ):
             return True
     return False

@@ -175,13 +175,8 @@ def observe_attention(subject: Subject) -> tuple[Observed, Batch]:
 )
 def check_attention(subject: Subject, judge: Judge) -> CheckResult:
     """Check that attention mixes positions by weights over the keys, separately in each head."""
-    if other := describe_other_axis(subject):
-        return judge.failed(
-            other,
-            hint="the softmax runs over the wrong dimension: over the one whose values are summed",
-        )
-    found, batch = observe_attention(subject)
-    if not found.lengths:
+    other, (found, batch) = describe_other_axis(subject), observe_attention(subject)
+    if not found.lengths and not other:
         return judge.skipped("no attention between positions is found")
     tokens = find_tokens(batch)
     length = batch[tokens].shape[1] if tokens else 0
@@ -189,7 +184,19 @@ def check_attention(subject: Subject, judge: Judge) -> CheckResult:
         _judge_axes(judge, found, len(next(iter(batch.values()))), length)
         or _judge_weights(judge, found)
         or _judge_padding(judge, subject)
+        or _judge_pooling(judge, other)
         or judge.passed(f"{len(found.weights)} layers over {sorted(found.lengths)} positions")
+    )
+
+
+def _judge_pooling(judge: Judge, other: str) -> CheckResult | None:
+    """Warn of pooling over another axis than the softmax's: gates over fields are made alike."""
+    if not other:
+        return None
+    return judge.warned(
+        other,
+        hint="the softmax runs over the wrong dimension: let it run over the one that is summed. "
+        "Correct for gates, as of the fields of each event, whose values are then added up",
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.attention import observe_attention
 from perennial.check_skeleton.checks.model.exchangeable_columns import (
-    describe_exchangeable_columns,
+    find_exchangeable_columns,
 )
 from perennial.check_skeleton.checks.model.sequences import shade
 from perennial.check_skeleton.checks.model.silent_parameters import (
@@ -188,11 +188,12 @@ def _judge_parts(judge: Judge, subject: Subject, model: nn.Module) -> CheckResul
             hint="a slice in forward cuts them off, such as one that was meant for the target or "
             "for padding",
         )
-    if mixed := describe_exchangeable_columns(subject, model):
-        return judge.failed(
+    if mixed := find_exchangeable_columns(subject, model):
+        return (judge.failed if mixed.is_mistake else judge.warned)(
             f"the output is the same if columns exchange their values: {mixed}",
             hint="one network reads all of them: [layer] * n and dict.fromkeys repeat one object. "
-            "Build a layer for each column, or give each a learned vector of its own",
+            "Build a layer for each column, or give each a learned vector of its own. Correct "
+            "where they are members of a set, which may be told apart a little",
         )
     return None
 

@@ -1,5 +1,6 @@
 """Find weights that are normalised over one axis of the inputs and summed over another."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -63,7 +64,8 @@ class _Watch(FunctionWatch):
     ) -> None:
         if not (isinstance(result, Tensor) and args):
             return
-        dims = [given["dim"]] if "dim" in given else list(args[1:])
+        named = [given[name] for name in ("dim", "axis") if name in given]
+        dims = named or list(args[1:])
         if func in SOFTMAXES and dims and isinstance(dims[0], int):
             shape, axis = tuple(result.shape), dims[0] % result.ndim
             self._weights[id(result)] = Weights(result, axis, shape, (shape, axis))
@@ -77,7 +79,9 @@ class _Watch(FunctionWatch):
             return
         elif func in SUMS and dims:
             axes = dims[0] if isinstance(dims[0], list | tuple) else dims[:1]
-            self._judge(own, [each % own.tensor.ndim for each in axes], own.tensor.shape)
+            # The sum of weights alone, as of how much attention each word gets, pools nothing.
+            if own.tensor.numel() > math.prod(own.shape):
+                self._judge(own, [each % own.tensor.ndim for each in axes], own.tensor.shape)
         elif func in TRANSPOSITIONS:
             first, second = (each % result.ndim for each in args[1:3])
             axis = {first: second, second: first}.get(own.axis, own.axis)

@@ -199,7 +199,7 @@ def _judge_pooled(
     """Judge whether padding is pooled, or stands where the model reads the last token."""
     with made_up("steps at the positions of padding"):
         pooled = find_pooled_padding(subject, batch, tokens, padding)
-        ended = describe_padded_end(subject, build_noisy_model(subject))
+        ended = describe_padded_end(subject)
     if pooled:
         return judge.failed(
             f"after {pooled[0]}, answers move {pooled[2]:.2g} times as far with positions of "

@@ -1,7 +1,7 @@
 """Find buffers of the user's own modules that no pass reads."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from perennial.check_skeleton.models import FunctionWatch, watch_modules
+from perennial.check_skeleton.models import watch_modules
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.sources import is_installed
 from perennial.engine.task import inputs_of
@@ -17,26 +17,22 @@ from perennial.engine.task import inputs_of
 PROBED_ROWS = 8
 
 
-class _Reads(FunctionWatch):
-    """Notes every tensor that is an argument of anything."""
+class _Buffers(dict[str, Tensor | None]):
+    """A module's buffers; notes which are read as its attributes, whatever is done with them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = set[int]()
+    def __init__(self, buffers: Mapping[str, Tensor | None]) -> None:
+        super().__init__(buffers)
+        self.seen = set[str]()
 
     @override
-    def note(
-        self, func: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], result: object
-    ) -> None:
-        self.seen.update(id(each) for each in _list_tensors([*args, *given.values()]))
+    def __getitem__(self, name: str) -> Tensor | None:
+        self.seen.add(name)
+        return super().__getitem__(name)
 
-
-def _list_tensors(values: object) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, list | tuple):
-        for each in values:
-            yield from _list_tensors(each)
+    @override
+    def items(self) -> Any:
+        self.seen.update(self)  # through named_buffers
+        return super().items()
 
 
 def _is_own(module: nn.Module) -> bool:
@@ -54,23 +50,20 @@ def find_unread_buffers(subject: Subject) -> list[str]:
     """
     task, model, called = subject.task, subject.build_model(), set[str]()
     batch = subject.balanced(PROBED_ROWS * task.scored_together)
-    own = {
-        f"{name}.{key}" if name else key: (name, buffer)
-        for name, module in model.named_modules()
-        if _is_own(module)
-        for key, buffer in module.named_buffers(recurse=False)
-    }
+    own = dict[str, _Buffers]()
+    for name, module in model.named_modules():
+        if _is_own(module) and (buffers := vars(module)["_buffers"]):
+            own[name] = vars(module)["_buffers"] = _Buffers(buffers)
     if not own:
         return []
 
     def note(name: str, module: nn.Module, given: object, output: object) -> None:
         called.add(name)
 
-    reads = _Reads()
     try:
         for is_training in (True, False):
             model.train(is_training)
-            with torch.no_grad(), watch_modules(model, note), reads:
+            with torch.no_grad(), watch_modules(model, note):
                 output = model(**inputs_of(batch))
                 task.training_losses(output, batch)
                 task.auxiliary_losses(model)
@@ -79,7 +72,9 @@ def find_unread_buffers(subject: Subject) -> list[str]:
     except Exception:  # other checks report what raises on rows of the data
         return []
     return [
-        name
-        for name, (module, buffer) in own.items()
-        if module in called and id(buffer) not in reads.seen
+        f"{name}.{key}" if name else key
+        for name, buffers in own.items()
+        if name in called
+        for key, buffer in dict.items(buffers)
+        if buffer is not None and key not in buffers.seen
     ]
