@@ -113,7 +113,7 @@ def add_to_mean(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: in
     places = {(local(value).data_ptr(), value.shape): name for name, value in mean.items()}
     for name in places.values():
         own, other = local(mean[name]), local(new[name])
-        if own.is_floating_point():
+        if own.is_floating_point() or own.is_complex():
             # Minus infinity in a mask has no difference to itself: the mean would be NaN.
             own.copy_(torch.where(own == other, own, own.lerp(other, 1.0 / count)))
         else:
