@@ -367,6 +367,7 @@ class Checkpointer:
         """Delete superfluous checkpoints; called on the first rank, by the thread that writes."""
         logger.info("checkpoint=%d committed", manifest.step)
         self._measured[manifest.step] = manifest.metrics
+        self._inherited.pop(manifest.step, None)  # a step that was trained again is this one's
         # A jump of the loss is noticed some steps late: the newest may be corrupt by then, and the
         # one to return to is the one before. A rewind returns to evaluations: checkpoints that
         # signals have caused in between must not take their place.
