@@ -155,7 +155,7 @@ ContractFile: TypeAlias = Annotated[
     Path, typer.Argument(parser=path_of, metavar="CONTRACT", help="training contract, a TOML file")
 ]
 StudyFile: TypeAlias = Annotated[
-    Path | None, file("TOML file with a [study]; default: the contract's own")
+    Path | None, file("TOML file with the section `study`; default: the contract's own")
 ]
 ProfileFile: TypeAlias = Annotated[
     Path, file("TOML file of the environment", envvar="PERENNIAL_PROFILE")

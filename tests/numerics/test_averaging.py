@@ -5,12 +5,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from made_trials import made_plan, made_trial
+from perennial.clients.object_store import open_store
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
+from perennial.engine.evaluation.running_statistics import (
+    recompute_statistics,
+    sampled_rows,
+    training_batches,
+)
 from perennial.engine.evaluation.scoring import score_split
+from perennial.studies.judgement import measure_confirmations
 from tiny_training import (
     TinyOptions,
     finished,
@@ -122,3 +130,28 @@ def test_a_resumed_average_is_bit_identical(root, strategy):
     assert resumed.num_resumes == 1
     assert largest_difference(averaged_weights(straight, 20), averaged_weights(resumed, 20)) == 0.0
     assert resumed.evaluations == straight.evaluations
+
+
+def test_a_study_scores_them_with_the_running_statistics_that_a_selection_gives_them(
+    root, tmp_path
+):
+    job = job_of(
+        root, strategy="single", options=TinyOptions(batch_norm=True), averaging={"decay": 0.9},
+        optimizer={"learning_rate": 0.05}, schedule={"shape": "constant"},
+        steps=50, evaluate_every_steps=50,
+    )  # fmt: skip
+    result, dataset = finished(job), Dataset(Snapshot.read(root / "snapshot"))
+    (record,) = result.checkpoints
+    assert record.metrics["averaged_rmse"] < record.metrics["rmse"]
+    task, model = load_checkpoint_model(record.uri, result, averaged=True)
+    stored = score_split(task, model, dataset, Split.TEST).metrics(task)["rmse"]
+    recompute_statistics(model, training_batches(task, sampled_rows(dataset), torch.device("cpu")))
+    expected = score_split(task, model, dataset, Split.TEST).metrics(task)["rmse"]
+    assert abs(expected - stored) > 1e-3
+    trial = made_trial(0, {}, [0.0])
+    fingerprint = trial.trainings[0].fingerprint
+    result.write(tmp_path / "store" / "training" / fingerprint[:16])
+    plan = made_plan().model_copy(update={"metric": "rmse", "direction": "minimize"})
+    store = open_store(str(tmp_path / "store"))
+    judged = measure_confirmations(plan, {0: [trial]}, dataset, store, 50)
+    assert judged.candidates[0].values.tolist() == [expected]

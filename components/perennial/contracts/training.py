@@ -113,7 +113,7 @@ class Bottleneck(Section):
     data_wait_share: float
     overhead_share: float
     """Share of the time in which the device waited for the host (GPU), or in which operations were
-    dispatched instead of computed (CPU)."""
+    dispatched instead of computed, or none ran (CPU)."""
     computing_share: float
     """Share of the operations' time in matrix products, convolutions and attention."""
     operations: dict[str, float]

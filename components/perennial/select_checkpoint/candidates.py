@@ -28,13 +28,14 @@ from perennial.engine.checkpoints.reading import export_weights
 from perennial.engine.evaluation.diagnosis import Diagnosis, diagnose, is_still_improving
 from perennial.engine.evaluation.processes import WHOLE, Shards
 from perennial.engine.evaluation.resampling import direction_of
+from perennial.engine.evaluation.running_statistics import normalizations
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import Task, load_task
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.ensembling import consider_ensemble
 from perennial.select_checkpoint.report import write_report
-from perennial.select_checkpoint.rescoring import Rescoring, choose_members, normalizations
+from perennial.select_checkpoint.rescoring import Rescoring, choose_members
 from perennial.select_checkpoint.selection import (
     Candidate,
     Choice,

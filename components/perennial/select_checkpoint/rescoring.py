@@ -3,23 +3,20 @@
 Memory grows neither with the rows nor with the number of candidates (`scoring`). Where it saves
 time, several processes share the rows, and each scores its own with all weights (`processes`).
 
-Batch normalisation keeps mean and variance of its inputs during the training. With averaged weights
-its inputs differ, so its statistics are computed again over training rows, as
-`torch.optim.swa_utils.update_bn` does, except that dropout stays off, as for predictions. One that
-was frozen keeps the statistics that the rest was trained with.
+Averaged weights get running statistics of their own (`running_statistics`).
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from perennial.contracts.data import Split
 from perennial.contracts.section import Section
@@ -28,7 +25,6 @@ from perennial.contracts.training import CheckpointRecord, Direction, TrainingRe
 from perennial.data.dataset import Dataset
 from perennial.engine.adapters import base_names, merge_adapter
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
-from perennial.engine.data.batching import fixed_sample
 from perennial.engine.evaluation.processes import (
     WHOLE,
     Machine,
@@ -37,6 +33,12 @@ from perennial.engine.evaluation.processes import (
     score_in_processes,
 )
 from perennial.engine.evaluation.resampling import Blocks, blocks_of, sign_of
+from perennial.engine.evaluation.running_statistics import (
+    normalizations,
+    recompute_statistics,
+    sampled_rows,
+    training_batches,
+)
 from perennial.engine.evaluation.scoring import (
     ROWS_AT_ONCE,
     ScoredBatch,
@@ -49,25 +51,16 @@ from perennial.engine.evaluation.scoring import (
     write_scores,
 )
 from perennial.engine.optimization.parameters import (
-    frozen_normalizations,
     keep_statistics,
     local,
 )
-from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
 from perennial.engine.parallelism.sharded_loading import merge_shards, write_gathered
 from perennial.engine.scoring_worker import score_share
 from perennial.engine.serving.pyfunc import predict_rows
 from perennial.engine.serving.servable import example_rows
-from perennial.engine.task import Batch, Task, inputs_of, to_device
+from perennial.engine.task import Task
 from perennial.engine.world.distributed import World
 from perennial.select_checkpoint.config import SelectionSection
-
-# This many rows give a channel's mean to within 1.1% of its deviation (1 / sqrt(8,192)); more would
-# cost memory: they are held as in the dataset, compressed pictures for instance.
-ROWS = 8_192
-BATCH_ROWS = 512
-READ_ROWS = 16_384
-SEED = 0  # the same rows, order and augmentation for every candidate and for the export
 
 
 def choose_members(
@@ -113,67 +106,15 @@ def add_to_mean(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: in
     places = {(local(value).data_ptr(), value.shape): name for name, value in mean.items()}
     for name in places.values():
         own, other = local(mean[name]), local(new[name])
-        if own.is_floating_point():
+        if own.is_floating_point() or own.is_complex():
             # Minus infinity in a mask has no difference to itself: the mean would be NaN.
             own.copy_(torch.where(own == other, own, own.lerp(other, 1.0 / count)))
         else:
             own.copy_(other)
 
 
-def normalizations(model: nn.Module) -> list[BatchNorm]:
-    """Return the batch normalisations whose running statistics move in training."""
-    mode = model.training
-    model.train()  # a model may keep some of them in evaluation mode
-    found = [each for each in model.modules() if isinstance(each, BATCH_NORMS)]
-    moving = [each for each in found if each.track_running_stats and each.training]
-    model.train(mode)
-    frozen = {id(each) for each in frozen_normalizations(model)}
-    return [each for each in moving if id(each) not in frozen]
-
-
-def _statistics(norm: BatchNorm) -> Tensor:
+def _statistics(norm: _BatchNorm) -> Tensor:
     return torch.stack([each for each in (norm.running_mean, norm.running_var) if each is not None])
-
-
-def sampled_rows(dataset: Dataset, rows: int = ROWS) -> pl.DataFrame:
-    """Sample rows of the training split in one pass, in random order.
-
-    A dataset is often in order of time with similar neighbours: a contiguous sample would have the
-    variance of a day.
-    """
-    chosen = fixed_sample(dataset.snapshot.split_rows[Split.TRAIN], rows, SEED)
-    parts, start = [], 0
-    for batch in dataset.batches(Split.TRAIN, READ_ROWS):
-        within = chosen[(chosen >= start) & (chosen < start + batch.height)] - start
-        parts.append(batch[within])
-        start += batch.height
-    found = pl.concat(parts)
-    return found[np.random.default_rng(SEED).permutation(found.height)]
-
-
-def training_batches(task: Task, rows: pl.DataFrame, device: torch.device) -> Iterator[Batch]:
-    """Yield the rows encoded and augmented, as in training."""
-    generator = torch.Generator().manual_seed(SEED)
-    # Batches of nearly equal size: a batch of a single row would have no variance.
-    for index in np.array_split(np.arange(rows.height), -(-rows.height // BATCH_ROWS)):
-        batch = task.augment(task.encode(rows[index]), generator)
-        yield to_device(batch, device)
-
-
-@torch.no_grad()
-def recompute_statistics(model: nn.Module, batches: Iterable[Batch]) -> None:
-    """Compute a model's running statistics again in evaluation mode; all batches count equally."""
-    found = normalizations(model)
-    momenta = [each.momentum for each in found]
-    for each in found:
-        each.reset_running_stats()
-        each.momentum = None  # the mean over all batches
-        each.train()
-    for batch in batches:
-        model(**inputs_of(batch))
-    for each, momentum in zip(found, momenta, strict=True):
-        each.momentum = momentum
-        each.eval()
 
 
 MODULE = "perennial.select_checkpoint.rescoring"

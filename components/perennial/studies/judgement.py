@@ -27,6 +27,12 @@ from perennial.engine.evaluation.resampling import (
     resample,
     sign_of,
 )
+from perennial.engine.evaluation.running_statistics import (
+    normalizations,
+    recompute_statistics,
+    sampled_rows,
+    training_batches,
+)
 from perennial.engine.evaluation.scoring import Scored, score_split, scoring_device
 from perennial.engine.metrics.arrays import all_finite
 from perennial.engine.task import Task
@@ -299,6 +305,10 @@ def _score(
     _, uri, averaged = max(known, key=lambda found: found[0], default=unknown)
     task, model = load_checkpoint_model(uri, result, averaged=averaged)
     model.to(scoring_device())
+    if averaged and normalizations(model):
+        # As in the selection of a checkpoint: the stored ones are those of the trained weights.
+        batches = training_batches(task, sampled_rows(dataset), scoring_device())
+        recompute_statistics(model, batches)
     keep = block_columns(dataset.snapshot.data)
     scored = score_split(task, model, dataset, Split.TEST, keep=keep)
     if not (all_finite(scored.losses) and all_finite(scored.predictions)):

@@ -49,10 +49,13 @@ def propose(plan: StudyPlan, number: int, earlier: Sequence[Trial]) -> Values:
 
 
 def baseline_values(plan: StudyPlan) -> Values:
-    """Return the contract's own values of the hyperparameters that have a meaning there."""
+    """Return the contract's own values of the hyperparameters that have a meaning there.
+
+    One of a section that the contract lacks, such as `training.averaging`, has none.
+    """
     space = space_of(plan)
-    options = plan.study.dimensions
-    return {each: plan.baseline[each] for each in options if space.is_active(each, plan.baseline)}
+    known = [each for each in plan.study.dimensions if each in plan.baseline]
+    return {each: plan.baseline[each] for each in known if space.is_active(each, plan.baseline)}
 
 
 def _propose(

@@ -100,11 +100,12 @@ def is_finished(job: TrainingJob) -> bool:
     """Whether an equal training has finished and its checkpoints are still intact."""
     if not fetch_result(job):
         return False
-    store = open_checkpoint_store(job.checkpoints_uri)
-    # Readers of a checkpoint verify its bytes, so this step need not fetch them from a store.
-    look = store.manifest if job.store_uri else store.fetch_verified
     try:
         for kept in TrainingResult.read(job.root).checkpoints:
+            # Those of a shorter training, which this one has extended, are in that one's store.
+            store = open_checkpoint_store(kept.uri.rpartition("/")[0])
+            # Readers of a checkpoint verify its bytes, so this step need not fetch them.
+            look = store.manifest if job.store_uri else store.fetch_verified
             look(kept.step)
     except DamagedCheckpointError as error:
         logger.warning("training fingerprint=%s again: %s", job.fingerprint, error)

@@ -64,6 +64,8 @@ def test_every_verb_and_every_option_has_a_help_text(verb, capsys):
         if each.opts[-1].startswith("-") and each.opts[-1] not in printed
     ] == []
     assert [each.name for each in shown if not each.help] == []
+    # A word in square brackets is markup, of which nothing would be printed.
+    assert [each.name for each in shown if re.search(r"(?<!\\)\[[a-z/]", each.help)] == []
 
 
 def test_the_version_is_the_packages(capsys):

@@ -55,3 +55,9 @@ def test_a_mask_of_minus_infinity_stays_one():
     partly = torch.tensor([float("-inf"), 1.0])
     add_to_mean({"bias": partly}, {"bias": torch.tensor([float("-inf"), 3.0])}, 2)
     assert partly.tolist() == [float("-inf"), 2.0]
+
+
+def test_complex_weights_are_averaged_as_real_ones_are():
+    mean = torch.tensor([1.0 + 2.0j, 5.0j])
+    add_to_mean({"filter": mean}, {"filter": torch.tensor([3.0 - 2.0j, 5.0j])}, 2)
+    assert mean.tolist() == [2.0 + 0.0j, 5.0j]

@@ -14,6 +14,11 @@ from perennial.contracts.errors import BadDataError
 from perennial.contracts.training import ScoredCandidate
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import block_columns, blocks_of
+from perennial.engine.evaluation.running_statistics import (
+    normalizations,
+    sampled_rows,
+    training_batches,
+)
 from perennial.engine.evaluation.scoring import (
     ARRAYS,
     ScoredBatch,
@@ -26,12 +31,7 @@ from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.task import load_task
 from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
 from perennial.select_checkpoint.config import SelectionSection
-from perennial.select_checkpoint.rescoring import (
-    Rescoring,
-    normalizations,
-    sampled_rows,
-    training_batches,
-)
+from perennial.select_checkpoint.rescoring import Rescoring
 from perennial.snapshot_data.manifest import take_snapshot
 
 TASK = "perennial.tasks.image_classification:ImageClassification"

@@ -10,15 +10,15 @@ from torch.optim.swa_utils import update_bn
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
-from perennial.engine.optimization.parameters import freeze
-from perennial.engine.task import load_task
-from perennial.select_checkpoint.rescoring import (
+from perennial.engine.evaluation.running_statistics import (
     BATCH_ROWS,
     normalizations,
     recompute_statistics,
     sampled_rows,
     training_batches,
 )
+from perennial.engine.optimization.parameters import freeze
+from perennial.engine.task import load_task
 from perennial.snapshot_data.manifest import take_snapshot
 from small_models import stream, write_snapshot
 
@@ -150,3 +150,13 @@ def test_frozen_ones_and_those_that_a_model_keeps_in_evaluation_mode_stay(batche
         assert not any(module.training for module in model.modules())
         assert torch.equal(model.body[1].running_mean, torch.zeros(4))
         assert int(model.body[5].num_batches_tracked) == len(batches)
+
+
+def test_those_of_a_synchronised_normalisation_are_computed_again(batches):
+    """`nn.SyncBatchNorm`, of models that were written for several GPUs."""
+    own = nn.SyncBatchNorm.convert_sync_batchnorm(network())
+    recompute_statistics(own, batches)
+    expected = network()
+    recompute_statistics(expected, batches)
+    for name, value in expected.state_dict().items():
+        assert torch.equal(own.state_dict()[name], value), name

@@ -133,6 +133,14 @@ def test_the_baseline_has_the_values_of_the_contract():
     assert propose(plan, 0, []) == {NAME: "adamw", RATE: 1e-3}
 
 
+def test_the_baseline_has_no_value_of_a_section_that_the_contract_lacks():
+    """Whether averaging helps is asked of a contract without averaging."""
+    averaging = {"training.averaging.decay": {"choices": [0.9, 0.99]}}
+    plan = made_up_plan(scientific=averaging, nuisance={RATE: {"log": [1e-4, 1.0]}})
+    assert propose(plan, 0, []) == {RATE: 1e-3}
+    assert set(propose(plan, 1, [])) == {RATE, "training.averaging.decay"}
+
+
 def test_seeds_are_shared_by_trials_and_fresh_for_confirmations():
     plan = made_up_plan(seed=7)
     seeds = [plan.search_seed(i) for i in range(3)] + [plan.confirm_seed(i) for i in range(3)]

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,8 @@ from perennial.contracts.environment import LEASE, RUN_FOLDER
 from perennial.contracts.training import TrainingResult, describe_parts
 from perennial.contracts.user_code import RunStopped
 from perennial.engine.checkpoints.folder import committed
-from perennial.engine.config.optimization import Constant, Cosine, WarmupStableDecay
+from perennial.engine.config.optimization import Constant, Cosine, Sgd, WarmupStableDecay
+from perennial.engine.config.training import Checkpoints
 from perennial.engine.optimization.schedule import learning_rate
 from perennial.train_model.step import train_model_step
 from perennial.training_jobs.config import ResourcesSection, TrainModelConfig
@@ -106,6 +108,29 @@ def test_an_extended_training_equals_one_that_was_never_interrupted(
             assert point.metrics == (
                 expected if processes == 2 else pytest.approx(expected, abs=1e-6)
             )
+
+
+def test_an_extended_training_keeps_the_checkpoints_of_one_that_was_never_interrupted(
+    place, root, monkeypatch
+):
+    """The best may be one of the shorter training, whose own checkpoints stay as they are."""
+    longer = {
+        "steps": 32, "extended_from": (16, 24), "evaluate_every_steps": 4,
+        "processes": 1, "strategy": "single",
+        "checkpoints": Checkpoints(keep_best=3, keep_every_steps=8),
+        "schedule": Constant(shape="constant", warmup_fraction=0.0),
+        "optimizer": Sgd(name="sgd", learning_rate=0.3),
+    }  # fmt: skip
+    first, _ = train(place, root, **longer | {"steps": 16, "extended_from": ()})
+    train(place, root, "longer", **longer | {"steps": 24, "extended_from": (16,)})
+    extended, _ = train(place, root, "longest", **longer)
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(place / "empty"))
+    straight, _ = train(place, root, "straight", **longer)
+    for one, other in zip(extended.checkpoints, straight.checkpoints, strict=True):
+        assert (one.step, one.kept_as, one.metrics) == (other.step, other.kept_as, other.metrics)
+        assert committed(Path(one.uri).parent)
+    assert {each.uri for each in first.checkpoints} & {each.uri for each in extended.checkpoints}
+    assert all(Path(each.uri).is_dir() for each in first.checkpoints)
 
 
 def test_without_its_length_a_shorter_training_is_not_extended(place, root):

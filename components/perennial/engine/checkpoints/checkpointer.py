@@ -42,6 +42,7 @@ from perennial.contracts.training import (
 )
 from perennial.engine.adapters import base_names, build_adapted_model
 from perennial.engine.checkpoints.checkpoint_store import (
+    CheckpointStore,
     fetch_checkpoint,
     measured,
     newest_intact,
@@ -142,6 +143,8 @@ class Checkpointer:
         self._retention = Retention(settings.keep_best, settings.keep_every_steps, *metric)
         self._store = open_checkpoint_store(job.checkpoints_uri)
         self._measured: dict[int, dict[str, float]] = {}
+        # Those of `_measured` that a shorter training has kept, which are not this one's to delete.
+        self._inherited: dict[int, CheckpointStore] = {}
         self._part = world.describe_part(section)
         self.parts: tuple[TrainedPart, ...] = (self._part,)
         """How the work was divided, in order."""
@@ -169,7 +172,7 @@ class Checkpointer:
         if self._world.is_first:
             self._store.discard_uncommitted()
             found = self._find_newest()
-            self._measured = measured(self._store)
+            self._list_kept()
         manifest, uri = self._world.from_first(found)
         self._prune_copies()
         if manifest is None:
@@ -210,6 +213,15 @@ class Checkpointer:
                 logger.info("extends the training of %d steps", shorter.steps)
                 return found, shorter.checkpoints_uri
         return None, ""
+
+    def _list_kept(self) -> None:
+        """List the checkpoints that may be kept, also those of the trainings that this extends."""
+        self._measured, self._inherited = measured(self._store), {}
+        for shorter in self._job.extended:
+            store = open_checkpoint_store(shorter.checkpoints_uri)
+            for step, metrics in measured(store).items():
+                if step not in self._measured:
+                    self._measured[step], self._inherited[step] = metrics, store
 
     def save(
         self,
@@ -330,7 +342,7 @@ class Checkpointer:
         return tuple(
             CheckpointRecord(
                 step=step,
-                uri=self._store.uri_of(step),
+                uri=self._inherited.get(step, self._store).uri_of(step),
                 metrics=self._measured[step],
                 kept_as=reasons,
             )
@@ -355,6 +367,7 @@ class Checkpointer:
         """Delete superfluous checkpoints; called on the first rank, by the thread that writes."""
         logger.info("checkpoint=%d committed", manifest.step)
         self._measured[manifest.step] = manifest.metrics
+        self._inherited.pop(manifest.step, None)  # a step that was trained again is this one's
         # A jump of the loss is noticed some steps late: the newest may be corrupt by then, and the
         # one to return to is the one before. A rewind returns to evaluations: checkpoints that
         # signals have caused in between must not take their place.
@@ -369,7 +382,8 @@ class Checkpointer:
     def _retire(self, kept: Collection[int]) -> None:
         for step in self._measured.keys() - set(kept):
             try:
-                self._store.delete(step)
+                if step not in self._inherited:
+                    self._store.delete(step)
             except (OSError, PerennialError) as error:
                 logger.warning(
                     "checkpoint=%s cannot be deleted: %s", self._store.uri_of(step), error

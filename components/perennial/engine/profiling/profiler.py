@@ -34,6 +34,11 @@ REMEDIES: dict[Limit, str] = {
     "compute-bound": "computing is the limit: training.precision = 'bf16' (or allow_tf32) uses "
     "faster units, more processes divide the work",
 }
+OUTSIDE = (
+    "most of a step passes outside of PyTorch's operations: write loops of Python or NumPy in the "
+    "model or the losses as operations on tensors; with several processes, it may be waiting for "
+    "another one"
+)
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,16 @@ def find_bottleneck(trace: Trace) -> Bottleneck:
     in_operations = sum(operation.seconds for operation in trace.operations)
     computing = sum(operation.seconds for operation in trace.operations if operation.computes)
     computes = computing / in_operations if in_operations else 0.0
+    is_dispatching = True
     if trace.busy is not None:
         overhead = max(0.0, 1.0 - trace.busy / trace.seconds - waits)
         limit = OVERHEAD_SHARE
     else:
         calls = sum(operation.calls for operation in trace.operations)
-        overhead, limit = calls * trace.dispatch / trace.seconds, DISPATCH_SHARE
+        dispatching = calls * trace.dispatch / trace.seconds
+        is_dispatching = dispatching >= DISPATCH_SHARE
+        overhead = max(dispatching, 1.0 - in_operations / trace.seconds - waits)
+        limit = DISPATCH_SHARE
     # Each share is compared by its own threshold: the one that exceeds it by more is the limit.
     if waits >= INPUT_SHARE and waits >= overhead * INPUT_SHARE / limit:
         verdict: Limit = "input-bound"
@@ -90,10 +99,11 @@ def find_bottleneck(trace: Trace) -> Bottleneck:
         verdict = "overhead-bound"
     else:
         verdict = "compute-bound" if computes >= COMPUTING_SHARE else "memory-bound"
+    remedy = REMEDIES[verdict] if is_dispatching or verdict != "overhead-bound" else OUTSIDE
     largest = sorted(trace.operations, key=lambda operation: -operation.seconds)[:10]
     return Bottleneck(
         verdict=verdict,
-        remedy=_input_remedy(trace) if verdict == "input-bound" else REMEDIES[verdict],
+        remedy=_input_remedy(trace) if verdict == "input-bound" else remedy,
         steps=trace.steps,
         seconds_per_step=trace.seconds / trace.steps,
         data_wait_share=waits,

@@ -35,6 +35,22 @@ def test_the_verdict_follows_from_the_shares(change, verdict):
 
 
 @pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"seconds": 5.0}, "Python"),
+        ({"seconds": 5.0, "dispatch": 6e-2}, "micro_batch_size"),
+        ({"seconds": 5.0, "busy": 0.8}, "micro_batch_size"),
+    ],
+)
+def test_time_outside_of_operations_is_overhead(change, remedy):
+    """The loss of a task may be a loop of Python, which no other precision makes faster."""
+    found = find_bottleneck(replace(BUSY, **change))
+    assert found.verdict == "overhead-bound"
+    assert remedy in found.remedy
+    assert found.overhead_share >= 0.8
+
+
+@pytest.mark.parametrize(
     ("encoding", "remedy"),
     [
         (None, "prefetch_batches"),
@@ -84,6 +100,11 @@ def dispatch():
     return 0.0
 
 
+def loop():
+    compute()
+    return 0.0 * sum(index * 0.5 for index in range(1_000_000))
+
+
 def starve():
     compute()
     time.sleep(0.05)
@@ -96,6 +117,7 @@ def starve():
         (compute, "compute-bound"),
         (stream_through_memory, "memory-bound"),
         (dispatch, "overhead-bound"),
+        (loop, "overhead-bound"),
         (starve, "input-bound"),
     ],
 )
