@@ -5,7 +5,6 @@ data: grocery_days
 [data]
 label = "sales"
 time = "date"
-group = "store"
 features = ["store", "store_type", "competition_distance", "promo", "holiday", "sales_lag_7", "sales_mean_28"]
 ids = ["row_id"]
 
