@@ -12,6 +12,8 @@ from examination import (
     data,
     eighth_images_data,
     eighth_tables_data,
+    eleventh_data,
+    eleventh_media_data,
     fifth_data,
     fourth_data,
     ninth_tables_data,
@@ -36,6 +38,8 @@ DATA = (
     eighth_tables_data,
     ninth_tables_data,
     tenth_pictures_data,
+    eleventh_data,
+    eleventh_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"

@@ -1,5 +1,7 @@
 """Parts that claim to help: without effect, harmful, or helpful; each is left out in turn."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
@@ -141,6 +143,13 @@ class Penalised(Leaving):
         return self.losses(output, batch) + 0.05 * output.abs()
 
 
+class Weighed(Leaving):
+    """Customers who leave count four times."""
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) * torch.where(batch[LABEL] > 0.5, 4.0, 1.0)
+
+
 class WithoutEntropy(Leaving):
     """The same gradients by design: a term is left out that no model can change."""
 
@@ -179,3 +188,10 @@ def test_each_part_has_its_own_measured_effect(workshop):
     assert (
         result.evidence["augmentation"]["without"] == result.evidence["the training loss"]["with"]
     )
+
+
+def test_weights_of_a_rare_class_have_an_effect_though_the_first_rows_have_none_of_it(workshop):
+    subject = workshop.subject(Weighed, "customers")
+    ordered = subject.train_rows.sort(subject.task.columns.label)  # those who stay come first
+    result = results_of(replace(subject, train_rows=ordered), CHECK)[CHECK]
+    assert "has no effect" not in result.measured

@@ -61,7 +61,8 @@ def format_verdict(report: SkeletonReport) -> str:
         if unmeasured:
             verdict += f", but {', '.join(unmeasured)} could not run"
     seconds = sum(result.seconds for result in report.results)
-    return f"{verdict}; {', '.join(counts)}. They took {duration(seconds)}."
+    verdict += "; " * bool(counts) + ", ".join(counts)
+    return f"{verdict}. They took {duration(seconds)}."
 
 
 def list_contract_changes(result: CheckResult) -> Iterator[str]:

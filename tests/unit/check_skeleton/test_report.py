@@ -92,6 +92,7 @@ def test_unmeasured_checks_are_listed_in_the_verdict():
             "failed",
             "would waste its budget: 1 of 3 checks failed (labels); 1 passed, 1 skipped",
         ),
+        ([result("labels", "failed")], "failed", "1 of 1 checks failed (labels). They took"),
         (
             [result("labels", "failed", waived="noisy"), result("encoding")],
             "warned",

@@ -131,8 +131,9 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
     except Exception as error:  # user code may raise anything when its column is not there
         return judge.failed(
             f"encode needs a column that is not a feature: {type(error).__name__}: {error}",
-            hint="use columns.features only; when serving, the label and the ids do not exist. "
-            "What the model needs of a time, as its hour, must be a column of its own",
+            hint="use columns.features only; when serving, the label, the ids, and the columns of "
+            "data.time and data.group do not exist: write what the model needs of them, such as "
+            "the hour, as a feature column of its own",
         )
     # Where the label is a feature itself, as in language modeling, it may well be encoded.
     is_own_label = columns.label in columns.features or subject.task.reconstructs_inputs

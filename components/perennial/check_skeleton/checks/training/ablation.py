@@ -33,7 +33,7 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.config.optimization import Sgd
 from perennial.engine.evaluation.scoring import ScoredBatch, score_in_parts
 from perennial.engine.optimization.parameters import split_by_decay
-from perennial.engine.task import Batch, NoOptions, Task, inputs_of
+from perennial.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
 
 PROBED_ROWS = 64
 # The third of five evaluations: enough to see harm, at a third of the cost of the training on real
@@ -181,7 +181,7 @@ def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
     task = subject.task
     if not is_own_loss(task):
         return None
-    batch = select_head(subject.train, max(PROBED_ROWS, 2 * task.scored_together))
+    batch = _select_across_labels(subject, max(PROBED_ROWS, 2 * task.scored_together))
     try:
         if is_augmenting(task):
             batch = task.augment(batch, torch.Generator().manual_seed(subject.seed))
@@ -206,6 +206,16 @@ def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
         hint="a weight that is divided out again by a mean over one example, a term that is "
         "detached, or a factor of 0: correct it, or remove training_losses",
     )
+
+
+def _select_across_labels(subject: Subject, rows: int) -> Batch:
+    """Select examples from the smallest label to the largest: a rare class may have a weight."""
+    labels = subject.train[LABEL]
+    if labels.ndim != 1 or subject.task.scored_together > 1:
+        return select_head(subject.train, rows)
+    places = torch.linspace(0, len(labels) - 1, min(rows, len(labels))).round().long()
+    chosen = labels.argsort(stable=True)[places]
+    return {name: tensor[chosen] for name, tensor in subject.train.items()}
 
 
 def _compute_with_gradient(
