@@ -69,6 +69,16 @@ class EvictingOperator(ProcessOperator):
         self._train(job, lambda: True)
 
 
+class ForgetfulOperator(ProcessOperator):
+    """Its pods start when the job's inputs are no longer in the store."""
+
+    def _train(self, job, is_time_to_evict):
+        store = open_store(job["metadata"]["annotations"]["perennial/store-uri"])
+        for each in store.list("inputs/"):
+            store.delete(each.key)
+        super()._train(job, is_time_to_evict)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("scored")
@@ -121,8 +131,11 @@ def test_two_machines_score_what_two_processes_here_do_and_a_repetition_starts_n
     assert len(operator.runs) == 1
     assert not cluster.active_jobs()
     store = open_store(f"{bucket}/on-a-cluster")
-    assert not any("/inputs/" in each.key for each in store.list("scoring/"))
+    (finished,) = [each.key for each in store.list("scoring/") if each.key.endswith("scored.json")]
+    # As a step leaves them that is killed while its job ends.
+    store.write(finished.replace("scored.json", "inputs/left"), b"")
     _, again = score_exported(tmp_path / "model", dataset, KEEP, shards=shards)
+    assert not any("/inputs/" in each.key for each in store.list("scoring/"))
     require_equal(there[Split.TEST], again[Split.TEST])
     assert len(operator.runs) == 1
     forget_scorings(store, "run-1")
@@ -171,6 +184,15 @@ def test_a_rank_that_fails_is_named_with_its_cause(operator, dataset, tmp_path, 
     left = [each.key for each in open_store(os.environ["PERENNIAL_STORE_URI"]).list("scoring/")]
     assert any("/logs/" in key for key in left)
     assert not any("/inputs/" in key for key in left)
+
+
+def test_inputs_that_are_gone_prove_nothing_about_the_model(cluster, dataset, tmp_path):
+    write_made(tmp_path / "model", dataset.snapshot)
+    operator = ForgetfulOperator(cluster, tmp_path / "pods", get_free_port())
+    with contextlib.closing(operator), pytest.raises(ShardingError) as raised:
+        score_exported(tmp_path / "model", dataset, KEEP, shards=shards_of())
+    assert str(raised.value).startswith("scoring in shards was stopped: ")
+    assert "/inputs/" in str(raised.value)
 
 
 @pytest.mark.full
