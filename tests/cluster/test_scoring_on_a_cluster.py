@@ -16,6 +16,7 @@ import pytest
 from fake_api_server import FakeCluster
 from fake_operator import become_step
 from launching import SHORT, each_kind, eventually, launcher_for
+from perennial.clean_up.step import clean_up_step
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.environment import Environment
@@ -25,9 +26,10 @@ from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
 from perennial.detect_drift.performance import sharded_losses
-from perennial.engine.evaluation.job_files import forget_scorings
 from perennial.engine.evaluation.processes import Shards
 from perennial.engine.export import weight_files
+from perennial.evaluate_model.step import evaluate_model_step
+from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.scoring import score_exported
 from perennial.select_checkpoint.candidates import select_challenger
 from perennial.select_checkpoint.config import SelectionSection
@@ -36,12 +38,15 @@ from perennial.training_jobs.scoring_jobs import JobShards, open_shards
 from ports import get_free_port
 from process_pods import ProcessOperator, kill
 from sharded_models import left_training, write_made
-from small_models import stream, write_snapshot
+from small_models import stream, write_skeleton, write_snapshot
 
 ARRAYS = ("losses", "predictions", "labels", "weights")
 KEEP = {Split.TEST: ("time", "label"), Split.VALIDATION: ()}
 MODEL = ModelSection(name="prices", task="sharded_models:BlocksTask")
 TWO = ScoringSection(shards=2, machines=2)
+RESOURCES = ResourcesSection(
+    launcher="pytorchjob", cluster=ClusterSection(memory_gib_per_process=2.0)
+)
 FAILURES = {
     "raises": (RuntimeError, "rank 1 of 2: ValueError: no such column"),
     "dies": (ShardingError, "scoring in shards was stopped: a process of the job was killed"),
@@ -67,6 +72,16 @@ class EvictingOperator(ProcessOperator):
 
     def _evicted_in_training(self, job):
         self._train(job, lambda: True)
+
+
+class ForgetfulOperator(ProcessOperator):
+    """Its pods start when the job's inputs are no longer in the store."""
+
+    def _train(self, job, is_time_to_evict):
+        store = open_store(job["metadata"]["annotations"]["perennial/store-uri"])
+        for each in store.list("inputs/"):
+            store.delete(each.key)
+        super()._train(job, is_time_to_evict)
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +112,7 @@ def operator(cluster, tmp_path):
 
 
 def shards_of(**resources):
-    asked = ResourcesSection(
-        launcher="pytorchjob", cluster=ClusterSection(memory_gib_per_process=2.0), **resources
-    )
-    return open_shards(TWO, asked, MODEL, Environment.read())
+    return open_shards(TWO, RESOURCES.model_copy(update=resources), MODEL, Environment.read())
 
 
 def require_equal(one, other):
@@ -121,14 +133,40 @@ def test_two_machines_score_what_two_processes_here_do_and_a_repetition_starts_n
     assert len(operator.runs) == 1
     assert not cluster.active_jobs()
     store = open_store(f"{bucket}/on-a-cluster")
-    assert not any("/inputs/" in each.key for each in store.list("scoring/"))
+    (finished,) = [each.key for each in store.list("scoring/") if each.key.endswith("scored.json")]
+    # As a step leaves them that is killed while its job ends.
+    store.write(finished.replace("scored.json", "inputs/left"), b"")
     _, again = score_exported(tmp_path / "model", dataset, KEEP, shards=shards)
+    assert not any("/inputs/" in each.key for each in store.list("scoring/"))
     require_equal(there[Split.TEST], again[Split.TEST])
     assert len(operator.runs) == 1
-    forget_scorings(store, "run-1")
-    left = [each.key for each in store.list("scoring/")]
+
+
+def test_a_step_judges_by_a_job_and_the_runs_end_leaves_its_logs_alone(
+    operator, dataset, folder, bucket, tmp_path
+):
+    write_made(tmp_path / "challenger", dataset.snapshot)
+    write_skeleton(tmp_path / "skeleton", constant=0.5)
+    contract = JudgementConfig(
+        model=MODEL, gate=GateSection(resamples=300, min_effective_days=2.0),
+        scoring=TWO, resources=RESOURCES,
+    )  # fmt: skip
+    outputs = {name: str(tmp_path / name) for name in ("verdict", "report", "metrics")}
+    result = evaluate_model_step(
+        contract=contract.to_json(), snapshot=str(folder / "snapshot"),
+        challenger=str(tmp_path / "challenger"), skeleton=str(tmp_path / "skeleton"), **outputs,
+    )  # fmt: skip
+    assert len(operator.runs) == 1
+    task, here = score_exported(tmp_path / "challenger", dataset, KEEP, shards=Shards(2))
+    metrics = task.score(here[Split.TEST].predictions, here[Split.TEST].labels)
+    assert {name: result.metrics[f"test/{name}"] for name in metrics} == metrics
+    store = open_store(f"{bucket}/on-a-cluster")
+    assert any("/results/" in each.key for each in store.list("scoring/"))
+    assert clean_up_step(model=MODEL.name, report=str(tmp_path / "run.html")) == []
+    left = [each.key for each in store.list("scoring/run-1/")]
     assert any("/logs/" in key for key in left)
-    assert not any("/results/" in key or key.endswith("scored.json") for key in left)
+    assert not any("/results/" in key or "/inputs/" in key for key in left)
+    assert not any(key.endswith("scored.json") for key in left)
 
 
 @pytest.mark.full
@@ -171,6 +209,15 @@ def test_a_rank_that_fails_is_named_with_its_cause(operator, dataset, tmp_path, 
     left = [each.key for each in open_store(os.environ["PERENNIAL_STORE_URI"]).list("scoring/")]
     assert any("/logs/" in key for key in left)
     assert not any("/inputs/" in key for key in left)
+
+
+def test_inputs_that_are_gone_prove_nothing_about_the_model(cluster, dataset, tmp_path):
+    write_made(tmp_path / "model", dataset.snapshot)
+    operator = ForgetfulOperator(cluster, tmp_path / "pods", get_free_port())
+    with contextlib.closing(operator), pytest.raises(ShardingError) as raised:
+        score_exported(tmp_path / "model", dataset, KEEP, shards=shards_of())
+    assert str(raised.value).startswith("scoring in shards was stopped: ")
+    assert "/inputs/" in str(raised.value)
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import yaml
 
 from perennial.contracts.data import ModelSection, Split
-from perennial.contracts.errors import BadDataError, ShardingError
+from perennial.contracts.errors import BadDataError, OutageError, ShardingError
 from perennial.contracts.initial import EnsembleSection
 from perennial.contracts.monitoring import WindowDrift
 from perennial.contracts.scoring import ScoringSection
@@ -264,6 +264,7 @@ def test_a_process_that_dies_ends_the_others_and_blames_the_machine(dataset, tmp
         (BadDataError("bad rows", action="look"), BadDataError, "bad rows\n  to do:    look"),
         (MemoryError("all gone"), ShardingError, "scoring in shards was stopped: MemoryError"),
         (ShardingError("not so", action="do"), ShardingError, "not so"),
+        (OutageError("no answer", action="wait"), OutageError, "no answer"),
     ],
 )
 def test_an_error_of_a_process_is_raised_as_this_one_would(error, kind, text):

@@ -3,7 +3,7 @@
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
@@ -51,8 +51,12 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def walk_tree(root: Path) -> Iterator[TreeEntry]:
+def walk_tree(
+    root: Path, is_sought: Callable[[str], bool] = lambda _key: True
+) -> Iterator[TreeEntry]:
     """Yield every entry below a folder, hidden ones included; no folder is entered twice.
+
+    A key that is not sought is left out, and a folder with all that is below it.
 
     What a link or a second mount leads to is named where it stands itself if it is below the root
     and not hidden. An entry that disappears meanwhile is left out; nothing else is.
@@ -80,6 +84,8 @@ def walk_tree(root: Path) -> Iterator[TreeEntry]:
             yield TreeEntry(key, "empty folder")
         for entry in entries:
             below = f"{key}/{entry.name}" if key else entry.name
+            if not is_sought(below):
+                continue
             described = _describe(entry, below, is_link=folder.is_link or entry.is_symlink())
             if isinstance(described, TreeEntry):
                 yield described

@@ -251,13 +251,16 @@ class LocalObjectStore(ObjectStore):
 
     @override
     def list(self, prefix: str = "") -> list[StoredObject]:
+        def is_sought(key: str) -> bool:
+            is_hidden = key.rpartition("/")[2].startswith(".")
+            return not is_hidden and (f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"))
+
         found = []
         # Links are followed, as they are by reads: people move a large folder to another disk.
-        for entry in walk_tree(self.root):
-            is_hidden = any(part.startswith(".") for part in entry.key.split("/"))
-            if entry.kind == "unreadable" and not is_hidden:
+        for entry in walk_tree(self.root, is_sought):
+            if entry.kind == "unreadable":
                 raise _unreadable_folder(self.root / entry.key, entry.detail)
-            if entry.kind == "file" and not is_hidden and entry.key.startswith(prefix):
+            if entry.kind == "file" and entry.key.startswith(prefix):
                 found.append(StoredObject(entry.key, entry.size_bytes))
         return sorted(found, key=lambda item: item.key)
 

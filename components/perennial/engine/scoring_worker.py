@@ -30,6 +30,7 @@ from perennial.engine.evaluation.job_files import (
 from perennial.engine.evaluation.processes import (
     Failure,
     ScoringRequest,
+    blaming_the_machine,
     failure_file,
     found_file,
 )
@@ -108,9 +109,10 @@ def _score_as_rank(
     start_logging(job, rank)
     try:
         with no_silent_exit(), user_code(f"rank {rank}"):
-            world = World.join()
-            if world.is_first:
-                announce_rendezvous(job)
+            with blaming_the_machine():
+                world = World.join()
+                if world.is_first:
+                    announce_rendezvous(job)
             with ending_unattended(job, rank):
                 _score(job, world, request_type, scores)
     except BaseException as error:  # any exception must be reported
@@ -128,8 +130,9 @@ def _score(
     request_type: type[Request],
     scores: Callable[[Request, Share, Path], Iterable[Section]],
 ) -> None:
-    if world.local_rank == 0:
-        fetch_inputs(job)
+    with blaming_the_machine():
+        if world.local_rank == 0:
+            fetch_inputs(job)
     world.barrier()
     place = job.root / RESULTS
     request = request_type.from_json(job.request)
@@ -139,12 +142,13 @@ def _score(
     return_freed_memory()
     request, share = request.model_copy(update=here), Share(0, 1, world)
     found = [each.to_json() for each in scores(request, share, place / f"{world.rank}")]
-    if world.is_first:
-        upload_results(job, place, found)
-    # Gathered, so that nothing is announced before every rank has come this far.
-    ranks = world.to_first(world.rank)
-    if ranks is not None:
-        announce_end(job, ranks, is_finished=True)
+    with blaming_the_machine():
+        if world.is_first:
+            upload_results(job, place, found)
+        # Gathered, so that nothing is announced before every rank has come this far.
+        ranks = world.to_first(world.rank)
+        if ranks is not None:
+            announce_end(job, ranks, is_finished=True)
     world.barrier()
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from perennial.clients.object_store import open_store
 from perennial.clients.outages import errors_logged
 from perennial.contracts.data import ModelSection
 from perennial.contracts.environment import Environment
-from perennial.contracts.errors import PerennialError, ShardingError
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.scoring import ScoringSection
 from perennial.contracts.section import digest_of
 from perennial.engine.evaluation.job_files import (
@@ -26,6 +26,7 @@ from perennial.engine.evaluation.processes import (
     Failure,
     ScoringRequest,
     Shards,
+    blaming_the_machine,
     failure_file,
     machine_failed,
 )
@@ -102,19 +103,20 @@ class JobShards(Shards):
     ) -> Iterator[list[str]]:
         places = {name: Path(getattr(request, name)) for name in type(request).inputs}
         job = self._job(module, request, places)
-        with _blaming_the_cluster():
-            is_reused = fetch_result(job)
-        if is_reused:
-            logger.info("scoring=%s was finished before", job.fingerprint[:16])
-        else:
-            try:
-                with _blaming_the_cluster():
+        try:
+            with blaming_the_machine():
+                is_finished = fetch_result(job)
+                if not is_finished:
                     upload_inputs(job, places)
+            if is_finished:
+                logger.info("scoring=%s was finished before", job.fingerprint[:16])
+            else:
                 self._run(job)
-            finally:
-                with errors_logged(f"inputs of {job.store_uri} are left", PerennialError):
-                    delete_inputs(job)
-        with _blaming_the_cluster():
+        finally:
+            # Those that a killed step left, too.
+            with errors_logged(f"inputs of {job.store_uri} are left", PerennialError):
+                delete_inputs(job)
+        with blaming_the_machine():
             found = fetch_results(job, scratch, request.target)
         if len(found) != results:
             raise machine_failed(f"the job returned {len(found)} of {results} results")
@@ -156,12 +158,12 @@ class JobShards(Shards):
             ShardingError: the cluster ended it, or a process was killed.
             Exception: what ended the first rank that failed.
         """
-        with _blaming_the_cluster():
+        with blaming_the_machine():
             launcher = self.open_launcher()
         restarts, most = 0, self.resources.max_restarts
         with stopping_on_signals(launcher.stop), closing(launcher):
             while True:
-                with _blaming_the_cluster():
+                with blaming_the_machine():
                     launcher.start(job)
                     result = launcher.wait()
                 if result.state is JobState.SUCCEEDED:
@@ -177,17 +179,6 @@ class JobShards(Shards):
                 logger.warning(
                     "attempt ended: %s; restart=%d of %d", result.evidence, restarts, most
                 )
-
-
-@contextmanager
-def _blaming_the_cluster() -> Iterator[None]:
-    """Turn errors of the job into ones that prove nothing about the model."""
-    try:
-        yield
-    except ShardingError:
-        raise
-    except PerennialError as error:
-        raise machine_failed(error.problem, error.evidence, error.action) from error
 
 
 def _scoring_failed(

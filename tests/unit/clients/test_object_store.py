@@ -59,6 +59,18 @@ def test_hides_keys_with_a_part_that_starts_with_a_dot(store):
     assert [item.key for item in store.list()] == ["a/shown"]
 
 
+def test_a_listing_enters_only_folders_that_may_hold_what_is_asked_for(tmp_path, monkeypatch):
+    """Beside a run's few files lie those of all others, a lock of each and a disk's lost+found."""
+    store, entered = LocalObjectStore(tmp_path), []
+    for key in ("scoring/1/a/x", "scoring/10/x", "training/1/x", "lost+found/x"):
+        store.write(key, b"")
+    scan = os.scandir
+    monkeypatch.setattr(file_tree.os, "scandir", lambda path: entered.append(path) or scan(path))
+    assert [item.key for item in store.list("scoring/1/")] == ["scoring/1/a/x"]
+    places = [str(each.relative_to(tmp_path)) for each in entered]
+    assert places == [".", "scoring", "scoring/1", "scoring/1/a"]
+
+
 def test_the_stores_prefix_is_a_folder_not_a_beginning(bucket):
     open_store(f"{bucket}/run-10").write("x", b"other")
     assert open_store(f"{bucket}/run-1").list() == []

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from perennial.contracts.data import Split
-from perennial.contracts.errors import DamagedModelError
+from perennial.contracts.errors import DamagedModelError, OutageError
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
@@ -72,6 +72,17 @@ def test_a_machine_without_memory_is_an_error_not_a_free_pass(read, monkeypatch)
     """PyTorch raises an error of the kind that a champion's own code may raise, too."""
     monkeypatch.setattr(scoring, "load_model", lambda *_: torch.empty(1 << 50))
     with pytest.raises(RuntimeError, match="can't allocate memory"):
+        read()
+
+
+def test_a_store_that_does_not_answer_is_an_error_not_a_free_pass(read, monkeypatch):
+    """The rows of the champion's turn could not be read."""
+
+    def fail(*_):
+        raise OutageError("s3://rows does not answer after 600 s of waiting")
+
+    monkeypatch.setattr(scoring, "load_model", fail)
+    with pytest.raises(OutageError, match="does not answer"):
         read()
 
 

@@ -15,6 +15,7 @@ pass, and the first returns what is found. If one of them ends, the others are e
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -226,6 +227,17 @@ def machine_failed(text: str, evidence: str = "", action: str = MORE_MEMORY) -> 
     """Return the error for a scoring that failed for a reason unrelated to the model."""
     problem = f"scoring in shards was stopped: {text}"
     return ShardingError(problem, evidence=evidence, action=action)
+
+
+@contextmanager
+def blaming_the_machine() -> Iterator[None]:
+    """Turn errors of the surroundings, such as the store, into ones that blame no model."""
+    try:
+        yield
+    except ShardingError:
+        raise
+    except PerennialError as error:
+        raise machine_failed(error.problem, error.evidence, error.action) from error
 
 
 def _environment(

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from perennial.clients.outages import is_outage
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError, ShardingError
 from perennial.contracts.section import Section
@@ -117,7 +118,9 @@ OUT_OF_CPU_MEMORY = "can't allocate memory"
 
 def blames_machine(error: Exception) -> bool:
     """Whether scoring failed for a reason unrelated to the model."""
-    return isinstance(error, (*MACHINE_FAILURES, ShardingError)) or OUT_OF_CPU_MEMORY in str(error)
+    if isinstance(error, (*MACHINE_FAILURES, ShardingError)) or is_outage(error):
+        return True
+    return OUT_OF_CPU_MEMORY in str(error)
 
 
 def scoring_device() -> torch.device:
