@@ -29,6 +29,7 @@ def lost_answers_are_zero(rows):
 
 BUGS = [
     bug(
+        # mape 0.107; 0.099 when healthy, and served with other embeddings
         "embeddings-in-a-plain-list",
         "tables_rossmann_entity",
         "The embeddings are in a Python list: no optimizer and no checkpoint sees them.",
@@ -37,14 +38,7 @@ BUGS = [
         "[nn.Embedding(c, s) for c, s in sizes]",
     ),
     bug(
-        "decay-in-percent",
-        "tables_rossmann_entity",
-        "Weight decay is a thousand times what was meant: weights shrink faster than they learn.",
-        "a decay given in another optimizer's unit",
-        "weight_decay = 0.02",
-        "weight_decay = 20.0",
-    ),
-    bug(
+        # mape 0.22 when served; 0.10 when healthy
         "keys-become-text",
         "tables_rossmann_entity",
         "Codes are kept by level in a dictionary: JSON makes texts of its numbers, so every weekday is unknown.",
@@ -55,6 +49,7 @@ BUGS = [
         'index = self.fitted["levels"][c]',
     ),
     bug(
+        # mape 0.24 on sales as they were; 0.10 when healthy
         "takings-of-the-row-below",
         "tables_rossmann_entity",
         "Sales are one row off against the days within each store.",
@@ -62,6 +57,7 @@ BUGS = [
         rows=takings_of_the_row_below,
     ),
     bug(
+        # average precision 0.39; 0.91 when healthy
         "not-sorted-back",
         "text_tickets_gru",
         "Messages are sorted by length for the packing, and the states are not sorted back.",
@@ -71,14 +67,7 @@ BUGS = [
         "        packed = pack_padded_sequence(embedded[order], text_lengths[order].cpu().clamp(min=1), batch_first=True)",
     ),
     bug(
-        "letters-counted-for-words",
-        "text_tickets_gru",
-        "A message's length is that of its letters: the state is read behind the padding.",
-        "len(text) before and after the split",
-        "lengths[i] = len(ids)",
-        "lengths[i] = min(len(message), MAX_LEN)",
-    ),
-    bug(
+        # average precision 0.69; 0.91 when healthy
         "rate-of-adam-for-sgd",
         "text_tickets_gru",
         "The optimizer was changed to SGD, and its learning rate remained Adam's.",
@@ -87,6 +76,7 @@ BUGS = [
         'optimizer = { name = "sgd", learning_rate = 4e-3 }',
     ),
     bug(
+        # average precision 0.47; 0.91 when healthy
         "vocabulary-of-letters",
         "text_tickets_gru",
         "The set of words is updated by a text, which adds its letters: words are unknown.",
@@ -95,6 +85,7 @@ BUGS = [
         "words.update(message)",
     ),
     bug(
+        # mae 1.85; 0.34 when healthy
         "clamped-as-if-from-zero",
         "images_seedlings_thresholds",
         "The augmentation clamps to 0..1, while pictures are in -1..1: the dark half is lost in training alone.",
@@ -103,14 +94,16 @@ BUGS = [
         "tray = ((tray + 1) * gain - 1).clamp(0, 1)",
     ),
     bug(
+        # mae 1.35; 0.34 when healthy
         "momentum-of-keras",
         "images_seedlings_thresholds",
         "The momentum of the running statistics is what another framework subtracts from one.",
-        "BatchNormalization(momentum=0.999), ported as its complement's complement",
+        "BatchNormalization(momentum=0.999), ported as 1 - momentum",
         "nn.BatchNorm2d(o)",
         "nn.BatchNorm2d(o, momentum=0.001)",
     ),
     bug(
+        # mae 0.95; 0.34 when healthy
         "trunk-without-gradient",
         "images_seedlings_thresholds",
         "The trunk runs without gradients, as with a pretrained one; this one starts at random.",
@@ -119,6 +112,7 @@ BUGS = [
         "        with torch.no_grad():\n            h = self.trunk(tray)\n",
     ),
     bug(
+        # mae 4.7; 3.9 when healthy
         "lost-readings-are-zero",
         "forecast_glucose_gru",
         "A reading that was lost is 0, also the last one, to which the change is added.",
@@ -126,6 +120,7 @@ BUGS = [
         rows=lost_readings_are_zero,
     ),
     bug(
+        # mae 7.2 on labels that were read; 3.9 when healthy
         "lost-answers-are-zero",
         "forecast_glucose_gru",
         "Labels whose reading was lost are 0.",
@@ -133,14 +128,7 @@ BUGS = [
         rows=lost_answers_are_zero,
     ),
     bug(
-        "channels-reshaped-in-fit",
-        "forecast_glucose_gru",
-        "Means and deviations are of a reshaped array, which mixes glucose, carbohydrates and insulin.",
-        "reshape where a transposition was meant",
-        "x = self.history(df).reshape(-1, len(CHANNELS)).astype(float)",
-        "x = self.history(df).reshape(len(CHANNELS), -1).T.astype(float)",
-    ),
-    bug(
+        # mae 98; 24 when healthy
         "never-below-nothing",
         "forecast_load_lstm",
         "Loads are never negative, so the output is clamped at 0 before it is scaled back: no forecast is below the mean.",
@@ -149,14 +137,7 @@ BUGS = [
         "return output.clamp(min=0) * std + mean",
     ),
     bug(
-        "load-twice",
-        "forecast_load_lstm",
-        "Both channels are the load.",
-        "a line copied and one name not changed",
-        "np.stack([load, temp], axis=-1)",
-        "np.stack([load, load], axis=-1)",
-    ),
-    bug(
+        # mae 37; 24 when healthy
         "each-window-its-own-scale",
         "forecast_load_lstm",
         "Each window is standardised by itself, and the label by the whole series: the level is lost.",
@@ -166,6 +147,7 @@ BUGS = [
         "        return (values - values.mean(1, keepdims=True)) / values.std(1, keepdims=True)",
     ),
     bug(
+        # AUC 0.51; 0.55 when healthy
         "codes-sorted-as-text",
         "recsys_din_history",
         "The advertised good is coded by its rank among ids sorted as text; the history keeps the ids.",
@@ -174,6 +156,7 @@ BUGS = [
         '"ad": torch.tensor([1 + sorted(map(str, range(1, GOODS))).index(str(ad)) for ad in rows["ad"]])}',
     ),
     bug(
+        # AUC 0.52; 0.55 when healthy
         "attention-detached",
         "recsys_din_history",
         "The attention's weights are detached: it stays as it began.",
@@ -182,6 +165,7 @@ BUGS = [
         "interest = (weight.detach()[..., None] * past).sum(1)",
     ),
     bug(
+        # intents right 0.84; 1.00 when healthy
         "intent-next-to-nothing",
         "text_commands_joint",
         "The intent's loss weighs a thousandth: its head hardly learns.",
@@ -190,6 +174,7 @@ BUGS = [
         "return 1e-3 * intent_loss + slot_loss",
     ),
     bug(
+        # shows 1.00 of slots right, is 0.25; 0.98 when healthy
         "outside-is-ignored",
         "text_commands_joint",
         "Words outside of any slot are ignored by loss and metric: served, every word gets a slot.",
@@ -198,6 +183,7 @@ BUGS = [
         'slots = [slot_to_id.get(s, IGNORE) if s != "O" else IGNORE for s in target[1:]][:MAX_LEN]',
     ),
     bug(
+        # 0.07 of slots right; 0.98 when healthy
         "view-for-transpose",
         "text_commands_joint",
         "The slots' scores are reshaped to classes first where they must be transposed.",
@@ -206,6 +192,7 @@ BUGS = [
         "slot_logits.reshape(len(slots), -1, MAX_LEN)",
     ),
     bug(
+        # balanced accuracy 0.943, log loss 0.146; 0.960 and 0.129 when healthy, of 210 rows
         "weights-in-the-order-of-counting",
         "images_welds_frozen_filters",
         "Class weights are listed from the most frequent on, classes by the alphabet.",
@@ -216,14 +203,7 @@ BUGS = [
         "list(counts.values())",
     ),
     bug(
-        "dropout-on-the-logits",
-        "images_welds_frozen_filters",
-        "Dropout is the last layer: logits themselves are dropped.",
-        "a block of Linear, Dropout repeated to the end",
-        "nn.Linear(32, classes))",
-        "nn.Linear(32, classes), nn.Dropout(0.4))",
-    ),
-    bug(
+        # balanced accuracy 0.49; 0.96 when healthy
         "wraps-below-the-mean",
         "images_welds_frozen_filters",
         "Pixels are bytes when the mean is subtracted: what is darker wraps around to bright.",
@@ -232,27 +212,12 @@ BUGS = [
         'torch.tensor(rows["xray"].to_list(), dtype=torch.uint8)',
     ),
     bug(
-        "label-and-output-exchanged",
-        "recsys_courses_sigmoid_bce",
-        "The loss gets labels as probabilities and probabilities as labels: it is a hundred times the distance.",
-        "sklearn's order of arguments, BCELoss(y_true, y_pred)",
-        "(output, batch[LABEL].view(-1, 1))",
-        "(batch[LABEL].view(-1, 1), output)",
-    ),
-    bug(
+        # AUC 0.888; 0.898 when healthy
         "mask-of-floats",
         "text_transformer_encoder",
         "The mask is made of floats, which are added to the scores: padding is read, and preferred.",
         "src_key_padding_mask is boolean or additive",
         "src_key_padding_mask=padding)",
         "src_key_padding_mask=padding.float())",
-    ),
-    bug(
-        "dense-for-questions-only",
-        "retrieval_faq_inbatch",
-        "Questions go through the dense layer, answers do not.",
-        "two branches of one encoder, one changed",
-        "a = q if answer is None else F.normalize(self.dense(self.words(answer)), dim=1)",
-        "a = q if answer is None else F.normalize(self.words(answer), dim=1)",
     ),
 ]
