@@ -60,12 +60,13 @@ def all_bugs() -> list[Bug]:
         tables,
         texts,
         third,
+        twelfth,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
-    modules = [*first, *later, *seventh, eighth_images, eighth_tables]
+    modules = [*first, *later, *seventh, eighth_images, eighth_tables, twelfth]
     return [each for module in modules for each in module.BUGS]
 
 
