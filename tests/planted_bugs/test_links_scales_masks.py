@@ -197,11 +197,7 @@ def outcomes(task_type, frame: pl.DataFrame, folder, *names: str):
     ("task_type", "frame", "checks"),
     [
         (LogLog, DEATHS, ["class_weights", "prediction_detail"]),
-        (
-            Scaled,
-            AMOUNTS,
-            ["initial_loss", "predictions", "loss_floor", "input_independent_baseline"],
-        ),
+        (Scaled, AMOUNTS, ["initial_loss", "predictions", "loss_floor"]),
         (Choice, CHOICES, ["activations", "metric_values", "input_independent_baseline"]),
     ],
 )

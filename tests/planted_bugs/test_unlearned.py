@@ -101,6 +101,15 @@ def test_rows_that_are_sorted_by_their_class_are_judged_like_others(tmp_path):
     assert result.outcome == "passed", result
 
 
+def test_rows_that_are_sorted_by_an_input_can_be_memorised(tmp_path):
+    """The first rows are alike; a batch of training is drawn from all of them."""
+    generator = np.random.default_rng(1)
+    skewed = np.column_stack([np.exp(2 * X[:, 0]), X[:, 1] > 0])
+    frame = table_of(skewed, generator.normal(size=len(X))).sort("x0")
+    result = examine(tmp_path, "overfit_one_batch", styles.Numbers, frame)
+    assert result.outcome != "failed", result
+
+
 def test_rows_of_few_different_inputs_may_be_sorted_by_their_class(tmp_path):
     """Of rows that share their inputs one is examined; not all of them are of the first class."""
     frame = table_of((X > 0).astype(float)[:, :2], (np.median(SCORE) < SCORE).astype(int))

@@ -138,10 +138,11 @@ class Subject:
     def _label_turns(self) -> Tensor:
         """Positions of examples with different inputs, ordered so that the labels take turns."""
         inputs, labels = inputs_of(self.train), self.train[LABEL]
-        # Of rows with equal inputs the first is kept: in a sorted table all would have one label.
-        order = _take_turns(labels)
+        # The first rows of a sorted table are alike, and of those with equal inputs one is kept.
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(self.seed))
+        order = order[_take_turns(labels[order])]
         mixed = {name: tensor[order] for name, tensor in inputs.items()}
-        distinct = order[find_distinct_examples(mixed)].sort().values
+        distinct = order[find_distinct_examples(mixed)]
         if self.task.scored_together > 1:
             # Pictures of one caption are each other's right answers: nothing tells them apart.
             for name, tensor in inputs.items():

@@ -30,7 +30,7 @@ FEWEST_NUMBERS = 8
 KEPT_BITS = 0.2
 # Share of all numbers with one value: higher than a threshold makes it, as of a lost picture.
 ALIKE = 0.9
-LEVEL_ROWS = 8
+LEVEL_ROWS = 64
 BINS = 16
 DISTINCT_BINS = 0.25
 
