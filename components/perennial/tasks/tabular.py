@@ -104,9 +104,9 @@ class TabularOptions(MeasuredOptions):
     """Dropout. Raise it when the validation loss rises while the training loss falls."""
     embedding_size: Annotated[int, Field(ge=1)] = 16
     """Largest embedding width of a category; columns with few categories get less."""
-    min_category_rows: Annotated[int, Field(ge=1)] = 20
+    min_category_rows: Annotated[int, Field(ge=1)] | None = None
     """Rows that a category needs for its own embedding; rarer ones share one. Raise it when rare
-    categories overfit."""
+    categories overfit. None: 20, or of fewer than 4,000 rows one in 200, at least 3."""
     numeric_bins: Annotated[int, Field(ge=0, le=64)] = 0
     """Bins that each number is spread over, by quantiles; 0 standardises instead. Bins keep the
     inputs bounded for values outside the training range, and let a small model be nonlinear: on a
@@ -286,12 +286,16 @@ class TabularTask(Task):
         return shown
 
     def _categories(self, train: pl.LazyFrame, name: str) -> tuple[str, ...]:
+        needed = pl.lit(self.tabular.min_category_rows)
+        if self.tabular.min_category_rows is None:
+            # With twenty, a small table loses its states or countries, of a dozen rows each.
+            needed = (pl.col("len").sum() // 200).clip(3, 20)
         counts = (
             train.select(pl.col(name).cast(pl.String).alias("value"))
             .drop_nulls()
             .group_by("value")
             .len()
-            .filter(pl.col("len") >= self.tabular.min_category_rows)
+            .filter(pl.col("len") >= needed)
             # Groups come in any order, on which the codes must not depend.
             .sort("value")
             .collect()

@@ -26,7 +26,7 @@ from perennial.tasks.tabular import (
 def make(task_type, frame: pl.DataFrame, **options):
     features = {n: str(d) for n, d in frame.schema.items() if n != "label"}
     columns = TaskColumns(label="label", features=features)
-    task = task_type(task_type.Options(min_category_rows=2, **options), columns)
+    task = task_type(task_type.Options(**{"min_category_rows": 2} | options), columns)
     task.fit(frame.lazy())
     return task
 
@@ -60,6 +60,17 @@ def test_numbers_are_standardised_and_missing_ones_marked():
     numbers = make(TabularClassification, rows).encode(rows)["numbers"]
     # x, y, then the indicator of x: a mean stands in for what is missing, constants become 0.
     assert numbers.tolist() == [[-1, 0, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("of_each", "known"),
+    [([12] * 50, 50), ([400, 200, 2], 2), ([3000, 1400, 21, 19], 3), ([1999, 10, 9], 2)],
+    ids=["a dozen of each state", "of few rows at least 3", "of many 20", "one in 200"],
+)
+def test_a_category_needs_fewer_rows_in_a_small_table(of_each, known):
+    places = [f"p{number}" for number, rows in enumerate(of_each) for _ in range(rows)]
+    task = make(TabularClassification, frame(place=places), min_category_rows=None)
+    assert len(task.fitted.categories["place"]) == known
 
 
 def test_unseen_rare_and_missing_categories_share_one_code():
