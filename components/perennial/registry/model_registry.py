@@ -39,6 +39,7 @@ from perennial.registry.version_files import (
     ModelVersion,
     RegisteredFiles,
     VersionFiles,
+    remove_loading_traces,
     ways_out,
 )
 
@@ -151,6 +152,7 @@ class ModelRegistry:
                 copy_tree(Path(found), target)
         except Exception as error:  # of MLflow, or of the client of whatever store it reads
             raise _gone(version, error) from error
+        remove_loading_traces(target, registered.files if registered else {})
         # Outside the block above, which would report damaged files as files that are gone.
         self._files.verify_folder(version, registered, target)
         return target

@@ -6,7 +6,7 @@ of the MLflow version. So damage in one place is always detected by comparison w
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -167,6 +167,18 @@ class VersionFiles:
         if parts.scheme == "s3":
             return source.startswith(f"{self._store.uri}/")
         return self._proxied and source.startswith(PASSED_ON) and not parts.netloc
+
+
+def remove_loading_traces(folder: Path, registered: Collection[str]) -> None:
+    """Delete from a downloaded copy what loading the version leaves in a store on this machine.
+
+    MLflow notes the version's name beside its files, and Python the bytecode of its modules, which
+    must not be executed in their place. Files that were registered stay.
+    """
+    traces = [*folder.glob("registered_model_meta"), *folder.rglob("__pycache__/*.pyc")]
+    for file in traces:
+        if file.relative_to(folder).as_posix() not in registered:
+            file.unlink()
 
 
 def digests_of(folder: Path) -> dict[str, str]:

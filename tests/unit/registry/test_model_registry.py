@@ -1,14 +1,19 @@
 """Versions appear atomically and once, and the champion moves only from where it was seen."""
 
+import py_compile
+import shutil
+from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
+from mlflow.artifacts import download_artifacts
 
 from perennial.clients.object_store import ConflictError, LocalObjectStore, open_store
 from perennial.clients.tracking import open_mlflow, open_tracking
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.registry.champion_records import AliasChange, ChampionMovedError
 from perennial.registry.model_registry import CHALLENGER, CHAMPION, ModelRegistry, open_registry
+from perennial.registry.version_files import digests_of
 
 NAME = "flights"
 KEY = f"registry/{NAME}.json"
@@ -30,10 +35,13 @@ def add(environment, registry, tmp_path):
     """Registers a version with a file of its own."""
     tracking = open_tracking(environment, NAME)
 
-    def register(fingerprint):
+    def register(fingerprint, *, with_digests=False):
         folder = tmp_path / fingerprint
         folder.mkdir(exist_ok=True)
         (folder / "weights").write_text(fingerprint)
+        (folder / "MLmodel").write_text("flavors: {}")
+        (folder / "code").mkdir(exist_ok=True)
+        (folder / "code" / "task.py").write_text("x = 1")
         tracking.log_artifacts(folder, fingerprint)
         return registry.register(
             NAME,
@@ -42,6 +50,7 @@ def add(environment, registry, tmp_path):
             fingerprint=fingerprint,
             tags={"x": "y"},
             description="why",
+            files=digests_of(folder) if with_digests else {},
         ).version
 
     return register
@@ -66,6 +75,29 @@ def test_a_version_is_registered_once_and_downloaded_whole(registry, add, tmp_pa
     folder = registry.download(versions[1], tmp_path / "downloads")
     assert (folder / "weights").read_text() == "b"
     assert sorted(path.name for path in (tmp_path / "downloads").iterdir()) == [folder.name]
+
+
+def test_a_version_that_was_loaded_where_it_lies_is_not_damaged(
+    registry, add, environment, tmp_path
+):
+    """MLflow writes the name of a version that it loads from this machine beside its files."""
+    add("a", with_digests=True)
+    (place,) = Path(environment.store_uri).rglob("code")
+    download_artifacts(artifact_uri=f"models:/{NAME}/1", tracking_uri=environment.tracking_uri)
+    py_compile.compile(str(place / "task.py"))
+    assert (place.parent / "registered_model_meta").exists()
+    assert list(place.rglob("*.pyc"))
+    folder = registry.download(registry.versions(NAME)[0], tmp_path / "downloads")
+    files = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert files == {"MLmodel", "task.py", "weights"}
+
+
+def test_any_other_file_beside_those_of_a_version_is_damage(registry, add, environment, tmp_path):
+    add("a", with_digests=True)
+    (place,) = Path(environment.store_uri).rglob("code")
+    (place / "torch.py").write_text("x = 2")
+    with pytest.raises(DamagedModelError, match=r"code/torch.py"):
+        registry.download(registry.versions(NAME)[0], tmp_path / "downloads")
 
 
 def test_concurrent_attempts_leave_one_version(registry, add, environment):
@@ -108,8 +140,7 @@ def test_files_that_are_missing_are_an_error_that_names_the_version(registry, ad
     add("a")
     version = registry.versions(NAME)[0]
     for file in list((tmp_path / "store").rglob("weights")):
-        file.unlink()
-        file.parent.rmdir()
+        shutil.rmtree(file.parent)
     with pytest.raises(PerennialError, match="flights version 1 cannot be downloaded"):
         registry.download(version, tmp_path / "downloads")
 
