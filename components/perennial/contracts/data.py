@@ -63,6 +63,10 @@ class DataSection(Section):
     and the gate's intervals are then computed on blocks of time. Without it the gate counts rows
     (or groups), drift and decay are judged file by file (`triggers.files_in_a_block`), and
     cooldown, budget and age in days have no effect."""
+    time_is_feature: bool = False
+    """Whether requests carry the time of the prediction, so that a task of your own may read it:
+    the hour, the weekday, an age. Its values never come back, so it is neither validated nor
+    watched for drift as other features are."""
     group: ColumnName | None = None
     """Column with the user, patient or session of a row. Under `split.method = "group"` the rows of
     one group never fall into different splits, and the gate counts groups instead of days; under
@@ -106,8 +110,9 @@ class DataSection(Section):
                         "give each column one role"
                     )
                 roles[column] = role
-        if self.available_at and self.time is None:
-            raise ValueError("available_at needs `time`, the column holding the prediction time")
+        needs_time = {"available_at": self.available_at, "time_is_feature": self.time_is_feature}
+        for option in (name for name, value in needs_time.items() if value and self.time is None):
+            raise ValueError(f"{option} needs `time`, the column holding the prediction time")
         return self
 
 

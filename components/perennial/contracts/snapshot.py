@@ -1,12 +1,11 @@
 """Snapshot: the immutable, content-addressed list of the exact bytes a model is trained on."""
 
-import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import DataSection, Split, SplitSection, TaskColumns
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, digest_of
 
 # Clocks without a zone may be up to 14 hours ahead of UTC, so "future" starts a day from now.
 CLOCK_MARGIN = timedelta(days=1)
@@ -63,7 +62,10 @@ class Snapshot(Artifact):
                 for file, path in zip(self.files, self.paths, strict=True)
             ),
         }
-        return hashlib.sha256(self.model_copy(update=here).to_json().encode()).hexdigest()
+        # Digests from before the option must stay: trainings are resumed by them.
+        excluded = {} if self.data.time_is_feature else {"data": {"time_is_feature"}}
+        values = self.model_copy(update=here).model_dump(mode="json", exclude=excluded)
+        return digest_of(values)
 
     def data_time(self, now: datetime) -> datetime | None:
         """Return the time of the newest row, or the present if that lies in the future."""
@@ -94,9 +96,13 @@ class Snapshot(Artifact):
         data = self.data
         other = {data.label, data.time, data.group, *data.ids, *data.meta}
         other.update(data.available_at.values())
-        features = {
-            name: dtype
-            for name, dtype in self.columns.items()
-            if (name in data.features if data.features else name not in other)
-        }
+        named = set(data.features) or self.columns.keys() - other
+        if data.time and data.time_is_feature:
+            named = {*named, data.time}
+        features = {name: dtype for name, dtype in self.columns.items() if name in named}
         return TaskColumns(label=data.label, features=features)
+
+    @property
+    def described_features(self) -> tuple[str, ...]:
+        """The features whose values come back: all but the time of the prediction."""
+        return tuple(name for name in self.task_columns.features if name != self.data.time)

@@ -97,7 +97,7 @@ def _area(own: Floats, others: Floats) -> float:
 def _paired_columns(snapshot: Snapshot, block: BlockSketch) -> dict[str, pl.Expr]:
     """Return expressions of numbers, and of whether a text is its column's most frequent one."""
     found = {}
-    for name in snapshot.task_columns.features:
+    for name in snapshot.described_features:
         if name in block.numeric:
             found[name] = pl.col(name).cast(pl.Float64, strict=False)
         elif name in block.categorical and block.categorical[name].counts:

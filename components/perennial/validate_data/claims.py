@@ -98,7 +98,7 @@ def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -
     claims += _label_claims(snapshot, section, facts)
     claims += _repeat_claims(snapshot, section, facts)
     claims += _role_claims(snapshot)
-    for feature in snapshot.task_columns.features:
+    for feature in snapshot.described_features:
         claims += _feature_claims(feature, section, facts)
     for column, derived in facts.opaque.items():
         claims += [
@@ -124,7 +124,7 @@ def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -
         )
         high = distance.limit
         claims.append(_claim(distance.fact, distance.column, hint, high=high, severity="warning"))
-    known = {*snapshot.task_columns.features, *(each for d in facts.opaque.values() for each in d)}
+    known = {*snapshot.described_features, *(each for d in facts.opaque.values() for each in d)}
     hint = "leakage_allow names no such feature: correct it or remove it"
     for name in sorted(set(section.leakage_allow) - known):
         claims.append(_claim(f"leakage_auc:{name}", name, hint, high=1.0, severity="warning"))

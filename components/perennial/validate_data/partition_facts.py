@@ -79,7 +79,7 @@ class Measuring:
         self._data = snapshot.data
         self._is_windowed = bool(snapshot.split.train_days or snapshot.split.test_days)
         data = snapshot.data
-        features = snapshot.task_columns.features
+        features = snapshot.described_features
         label = schema[data.label]
         is_opaque = opaque_label_kind(data, str(label)) is not None
         if label.base_type() in _NO_LABELS and not is_opaque:

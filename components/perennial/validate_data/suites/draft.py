@@ -115,7 +115,7 @@ def _expectations(reference: _Reference) -> Iterator[SuiteExpectation]:
     if data.ids:
         yield from _unique_ids(reference, list(data.ids))
     needed = {*data.ids, *filter(None, (data.time, data.group))}
-    described = [*reference.snapshot.task_columns.features, data.label]
+    described = [*reference.snapshot.described_features, data.label]
     for name, dtype in reference.schema.items():
         yield from _types(name, dtype)
         yield from _missing(reference, name, is_needed=name in needed)

@@ -132,8 +132,8 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
         return judge.failed(
             f"encode needs a column that is not a feature: {type(error).__name__}: {error}",
             hint="use columns.features only; when serving, the label, the ids, and the columns of "
-            "data.time and data.group do not exist: write what the model needs of them, such as "
-            "the hour, as a feature column of its own",
+            "data.time and data.group do not exist. If requests carry the time of the prediction, "
+            "set data.time_is_feature = true",
         )
     # Where the label is a feature itself, as in language modeling, it may well be encoded.
     is_own_label = columns.label in columns.features or subject.task.reconstructs_inputs

@@ -117,7 +117,9 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     if subject.task.kind == "statistic" and not has_tags(subject):
         return judge.skipped("the task measures examples: there is no single label to predict")
     rows, labels = probe_rows(subject)
-    names = [each for each in subject.task.columns.features if is_plain(rows[each])]
+    # Of the prediction's time the hour or the weekday is enough.
+    time = subject.data.time if subject.data else None
+    names = [n for n in subject.task.columns.features if is_plain(rows[n]) and n != time]
     if subject.task.columns.label in names or not names:
         return judge.skipped("no feature other than the label holds single values")
     few = (_encode_column(subject, rows, labels, name) for name in names[:MOST_COLUMNS])
