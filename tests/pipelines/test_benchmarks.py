@@ -41,6 +41,7 @@ IMPORTED = {
     "examination": "one case is a whole `perennial sanity`",
     "gate_characteristics": "needs a year of flights; its simulated part is gate_streams",
     "overhead": "a whole run of the flights example",
+    "real_tables": "a whole run of each table",
     "recovery": "a training that is killed, three times",
     "replay": "a year of flights, trained month by month",
     "report_picture": "needs a promoted champion",
