@@ -6,17 +6,19 @@ import logging
 import os
 import secrets
 import shutil
+import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Literal
+from urllib.parse import unquote, urlparse
 
 from perennial import contracts
-from perennial.clients.object_store import open_store
+from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contract import Contract
 from perennial.contracts.artifact import Artifact, own_document
 from perennial.contracts.environment import STORE_URI, TRACKING_URI, Environment, without_login
@@ -105,6 +107,37 @@ class Home:
     def environment(self) -> Environment:
         """The addresses of store and MLflow, as steps receive them."""
         return Environment(self.store_uri, self.tracking_uri)
+
+    def require_its_place(self, model: str) -> None:
+        """Refuse a home that was moved or copied: MLflow records where files are in full.
+
+        Raises:
+            PerennialError: a run would write beside the store, and find no champion.
+        """
+        database = self.path / "mlflow.db"
+        if self.tracking_uri != f"sqlite:///{database}" or not database.exists():
+            return
+        address = f"{database.absolute().as_uri()}?mode=ro"
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as connection:
+                found = connection.execute(
+                    "SELECT artifact_location FROM experiments WHERE name = ?", (model,)
+                ).fetchone()
+        except sqlite3.DatabaseError:  # whoever uses it says more
+            return
+        recorded = Path(unquote(urlparse(found[0]).path)) if found else None
+        store = open_store(self.store_uri)
+        if recorded is None or not isinstance(store, LocalObjectStore):
+            return
+        if not recorded.resolve().is_relative_to(store.root.resolve()):
+            former = recorded.parents[2]
+            raise PerennialError(
+                f"the home {self.path} was moved or copied: the models of {model} are recorded "
+                f"in {former}",
+                evidence=f"MLflow's experiment {model} writes to {recorded}",
+                action=f"move it back, or let the former place lead here: ln -s {self.path} "
+                f"{former}; a copy that is to begin without models needs no {self.path.name}",
+            )
 
     def folder(self, run_id: str) -> Path:
         """Return a run's folder."""

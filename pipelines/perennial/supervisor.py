@@ -72,6 +72,7 @@ def execute(launch: Launch, choose: Callable[[], RunRecord], console: Console) -
     refuse_rewritten_text(str(launch.home.path))
     _ = launch.home.environment  # refuses a home that MLflow cannot use, before anything runs
     model = launch.contract.model.name
+    launch.home.require_its_place(model)
     lease = RunLease(launch.home.lock_folder(model), f"{model} in {launch.home.path}")
     lease.acquire()
     try:

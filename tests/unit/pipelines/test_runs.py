@@ -1,11 +1,13 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perennial.arguments import open_home
 from perennial.clients.object_store import open_store
+from perennial.clients.tracking import open_tracking
 from perennial.contract import Contract
 from perennial.contracts.data import DataSection, ModelSection, TaskColumns
 from perennial.contracts.errors import PerennialError
@@ -190,6 +192,22 @@ def test_a_home_that_no_database_address_can_name_is_refused(tmp_path, monkeypat
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     plain = tmp_path / "hö me#1;{a}"
     assert Home(plain).tracking_uri == f"sqlite:///{plain}/mlflow.db"
+
+
+def test_a_home_that_was_moved_is_refused_until_its_former_place_leads_to_it(tmp_path, monkeypatch):
+    for name in ("MLFLOW_TRACKING_URI", "PERENNIAL_STORE_URI"):
+        monkeypatch.delenv(name, raising=False)
+    former, moved = tmp_path / "a b" / ".perennial", tmp_path / "moved"
+    Home(former).require_its_place("clicks")  # nothing is recorded yet
+    open_tracking(replace(Home(former).environment, run_id="run"), "clicks")
+    Home(former).require_its_place("clicks")
+    former.rename(moved)
+    with pytest.raises(PerennialError, match=r"was moved or copied.* in .*a b/\.perennial"):
+        Home(moved).require_its_place("clicks")
+    Home(moved).require_its_place("another")
+    former.symlink_to(moved)
+    Home(moved).require_its_place("clicks")
+    Home(former).require_its_place("clicks")
 
 
 @pytest.fixture
