@@ -92,7 +92,7 @@ def is_label(column: pl.Series) -> bool:
 
 
 def run_table(table: Table) -> str:
-    """Return `champion`, or the step that ended the run and its evidence."""
+    """Return `champion`, `not promoted`, or the step that ended the run and its evidence."""
     with tempfile.TemporaryDirectory() as folder:
         copyfile(table.file, Path(folder) / "data.csv")
         for arguments in (
@@ -110,18 +110,21 @@ def run_table(table: Table) -> str:
                 evidence = re.search(r"^  evidence: (.*)$", printed, re.MULTILINE)
                 shown = evidence[1][:160] if evidence else printed[-160:]
                 return f"{step[1] if step else arguments[0]}: {shown}".replace("|", "/")
-    return "champion" if "is champion" in printed else "no champion"
+    return "champion" if "is champion" in printed else "not promoted"
 
 
 def page(rows: list[str]) -> str:
     """Return the page of all tables."""
-    blocked = sum(not row.endswith("| champion |") for row in rows)
+    answers = [row.split("|")[4].strip() for row in rows]
+    ended = {answer: answers.count(answer) for answer in ("champion", "not promoted")}
     return "\n".join(
         [
             "# Real tables, without code",
             "",
             f"{date.today()}. `python -m benchmarks.real_tables FOLDER --first N --most "
-            f"{len(rows)} --write`: {blocked} of {len(rows)} tables ended without a champion.",
+            f"{len(rows)} --write`: of {len(rows)} tables {ended['champion']} ended with a "
+            f"champion, {ended['not promoted']} with a model that the gate did not promote, "
+            f"{len(rows) - sum(ended.values())} at a step.",
             "",
             "| table | label | rows | answer |",
             "|---|---|---|---|",
