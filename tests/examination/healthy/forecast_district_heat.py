@@ -5,6 +5,7 @@ data: district_heat
 [data]
 label = "demand_mw"
 time = "timestamp"
+time_is_feature = true
 ids = ["row_id"]
 
 [training]

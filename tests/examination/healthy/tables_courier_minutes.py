@@ -5,6 +5,7 @@ data: courier_trips
 [data]
 label = "minutes"
 time = "ordered_at"
+time_is_feature = true
 ids = ["row_id"]
 
 [training]

@@ -5,6 +5,7 @@ data: bookings
 [data]
 label = "is_canceled"
 time = "booked_at"
+time_is_feature = true
 ids = ["row_id"]
 
 [training]

@@ -5,6 +5,7 @@ data: personal_loans
 [data]
 label = "charged_off"
 time = "issued_at"
+time_is_feature = true
 ids = ["row_id"]
 
 [training]

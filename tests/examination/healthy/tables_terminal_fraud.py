@@ -5,6 +5,7 @@ data: terminal_payments
 [data]
 label = "is_fraud"
 time = "paid_at"
+time_is_feature = true
 ids = ["row_id"]
 
 [training]
