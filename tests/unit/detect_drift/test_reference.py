@@ -114,6 +114,30 @@ def test_a_counter_is_named_and_not_compared_but_its_missing_values_are(block, s
     assert any("without overlap" in note and "order" in note for note in measured.notes)
 
 
+def test_few_blocks_that_rise_by_chance_make_no_counter_unless_windows_go_on(block):
+    """Of values that are constant in a block, one column in 60 rises or falls over five blocks."""
+    random = np.random.default_rng(0)
+    prices = [1.0, 2.0, 4.0, 7.0, 8.0, 3.0, 5.0]
+    blocks = [
+        block(index, {
+            "price": prices[index] + np.zeros(200),
+            "time": np.arange(200.0) + 200 * index,
+            "gap": np.arange(200.0) + 200 * index if index != 5 else np.full(200, np.nan),
+            "normal": random.normal(size=200),
+        })
+        for index in range(7)
+    ]  # fmt: skip
+    measured = measure_windows(blocks[:5], blocks[5:], TRIGGERS)
+    assert measured.counters == ("time", "gap")
+    compared = {c.column for c in measured.windows[1].columns if c.statistic != "null_share"}
+    assert compared == {"price", "normal"}
+
+
+def test_a_counter_of_a_long_reference_may_start_again(block):
+    blocks = [block(index, {"order": np.arange(200.0) + 200 * (index % 8)}) for index in range(10)]
+    assert measure_windows(blocks[:8], blocks[8:], TRIGGERS).counters == ("order",)
+
+
 def test_a_column_that_rises_but_overlaps_is_compared(block):
     random = np.random.default_rng(0)
     blocks = [block(i, {"price": random.normal(size=200) + 0.3 * i}) for i in range(15)]
