@@ -97,6 +97,36 @@ def test_a_change_of_a_column_of_few_values_is_found(block, kind):
     assert found >= 8
 
 
+@pytest.mark.parametrize("shares", [[0.6, 0.39, 0.01], [0.6, 0.4, 0.0], [0.85, 0.14, 0.01]])
+def test_an_exchange_of_the_second_value_for_a_third_is_found(block, shares):
+    """The share of the most frequent value stays: it does not describe the change."""
+    found, quiet = 0, []
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+
+        def columns(random=random):
+            level = random.normal(size=3)
+            return {
+                f"c{c}": np.searchsorted(
+                    np.cumsum(shares)[:2], random.random(400) - 0.03 * level[c]
+                )
+                for c in range(3)
+            }
+
+        blocks = [columns() for _ in range(17)]
+        ordinary = [block(index, each) for index, each in enumerate(blocks)]
+        quiet += [
+            w.alarmed for w in measure_windows(ordinary[:13], ordinary[13:], TRIGGERS).windows
+        ]
+        for each in blocks[13:]:
+            each["c0"] = np.where((each["c0"] == 1) & (random.random(400) < 0.8), 2, each["c0"])
+        changed = [block(index, each) for index, each in enumerate(blocks)]
+        windows = measure_windows(changed[:13], changed[13:], TRIGGERS).windows
+        found += windows[-1].alarmed and windows[-2].alarmed
+    assert found >= 8
+    assert np.mean(quiet) <= 0.1
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_counter_is_named_and_not_compared_but_its_missing_values_are(block, sign):
     random = np.random.default_rng(0)
