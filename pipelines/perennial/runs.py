@@ -306,13 +306,10 @@ def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[
     """Return the folder of a task's module, and the sources that belong to it."""
     top = module.partition(".")[0]
     for folder in search_path:
-        # An `__init__.py` is not needed for an import.
-        inside = {file.parent for file in folder.glob("*/*.py")}
-        packages = [each for each in inside if each.name.isidentifier()]
-        if (folder / f"{top}.py").is_file() or folder / top in packages:
+        package = folder / top
+        if (folder / f"{top}.py").is_file() or (package.is_dir() and any(package.rglob("*.py"))):
             # With the modules and packages beside it: the task may import them.
-            beside = [file for each in packages for file in each.rglob("*.py")]
-            return folder, [*folder.glob("*.py"), *beside]
+            return folder, _importable_sources(folder)
     found = importlib.util.find_spec(top)
     if found is None:
         return Path(), []
@@ -321,6 +318,19 @@ def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[
         return packages[0], [*packages[0].rglob("*.py")]
     source = Path(found.origin or "")
     return source.parent, [source]
+
+
+def _importable_sources(folder: Path) -> list[Path]:
+    """Return each source that can be imported from a folder; `__init__.py` is not needed."""
+    found = [*folder.glob("*.py")]
+    for package in folder.glob("*"):
+        if not package.name.isidentifier():
+            continue
+        for place, inside, files in os.walk(package):
+            # A home's copies of code lie below names that cannot be imported.
+            inside[:] = [name for name in inside if name.isidentifier()]
+            found += [Path(place, name) for name in files if name.endswith(".py")]
+    return found
 
 
 def age(moment: float) -> str:

@@ -177,13 +177,16 @@ def forget_user_modules(folder: Path) -> None:
 
     Modules of other names, of Python, of installed packages and of Perennial stay.
     """
-    names = {file.stem for file in folder.glob("*.py")}
-    names |= {file.parent.name for file in folder.glob("*/*.py")}
+    # A folder is a package whatever lies directly in it: its modules may be in folders of its own.
+    names = {each.stem for each in folder.iterdir() if each.suffix == ".py" or each.is_dir()}
     names -= {"__main__", OWN_NAME}
-    for name in [each for each in sys.modules if each.partition(".")[0] in names]:
-        module = sys.modules[name]
-        # A package without `__init__.py` has no file.
-        place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+    modules = {n: m for n, m in sys.modules.items() if n.partition(".")[0] in names}
+    # A package without `__init__.py` has no file, and no path once the one around it is deleted.
+    places = {
+        name: getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+        for name, module in modules.items()
+    }
+    for name, place in places.items():
         if place and _is_users(place):
             del sys.modules[name]
     importlib.invalidate_caches()

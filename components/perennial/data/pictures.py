@@ -33,7 +33,7 @@ Pixels = NDArray[np.uint8]
 def decode_picture(content: bytes) -> Pixels:
     """PNG, JPEG or another format that Pillow reads → pixels [H, W], or [H, W, 3] in colour.
 
-    A camera's note on orientation is followed; transparency is dropped.
+    A camera's note on orientation is followed if it can be read; transparency is dropped.
 
     Raises:
         BadDataError: the bytes are not a complete picture of eight bits per channel.
@@ -43,7 +43,7 @@ def decode_picture(content: bytes) -> Pixels:
             if opened.mode not in _DECODED_AS:
                 raise ValueError(f"mode {opened.mode} has more than eight bits per channel")
             picture = opened.convert(_DECODED_AS[opened.mode])
-            turn = _TURNS.get(opened.getexif().get(ExifTags.Base.Orientation, 1))
+            turn = _TURNS.get(_orientation(opened))
             return np.asarray(picture if turn is None else picture.transpose(turn))
     except MemoryError:
         raise
@@ -54,6 +54,16 @@ def decode_picture(content: bytes) -> Pixels:
             evidence=f"{len(content)} bytes beginning {content[:8]!r}: {error}",
             action="write it again as a complete PNG or JPEG of eight bits per channel",
         ) from error
+
+
+def _orientation(picture: Image.Image) -> int:
+    """Return a camera's note on orientation; upright where the notes cannot be read."""
+    try:
+        return int(picture.getexif().get(ExifTags.Base.Orientation, 1))
+    except MemoryError:
+        raise
+    except Exception:  # of Pillow's parser: notes of another form damage no pixels
+        return 1
 
 
 def is_coloured(content: bytes) -> bool:

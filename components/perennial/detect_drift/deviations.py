@@ -137,13 +137,30 @@ def _score_numbers(
     shares = _value_shares(profile, old)
     largest = float(shares.max())
     if largest >= ONE_VALUED or _has_two_values(profile, old):
-        points = len(profile.points)
-        own = (profile.values[:, points:] - profile.values[:, :points])[:, shares.argmax()]
-        return [(_share_angle(own), "value_share", index, SHARE_VARIANCE)]
+        return [
+            (_share_angle(own), "value_share", index, SHARE_VARIANCE)
+            for own in _judged_shares(profile, shares)
+        ]
     location, spread = _location_and_spread(profile, old)
     # Of n normal values, the mean has variance 1/n and the log of the spread 1/2n.
     found = [(location, "location", index, 1.0)]
     return found if largest >= FREQUENT else [*found, (spread, "spread", index, 0.5)]
+
+
+def _judged_shares(profile: Profile, shares: Floats) -> list[Floats]:
+    """Return the shares of values that describe a column, in each block: one or two of shape [T].
+
+    The first is the most frequent value's. It stays where the second is exchanged for others, so
+    where there is enough of both, the others' share comes with it.
+    """
+    before, after = np.split(profile.values, 2, axis=1)
+    first, *others = np.argsort(-shares, kind="stable")
+    own = after - before
+    if len(others) == 0 or shares[others[0]] < 1 - TWO_VALUED:
+        return [own[:, first]]
+    rest = 1 - own[:, first] - own[:, others[0]]
+    is_enough = np.max(rest, where=profile.weights > 0, initial=0.0) > 1 - TWO_VALUED
+    return [own[:, first], rest] if is_enough else [own[:, first]]
 
 
 def _value_shares(profile: Profile, old: slice) -> Floats:

@@ -45,7 +45,7 @@ OWN_VARIABLES = frozenset(
 )
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OWN_VOLUMES = frozenset({"scratch", "shm"})
-SCORING_STEPS = (
+GPU_STEPS = (
     "analyze_study",
     "detect_drift",
     "evaluate_model",
@@ -317,12 +317,12 @@ class PodsSection(Section):
         if unknown:
             raise ValueError(f"{unknown} are not steps; the steps are: {', '.join(known)}")
         idle = sorted(
-            name for name, step in steps.items() if step.accelerator and name not in SCORING_STEPS
+            name for name, step in steps.items() if step.accelerator and name not in GPU_STEPS
         )
         if idle:
             raise ValueError(
                 f"{idle} would not use an accelerator; those that score a model do: "
-                f"{', '.join(SCORING_STEPS)}. The training's own are resources.cluster.accelerator "
+                f"{', '.join(GPU_STEPS)}. The training's own are resources.cluster.accelerator "
                 "of the contract; check_skeleton compares runs bit for bit, on CPUs"
             )
         return steps

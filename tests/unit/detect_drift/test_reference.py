@@ -97,6 +97,36 @@ def test_a_change_of_a_column_of_few_values_is_found(block, kind):
     assert found >= 8
 
 
+@pytest.mark.parametrize("shares", [[0.6, 0.39, 0.01], [0.6, 0.4, 0.0], [0.85, 0.14, 0.01]])
+def test_an_exchange_of_the_second_value_for_a_third_is_found(block, shares):
+    """The share of the most frequent value stays: it does not describe the change."""
+    found, quiet = 0, []
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+
+        def columns(random=random):
+            level = random.normal(size=3)
+            return {
+                f"c{c}": np.searchsorted(
+                    np.cumsum(shares)[:2], random.random(400) - 0.03 * level[c]
+                )
+                for c in range(3)
+            }
+
+        blocks = [columns() for _ in range(17)]
+        ordinary = [block(index, each) for index, each in enumerate(blocks)]
+        quiet += [
+            w.alarmed for w in measure_windows(ordinary[:13], ordinary[13:], TRIGGERS).windows
+        ]
+        for each in blocks[13:]:
+            each["c0"] = np.where((each["c0"] == 1) & (random.random(400) < 0.8), 2, each["c0"])
+        changed = [block(index, each) for index, each in enumerate(blocks)]
+        windows = measure_windows(changed[:13], changed[13:], TRIGGERS).windows
+        found += windows[-1].alarmed and windows[-2].alarmed
+    assert found >= 8
+    assert np.mean(quiet) <= 0.1
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_counter_is_named_and_not_compared_but_its_missing_values_are(block, sign):
     random = np.random.default_rng(0)
@@ -112,6 +142,30 @@ def test_a_counter_is_named_and_not_compared_but_its_missing_values_are(block, s
     assert [window.alarmed for window in measured.windows] == [False, True]
     assert {c.column for c in measured.windows[1].columns if c.alarmed} == {"order"}
     assert any("without overlap" in note and "order" in note for note in measured.notes)
+
+
+def test_few_blocks_that_rise_by_chance_make_no_counter_unless_windows_go_on(block):
+    """Of values that are constant in a block, one column in 60 rises or falls over five blocks."""
+    random = np.random.default_rng(0)
+    prices = [1.0, 2.0, 4.0, 7.0, 8.0, 3.0, 5.0]
+    blocks = [
+        block(index, {
+            "price": prices[index] + np.zeros(200),
+            "time": np.arange(200.0) + 200 * index,
+            "gap": np.arange(200.0) + 200 * index if index != 5 else np.full(200, np.nan),
+            "normal": random.normal(size=200),
+        })
+        for index in range(7)
+    ]  # fmt: skip
+    measured = measure_windows(blocks[:5], blocks[5:], TRIGGERS)
+    assert measured.counters == ("time", "gap")
+    compared = {c.column for c in measured.windows[1].columns if c.statistic != "null_share"}
+    assert compared == {"price", "normal"}
+
+
+def test_a_counter_of_a_long_reference_may_start_again(block):
+    blocks = [block(index, {"order": np.arange(200.0) + 200 * (index % 8)}) for index in range(10)]
+    assert measure_windows(blocks[:8], blocks[8:], TRIGGERS).counters == ("order",)
 
 
 def test_a_column_that_rises_but_overlaps_is_compared(block):

@@ -39,12 +39,13 @@ def test_a_batch_without_categories_is_shown(project):
     assert "<td>categories</td><td>[3, 0]</td><td>int64</td><td></td>" in page
 
 
-def scaled(project, factor):
+def scaled(project, factor, module):
     """Give a project a task of its own, in a module and a package beside the contract."""
-    (project / "own").mkdir(exist_ok=True)
-    (project / "own/scales.py").write_text(f"FACTOR = {factor}")
+    file = project / f"{module.replace('.', '/')}.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"FACTOR = {factor}")
     (project / "scaling.py").write_text(
-        "from own.scales import FACTOR\nfrom perennial.tasks.tabular import TabularClassification\n"
+        f"from {module} import FACTOR\nfrom perennial.tasks.tabular import TabularClassification\n"
         "class Scaled(TabularClassification):\n    def encode(self, rows):\n"
         "        batch = super().encode(rows)\n"
         "        return {**batch, 'numbers': batch['numbers'] * 0 + FACTOR}"
@@ -55,16 +56,17 @@ def scaled(project, factor):
     return contract
 
 
-def test_an_edited_task_and_one_of_another_folder_are_imported_again(project, tmp_path):
+@pytest.mark.parametrize("module", ["scales", "own.scales", "deep.parts.scales"])
+def test_an_edited_task_and_one_of_another_folder_are_imported_again(project, tmp_path, module):
     other = tmp_path / "other"
     shutil.copytree(project, other)
-    first, second = scaled(project, 2), scaled(other, 33)
+    first, second = scaled(project, 2, module), scaled(other, 33, module)
     kept = load(first)
     assert kept.batch(1)["numbers"].unique().item() == 2
     assert type(load(first).task) is type(kept.task)  # as long as nothing has changed
     assert load(second).batch(1)["numbers"].unique().item() == 33
     assert load(first).batch(1)["numbers"].unique().item() == 2
-    (project / "own/scales.py").write_text("FACTOR = 444")
+    scaled(project, 444, module)
     assert load(first).batch(1)["numbers"].unique().item() == 444
 
 

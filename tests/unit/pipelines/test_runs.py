@@ -149,17 +149,28 @@ def test_changing_the_task_changes_the_code_digest(contract, tmp_path, layout):
 
 
 @pytest.mark.parametrize("task", ["mine.py", "mine/task.py"])
-@pytest.mark.parametrize("imported", ["layers.py", "nets/layers.py"])
+@pytest.mark.parametrize("imported", ["layers.py", "nets/layers.py", "own/nets/deep/layers.py"])
 def test_changing_a_module_that_the_task_imports_changes_the_code_digest(
     contract, tmp_path, task, imported
 ):
     for file in (task, imported):
-        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("A = 1")
     layers = tmp_path / imported
     before = code_digest(contract, [tmp_path])
     layers.write_text("A = 2")
     assert code_digest(contract, [tmp_path]) != before
+
+
+def test_copies_of_code_in_folders_that_cannot_be_imported_leave_the_code_digest(
+    contract, tmp_path
+):
+    (tmp_path / "mine.py").write_text("A = 1")
+    before = code_digest(contract, [tmp_path])
+    for folder in (".venv/lib", "home/runs/clicks-1/code", "home/store/mlflow-artifacts/code"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "layers.py").write_text("A = 1")
+    assert code_digest(contract, [tmp_path]) == before
 
 
 @pytest.mark.parametrize("package", ["pillow", "tokenizers", "transformers"])

@@ -342,6 +342,22 @@ def test_camera_orientation_is_followed(orientation):
     assert np.array_equal(decode_picture(odd), expected)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize("notes", [b"no notes", b"II*\0"])
+def test_a_picture_whose_notes_cannot_be_read_is_upright(kind, notes):
+    def encode(**options):
+        file = io.BytesIO()
+        Image.fromarray(pixels(8, 6)).save(file, format=kind, **options)
+        return file.getvalue()
+
+    noted = encode(exif=b"Exif\0\0" + notes)
+    assert len(noted) > len(encode())
+    assert np.array_equal(decode_picture(noted), decode_picture(encode()))
+    if kind != "WEBP":  # a damaged picture stays an error
+        with pytest.raises(BadDataError, match="cannot be decoded"):
+            decode_picture(noted[: len(noted) - 30])
+
+
 def test_dates_are_no_pictures():
     rows = pl.DataFrame({"photo": [datetime(2024, 1, 1, tzinfo=UTC)] * 3, "label": ["a", "b", "a"]})
     with pytest.raises(BadDataError, match="does not contain pictures"):
