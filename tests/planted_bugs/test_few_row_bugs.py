@@ -157,6 +157,27 @@ def test_a_model_that_serves_one_row_passes(workshop, task_type):
     assert (result.outcome, result.measured) == ("passed", result.measured)
 
 
+class NeedsAnotherColumn(TabularClassification):
+    """Encodes a column that is no feature, as the hour of `data.time`."""
+
+    def encode(self, rows):
+        return super().encode(rows.filter(rows[self.columns.label].is_not_null()))
+
+
+class NeedsAnotherColumnAndTwoRows(NeedsTwoRows, NeedsAnotherColumn):
+    """The same, and its model refuses one row."""
+
+
+def test_requests_that_lack_a_column_are_reported_once(workshop):
+    subject = workshop.subject(NeedsAnotherColumn, "binary")
+    assert results_of(subject, "serving_inputs")["serving_inputs"].outcome == "failed"
+    result = results_of(subject, "few_rows")["few_rows"]
+    assert result.outcome == "passed", result
+    assert "the served model: see `serving_inputs`" in result.measured
+    other = workshop.subject(NeedsAnotherColumnAndTwoRows, "binary")
+    assert results_of(other, "few_rows")["few_rows"].outcome == "failed"
+
+
 def test_an_exception_is_reported_with_its_line_in_the_users_file(workshop):
     result = results_of(workshop.subject(LossOfOneRow, "binary"), "few_rows")["few_rows"]
     assert "losses: 1 row: losses raises ValueError" in result.measured

@@ -197,6 +197,11 @@ def test_a_likelihood_that_overflows_far_out_still_has_a_minimum(tmp_path):
     require_unblocked(MORE["scattered counts"], tmp_path, ["loss_floor"])
 
 
+def test_the_likelihood_of_small_counts_may_have_a_floor(tmp_path):
+    small = np.random.default_rng(0).poisson(np.exp(SCORE / 2 - 1.5))
+    require_unblocked(case(styles.Counts, small), tmp_path, ["loss_floor"])
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", [*DEFAULT, *MORE])
 def test_no_check_blocks_tasks_in_other_styles(name, tmp_path):

@@ -1,14 +1,22 @@
 """Planted bugs of optimizer, schedule and learning rate: each must be caught by its check."""
 
+from functools import partial
+
+import numpy as np
+import polars as pl
 import pytest
 import torch
 from torch import nn
 
+from other_styles import Binary, dataset_of
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.language_modeling import CausalLanguageModel
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
+from skeleton_tables import SETTINGS
 from workshop import results_of
 
 BUGS: list[Bug] = []
@@ -316,3 +324,31 @@ def test_usual_rates_of_plain_descent_pass(rate, workshop):
     for name in ("first_steps", "ablation"):
         result = results_of(subject, name)[name]
         assert result.outcome == "passed", result
+
+
+class LinearInCounts(Binary):
+    """Logistic regression on counts of words, most of which are 0."""
+
+    def fit(self, train):
+        super().fit(train)
+        self.fitted |= {name: [way] * 600 for name, way in (("mean", 0.0), ("std", 1.0))}
+
+    def network(self, outputs):
+        return nn.Linear(600, outputs)
+
+
+@pytest.mark.parametrize(("rate", "outcome"), [(1e-2, "passed"), (1.0, "warned")])
+def test_weights_may_grow_where_a_third_of_the_rate_learns_less(rate, outcome, tmp_path):
+    """Scores are as long as the weights of a linear model, which start short."""
+    generator = np.random.default_rng(0)
+    counts = generator.poisson(0.03, (2000, 600)).astype(float)
+    label = (counts[:, :40].sum(axis=1) > 1).astype(int)
+    columns = {f"word{number:03}": column for number, column in enumerate(counts.T)}
+    frame = pl.DataFrame({"row": np.arange(2000), **columns, "label": label})
+    dataset = dataset_of(frame, tmp_path / "table")
+    make = partial(LinearInCounts, LinearInCounts.Options(), dataset.snapshot.task_columns)
+    section = {"steps": 300, "global_batch_size": 64, "optimizer": {"learning_rate": rate}}
+    training = TrainingSection.model_validate(section, strict=False)
+    subject = Subject.prepare(make, dataset, SETTINGS, training)
+    result = results_of(subject, "first_steps")["first_steps"]
+    assert result.outcome == outcome, result

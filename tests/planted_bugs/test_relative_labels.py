@@ -208,3 +208,29 @@ def test_shuffled_labels_may_be_predicted_from_what_they_are_counted_from(examin
     assert "from inputs encoded with other labels" in healthy.measured
     leaking = examine(WithTheLevelAndTheLabel, check_shuffled_labels, 4 * ROWS)
     assert leaking.outcome == "failed", leaking.measured
+
+
+class WithTheHour(Scaled):
+    """a number after the hour's own level, which encode makes of the row's time"""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        angle = torch.from_numpy(rows["time"].dt.hour().to_numpy() * (2 * np.pi / 24)).float()
+        return {**batch, "x": torch.stack([angle.sin(), angle.cos(), *batch["x"].T], 1)}
+
+    def code(self, rows, window):
+        return 1.0 * rows["label"].to_numpy()
+
+
+def test_the_time_of_a_row_stays_with_its_inputs_while_labels_are_shuffled(tmp_path):
+    rows = 4 * ROWS
+    hours = np.arange(rows)
+    frame = series(several=False, rows=rows).with_columns(
+        time=pl.datetime(2026, 1, 1, time_zone="UTC") + pl.duration(hours=pl.Series(hours)),
+        label=pl.Series(np.sin(hours * (2 * np.pi / 24))),
+    )
+    dataset = dataset_of(frame, tmp_path / "table", time="time")
+    make = partial(WithTheHour, WithTheHour.Options(), dataset.snapshot.task_columns)
+    training = TrainingSection(seed=1, steps=50, global_batch_size=64)
+    result = check_shuffled_labels(Subject.prepare(make, dataset, SETTINGS, training))
+    assert result.outcome == "passed", result.measured

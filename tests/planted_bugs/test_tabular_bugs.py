@@ -312,6 +312,14 @@ class SoftmaxTwice(TabularClassification):
         return super().losses(torch.softmax(output, dim=-1), batch)
 
 
+@planted("loss_floor", "wrong for a clipped loss", kind="regression", outcome="warned")
+class ClippedFromBelow(TabularRegression):
+    """squared errors below a fifth of the variance are clipped"""
+
+    def losses(self, output, batch):
+        return super().losses(output, batch).clamp(min=0.2)
+
+
 @planted("loss_not_clipped", "clipped")
 class ClippedLoss(TabularClassification):
     """the loss is clipped at 2"""

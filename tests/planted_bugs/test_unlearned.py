@@ -85,6 +85,72 @@ def test_a_model_that_learns_slowly_is_told_from_one_that_does_not(tmp_path):
     assert (blind.outcome, "a linear model leads" in blind.measured) == ("failed", True), blind
 
 
+class Factors(nn.Module):
+    """Stars by the product of two embeddings and two biases; `read` changes the codes."""
+
+    def __init__(self, codes, read=None):
+        super().__init__()
+        self.factors, self.biases = nn.Embedding(codes, 20), nn.Embedding(codes, 1)
+        nn.init.normal_(self.factors.weight, std=0.05)
+        nn.init.normal_(self.biases.weight, std=0.05)
+        self._read = read or (lambda x: x)
+
+    def forward(self, x):
+        x = self._read(x)
+        score = self.factors(x).prod(dim=1).sum(dim=1) + self.biases(x).sum(dim=(1, 2))
+        return 1 + 4 * score.sigmoid()
+
+
+class Stars(Task):
+    """Stars that people give to things."""
+
+    kind = "regression"
+    read = None
+
+    def encode(self, rows):
+        pairs = rows.select("person", "thing").to_numpy()
+        batch = {"x": torch.from_numpy(pairs + np.array([0, 400]))}
+        if "label" in rows.columns:
+            batch[LABEL] = torch.from_numpy(rows["label"].to_numpy(writable=True)).float()
+        return batch
+
+    def build_model(self):
+        return Factors(800, self.read)
+
+    def losses(self, output, batch):
+        return (output - batch[LABEL]).square()
+
+
+class StarsOfOthers(Stars):
+    """The codes of another row are read."""
+
+    def read(self, x):
+        return x.roll(1, 0)
+
+
+class StarsOfOne(Stars):
+    """All codes are read as the same."""
+
+    def read(self, x):
+        return 0 * x + torch.tensor([0, 400])
+
+
+def test_a_model_that_remembers_more_than_it_learns_is_no_model_that_learns_nothing(tmp_path):
+    """Embeddings of few ratings lose on other rows, and yet need their own row's inputs."""
+    generator = np.random.default_rng(0)
+    person, thing = generator.integers(0, 400, (2, 16000))
+    tastes = generator.normal(size=(2, 400)) * 0.6
+    stars = 3.9 + tastes[0][person] + tastes[1][thing] + 1.2 * generator.normal(size=16000)
+    columns = {"person": person, "thing": thing, "label": stars.clip(1, 5).round()}
+    frame = pl.DataFrame({"row": np.arange(16000), **columns})
+    result = examine(tmp_path / "a", LEARNS, Stars, frame)
+    assert result.outcome == "warned", result
+    assert "with inputs exchanged among rows it is worse" in result.measured
+    for number, bug in enumerate((StarsOfOthers, StarsOfOne)):
+        result = examine(tmp_path / f"bug {number}", LEARNS, bug, frame)
+        assert result.outcome == "failed", result
+
+
 class UnevenColumns(styles.HingeLoss):
     """Columns that tell something are a million times smaller than two that tell nothing."""
 

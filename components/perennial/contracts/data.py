@@ -105,9 +105,11 @@ class DataSection(Section):
                 # A language model predicts its own text; reports and slices may be by group.
                 is_own_label = column in self.text and both == {"label", "features"}
                 if column in roles and not is_own_label and both != {"group", "meta"}:
+                    way = "give each column one role"
+                    if both in ({"features", "group"}, {"features", "time"}):
+                        way += f": drop it from features, or remove {role} if the model needs it"
                     raise ValueError(
-                        f"column {column!r} is named as {roles[column]} and as {role}; "
-                        "give each column one role"
+                        f"column {column!r} is named as {roles[column]} and as {role}; {way}"
                     )
                 roles[column] = role
         needs_time = {"available_at": self.available_at, "time_is_feature": self.time_is_feature}

@@ -176,6 +176,10 @@ MISTAKES = {
         MINIMAL.replace('ids = ["click_id"]', 'ids = ["clicked"]'),
         ["'clicked'", "label", "ids", "one role"],
     ),
+    "a group that is a feature": (
+        MINIMAL.replace("[data]", '[data]\ngroup = "store"\nfeatures = ["store", "x"]'),
+        ["'store'", "drop it from features, or remove group if the model needs it"],
+    ),
     "text for a list": (MINIMAL.replace('["click_id"]', '"click_id"'), ["[data] ids", '"click_id"']),
     "unknown format": (MINIMAL.replace('uri = "data"', 'uri = "data"\nformat = "csv"'), ['"csv"', 'format = "parquet"']),
     "an adapter of random weights": (

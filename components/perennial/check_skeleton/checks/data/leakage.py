@@ -287,10 +287,12 @@ def _shuffle_labels(subject: Subject) -> Subject:
 
 def _exchange_labels(subject: Subject, length: pl.Expr | None = None) -> Subject:
     """Exchange labels among all rows, or among those with the same `length`."""
-    columns, shuffled = subject.task.columns, []
+    columns, data, shuffled = subject.task.columns, subject.data, []
+    kept = {*columns.features, *((data.time, data.group, *data.ids) if data else ())}
     for number, rows in enumerate((subject.train_rows, subject.validation_rows)):
-        # With the columns that belong to a label, such as a censoring.
-        along = [n for n in rows.columns if n == columns.label or n not in columns.features]
+        # With the columns that belong to a label, such as a censoring. Time, group and ids belong
+        # to the row: an hour that encode makes of the time stays with its inputs.
+        along = [name for name in rows.columns if name == columns.label or name not in kept]
         order = np.random.default_rng(subject.seed + number).permutation(rows.height)
         if length is not None:
             lengths = rows.select(length.fill_null(0)).to_series().to_numpy()

@@ -51,6 +51,9 @@ OF_TRAINING = (
 # or sigmoid applied twice leaves 45 to 75 % (both from their formulas). 40 lies between.
 HIGHEST_FLOOR = 0.4
 ZERO_LOSS = 0.05
+# A parabola rises by 1% of the constant's loss where outputs go a tenth of the way to it.
+BESIDE = 0.1
+RISE_BESIDE = 1e-3
 # Smoothing of 0.3 leaves 24 % of the loss with two classes, 12 % with ten; wrong labels leave all.
 MISLED = 0.6
 ROUNDING = 1e-5
@@ -273,9 +276,11 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
     measured = f"floor {free.floor:.4g} of {free.constant_loss:.4g} ({share:.0%})"
     if not np.isfinite(free.floor) or free.constant_loss == 0:
         return judge.failed(measured, hint="the loss is zero or not finite, whatever the output")
+    is_number = subject.task.kind == "regression"
+    is_at_labels = is_number and measure_label_error(subject, free.ideal) < AGREED
     if min(free.constant_loss, free.floor) < -ROUNDING:
         shown = f"floor {free.floor:.4g}, best constant {free.constant_loss:.4g}"
-        if subject.task.kind == "regression" and measure_label_error(subject, free.ideal) < AGREED:
+        if is_at_labels:
             return judge.passed(f"{shown}: below zero, and minimal where the labels are predicted")
         return judge.warned(
             shown,
@@ -288,11 +293,14 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
             hint="no output fits the labels: sigmoid or softmax is applied before a loss that "
             "applies it, labels are not used, or the loss is clipped",
         )
-    if share > ZERO_LOSS:
+    # No rate makes a count certain: of few claims, a Poisson loss keeps half of the constant's.
+    is_natural = share > ZERO_LOSS and is_at_labels and _rises_nearby(subject, free)
+    if share > ZERO_LOSS and not is_natural:
         return judge.warned(
             measured,
             hint="the loss has a floor; correct for label smoothing, wrong for a clipped loss",
         )
+    measured += ", minimal where the labels are predicted" if is_natural else ""
     return judge.passed(measured)
 
 
@@ -383,6 +391,16 @@ def _is_inner(subject: Subject, free: FreeOutputs) -> bool:
     is_number = ~rise.isnan()
     risen = float(compute_mean_loss(rise[is_number], select_rows(batch, is_number)))
     return risen > 0.05 * (free.constant_loss - free.floor)
+
+
+def _rises_nearby(subject: Subject, free: FreeOutputs) -> bool:
+    """Whether the loss rises right beside its minimum; a clipped one is flat there."""
+    domain, batch = choose_domain(subject), probe(subject)
+    constant, ideal = domain.free(free.constant), domain.free(free.ideal)
+    beside = domain.outputs(ideal + BESIDE * (constant - ideal))
+    with torch.no_grad():
+        rise = measure_loss(subject.task.losses, beside, batch) - free.floor
+    return rise > RISE_BESIDE * (free.constant_loss - free.floor)
 
 
 @check(

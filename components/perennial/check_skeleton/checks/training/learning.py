@@ -38,13 +38,7 @@ from perennial.check_skeleton.models import (
     simplify,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import (
-    Floats,
-    Subject,
-    once,
-    seeded,
-    select_head,
-)
+from perennial.check_skeleton.subject import Floats, Subject, once, seeded, select_head
 from perennial.check_skeleton.verdict import CURVES
 from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
@@ -333,6 +327,7 @@ class InputAblation:
     # Standard errors by which the trained model is worse on inputs exchanged among rows; infinite
     # where it no longer leads and there is nothing to explain.
     reliance: float
+    exchanged: float  # the same standard errors, whether it leads or not
     curves: JsonValue  # validation loss by step, with real and with zeroed inputs
 
     def __str__(self) -> str:
@@ -366,8 +361,7 @@ def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckRes
     if ablation.z_score >= settings.significance:
         if ablation.reliance < LEAST_RELIANCE:
             return judge.warned(
-                f"{ablation}; with inputs exchanged among rows it is worse by only "
-                f"{ablation.reliance:.1f}",
+                f"{ablation}; inputs exchanged among rows cost only {ablation.reliance:.1f}",
                 hint="the lead does not come from the inputs: the mean of the label may drift, or "
                 "weights or places in the batch may predict the label",
                 **evidence,
@@ -427,7 +421,7 @@ def _judge_columns(
 def _judge_no_signal(
     judge: Judge, subject: Subject, ablation: InputAblation, evidence: dict[str, JsonValue]
 ) -> CheckResult:
-    """Judge a model that learns nothing by what a linear model learns."""
+    """Judge a model without a lead by what a linear model learns, and by whether it overfits."""
     control = compute_control_losses(subject)
     power = z_score(control[1] - control[0]) if control else 0.0
     evidence["linear_z_score"] = power
@@ -444,7 +438,14 @@ def _judge_no_signal(
         )
     patient = _run_patiently(subject)
     if patient.z_score < least or patient.reliance < LEAST_RELIANCE:
-        return judge.failed(shown, hint=MISSED, **evidence)
+        if not power <= patient.exchanged < math.inf:
+            return judge.failed(shown, hint=MISSED, **evidence)
+        return judge.warned(
+            f"{shown}; with inputs exchanged among rows it is worse by {patient.exchanged:.1f}",
+            hint="the model learns from its inputs, but overfits the sample: raise "
+            "skeleton.sample_rows, or look at weight decay, embedding sizes and initialisation",
+            **evidence,
+        )
     return judge.warned(
         f"{shown}; in more updates real inputs lead by {patient.z_score:.1f}",
         hint="the model learns much more slowly than a linear model: look at the learning rate, "
@@ -514,7 +515,7 @@ def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAb
     curves: JsonValue = {"real inputs": real.curve(), "zeroed inputs": zeroed.curve()}
     return InputAblation(
         float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies,
-        reliance, curves,
+        reliance, real.reliance, curves,
     )  # fmt: skip
 
 
