@@ -167,6 +167,25 @@ def test_rows_that_are_sorted_by_their_class_are_judged_like_others(tmp_path):
     assert result.outcome == "passed", result
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_named_feature_that_is_rarely_set_is_read(is_read, tmp_path):
+    """Of 4,000 days one in two hundred is a holiday: hardly any of a few rows shows it."""
+    is_holiday = (np.arange(len(X)) % 200 == 7).astype(float)
+    frame = table_of(X, SCORE + is_holiday, holiday=is_holiday, unread=is_holiday)
+    task_type = styles.Numbers if is_read else WithoutHolidays
+    names = tuple(name for name in frame.columns if name not in ("row", "label", "unread"))
+    result = examine(tmp_path, "lost_values", task_type, frame, features=names)
+    assert result.outcome == ("passed" if is_read else "failed"), result
+    assert is_read or "no tensor changes with holiday" in result.measured
+
+
+class WithoutHolidays(styles.Numbers):
+    """Forgets one of the features."""
+
+    def encode(self, rows):
+        return super().encode(rows.with_columns(holiday=pl.lit(0.0)))
+
+
 def test_rows_that_are_sorted_by_an_input_can_be_memorised(tmp_path):
     """The first rows are alike; a batch of training is drawn from all of them."""
     generator = np.random.default_rng(1)

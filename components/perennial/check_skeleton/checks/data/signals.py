@@ -191,7 +191,8 @@ def is_input_changed(subject: Subject, rows: pl.DataFrame, changed: pl.DataFrame
 def is_read(subject: Subject, name: str) -> bool:
     """Whether the inputs of some rows change with the values of a column."""
     rows = spread_rows(subject.train_rows)
-    return is_input_changed(subject, rows, rows.with_columns(_exchange(rows[name])))
+    other = _take_others(rows[name], subject.train_rows[name])
+    return is_input_changed(subject, rows, rows.with_columns(other))
 
 
 def find_tensors_of(subject: Subject, name: str) -> list[str]:
@@ -201,7 +202,8 @@ def find_tensors_of(subject: Subject, name: str) -> list[str]:
     rows = rows.head(max(rows.height - rows.height % subject.task.scored_together, 1))
     before = subject.task.encode(rows)
     try:
-        after = subject.task.encode(rows.with_columns(_exchange(rows[name])))
+        other = _take_others(rows[name], subject.train_rows[name])
+        after = subject.task.encode(rows.with_columns(other))
     except Exception:  # only a column that is read can be rejected
         return list(before)
     return find_differences(before, after)
@@ -228,6 +230,18 @@ def is_position_read(subject: Subject, name: str, position: int) -> bool:
         each[position] = value
     changed = rows.with_columns(pl.Series(name, lists, dtype=rows[name].dtype))
     return is_input_changed(subject, rows, changed)
+
+
+def _take_others(values: pl.Series, sample: pl.Series) -> pl.Series:
+    """Return another value of the sample for each; a rare one may be in none of the rows."""
+    if values.dtype.is_nested() or values.dtype in (pl.Binary, pl.Object):
+        return _exchange(values)
+    different = sample.unique().sort().to_frame()
+    numbered = different.with_row_index("place")
+    places = values.to_frame().join(
+        numbered, on=values.name, how="left", nulls_equal=True, maintain_order="left"
+    )["place"]
+    return different.to_series().gather((places + different.height // 2) % different.height)
 
 
 def _exchange(values: pl.Series) -> pl.Series:
