@@ -175,10 +175,10 @@ def _measure_inflation(
     for name, share in kept.items():
         variances = layers[name].running_var.double()
         # A layer that is called for both sides of a pair learns twice per pass.
-        share **= int(layers[name].num_batches_tracked)
+        initial = share ** int(layers[name].num_batches_tracked)
         # Features that are constant here have no deviation to compare.
         varying = variances[variances > layers[name].eps]
-        ratios = (1 - share + share / varying).sqrt()
+        ratios = (1 - initial + initial / varying).sqrt()
         inflation[name] = float(ratios.median()) if len(ratios) else 1.0
     return inflation
 
