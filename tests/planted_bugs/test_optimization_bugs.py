@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from perennial.check_skeleton.checks.training.dynamics import ShortTraining, is_budget_lost, run
 from perennial.engine.task import LABEL
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.language_modeling import CausalLanguageModel
@@ -272,6 +273,14 @@ class RateOfAdamForDescent(ImageClassification):
     """plain descent at the learning rate of adam: the weights move, and the budget ends long before"""
 
 
+@planted(
+    BUGS, "first_steps", "too low", material="binary",
+    training={"optimizer": {"name": "sgd", "learning_rate": 3e-3}},
+)  # fmt: skip
+class RateOfAdamForDescentOfTables(TabularClassification):
+    """the weights move a little, and held-out rows learn nearly nothing of the whole budget"""
+
+
 # Gradients
 
 
@@ -316,3 +325,12 @@ def test_usual_rates_of_plain_descent_pass(rate, workshop):
     for name in ("first_steps", "ablation"):
         result = results_of(subject, name)[name]
         assert result.outcome == "passed", result
+
+
+def test_what_a_high_rate_memorises_of_noise_is_no_reason_to_raise_the_rate(workshop):
+    training = {"steps": 50, "optimizer": {"learning_rate": 2e-4}}
+    subject = workshop.subject(TabularClassification, "noise", training=training)
+    trial = ShortTraining.of(subject)
+    faster, whole = run(subject, trial, 100.0), run(subject, trial, 1.0)
+    assert faster.gain > 10 * whole.gain
+    assert not is_budget_lost(subject)
