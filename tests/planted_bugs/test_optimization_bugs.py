@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from other_styles import Binary, dataset_of
+from perennial.check_skeleton.checks.training.dynamics import ShortTraining, is_budget_lost, run
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
@@ -280,6 +281,14 @@ class RateOfAdamForDescent(ImageClassification):
     """plain descent at the learning rate of adam: the weights move, and the budget ends long before"""
 
 
+@planted(
+    BUGS, "first_steps", "too low", material="binary",
+    training={"optimizer": {"name": "sgd", "learning_rate": 3e-3}},
+)  # fmt: skip
+class RateOfAdamForDescentOfTables(TabularClassification):
+    """the weights move a little, and held-out rows learn nearly nothing of the whole budget"""
+
+
 # Gradients
 
 
@@ -352,3 +361,12 @@ def test_weights_may_grow_where_a_third_of_the_rate_learns_less(rate, outcome, t
     subject = Subject.prepare(make, dataset, SETTINGS, training)
     result = results_of(subject, "first_steps")["first_steps"]
     assert result.outcome == outcome, result
+
+
+def test_what_a_high_rate_memorises_of_noise_is_no_reason_to_raise_the_rate(workshop):
+    training = {"steps": 50, "optimizer": {"learning_rate": 2e-4}}
+    subject = workshop.subject(TabularClassification, "noise", training=training)
+    trial = ShortTraining.of(subject)
+    faster, whole = run(subject, trial, 100.0), run(subject, trial, 1.0)
+    assert faster.gain > 10 * whole.gain
+    assert not is_budget_lost(subject)

@@ -10,6 +10,7 @@ from perennial.tasks.image_text import ImageTextContrastive
 from perennial.tasks.language_modeling import CausalLanguageModel
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
+from workshop import results_of
 
 BUGS: list[Bug] = []
 PAIRS = {"material": "captions", "rows": 600}
@@ -474,6 +475,33 @@ class SlowStatistics(Mended, ImageClassification):
 
     def changed(self, model):
         batch_norms(model, momentum=0.001)
+
+
+class BrightlySlow(Mended, ImageClassification):
+    """The training is long enough for a small momentum where activations vary by about 1."""
+
+    weight = 3.0
+
+    def changed(self, model):
+        batch_norms(model, momentum=0.01)
+        with torch.no_grad():
+            for module in model.modules():
+                if isinstance(module, nn.Conv2d):
+                    module.weight.mul_(self.weight)
+
+
+@planted(BUGS, "modes", "that training never reaches", material="digits", training={"steps": 150})
+class FaintlySlow(BrightlySlow):
+    """less than half of the initial variance remains, and outweighs that of faint activations"""
+
+    weight = 0.1
+
+
+def test_a_small_momentum_passes_where_the_training_reaches_the_statistics(workshop):
+    for task_type, steps in ((BrightlySlow, 150), (FaintlySlow, 2000)):
+        subject = workshop.subject(task_type, "digits", training={"steps": steps})
+        result = results_of(subject, "modes")["modes"]
+        assert result.outcome == "passed", result
 
 
 @planted(BUGS, "modes", "acts on the model's answer", material="digits")

@@ -359,6 +359,51 @@ def test_weights_of_tags_are_judged_by_their_frequency(task_type, outcome, tmp_p
     assert result.outcome == outcome, result
 
 
+class WeighedByCounts(styles.Classes):
+    """Weights by the effective number of rows, in the order of the class codes."""
+
+    def fit_label(self, labels):
+        counts = dict(labels.value_counts(sort=True).iter_rows())
+        return super().fit_label(labels) | {"counts": [counts[each] for each in sorted(counts)]}
+
+    def weights(self):
+        return (1 - 0.99) / (1 - 0.99 ** torch.tensor(self.fitted["counts"]))
+
+    def training_losses(self, output, batch):
+        return self.weights()[batch[LABEL]] * self.losses(output, batch)
+
+
+class WeighedInAnotherOrder(WeighedByCounts):
+    """Counts are listed from the most frequent class on, codes by the alphabet."""
+
+    def fit_label(self, labels):
+        counts = labels.value_counts(sort=True)["count"].to_list()
+        return super().fit_label(labels) | {"counts": counts}
+
+
+class WeighedByCosts(WeighedByCounts):
+    """Mistakes differ in cost: a more frequent class weighs more than a rarer one."""
+
+    def weights(self):
+        return torch.tensor([1.5, 2.0, 1.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"),
+    [(WeighedInAnotherOrder, "failed"), (WeighedByCounts, "passed"), (WeighedByCosts, "passed")],
+)
+@pytest.mark.parametrize("sample_rows", [4096, 500])
+def test_weights_of_a_formula_are_those_of_their_own_classes(
+    task_type, outcome, sample_rows, tmp_path
+):
+    names = np.array(["sound", "pores", "crack", "undercut"])
+    ranks = np.quantile(SCORE[:800], [0.5, 0.75, 0.91])
+    frame = table_of(X[:800], names[np.digitize(SCORE[:800], ranks)])
+    settings = SETTINGS.model_copy(update={"sample_rows": sample_rows})
+    result = examine(tmp_path, "class_weights", task_type, frame, settings)
+    assert result.outcome == outcome, result
+
+
 class Tags(structures.MultiLabel):
     """Counts tags that are wrong, as those with a logit on the other side of zero."""
 

@@ -15,6 +15,7 @@ from perennial.check_skeleton.checks.data.label_positions import (
     describe_moved_tags,
 )
 from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
+from perennial.check_skeleton.checks.data.placeholder_labels import describe_placeholder
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
 from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
@@ -279,8 +280,10 @@ def _judge_codes(
             hint="if these classes are not merged on purpose, check the codes in encode",
         )
     shown = f"{pairs.height} values, codes {codes.min():.4g} to {codes.max():.4g}"
-    rounded = subject.task.kind == "regression" and _judge_rounding(judge, pairs["raw"], codes)
-    return rounded or judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
+    doubtful = subject.task.kind == "regression" and (
+        _judge_rounding(judge, pairs["raw"], codes) or _judge_placeholder(judge, subject)
+    )
+    return doubtful or judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
 
 
 def _judge_rounding(judge: Judge, values: pl.Series, codes: Floats) -> CheckResult | None:
@@ -292,6 +295,18 @@ def _judge_rounding(judge: Judge, values: pl.Series, codes: Floats) -> CheckResu
         hint="the loss and all metrics are of rounded labels: a cast to whole numbers, a limit, or "
         "large values that differ little, of which 32 bits keep too few digits; then subtract a "
         "constant",
+    )
+
+
+def _judge_placeholder(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge one repeated number far outside all others; None if there is none."""
+    if not (shown := describe_placeholder(subject)):
+        return None
+    return judge.warned(
+        shown,
+        hint="does it stand for a missing value, as a filled-in 0, -1 or 999? Then remove these "
+        "rows, or give them weight 0: predictions are pulled towards a number that was never "
+        "measured",
     )
 
 

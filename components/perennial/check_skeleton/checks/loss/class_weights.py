@@ -22,6 +22,10 @@ UNEQUAL_SHARES = 1.5
 # Weights by inverse frequency balance the classes; beyond that, rare ones dominate.
 MOST_OVERDONE = 3.0
 FEWEST_CLASSES = 4
+# Of three classes or more: two ratios that a formula gives to a fiftieth are no coincidence. Shares
+# of the effective number (Cui et al., 2019) that are in use.
+EXACT, CLEARLY_OTHER = 0.02, 5.0
+EFFECTIVE_SHARES = (0.9, 0.99, 0.999, 0.9999)
 # Correlation of log weights with log odds: weights of a constant size have none.
 FOLLOWED = 0.8
 MOST_CLASSES = 64
@@ -64,7 +68,7 @@ def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
     }
     if pulls.max() <= EQUAL_PULL * pulls.min():
         return judge.passed("all classes have the same weight", **found)
-    return _judge_weights(judge, codes, shares, pulls, found)
+    return _judge_weights(judge, subject, (codes, shares, pulls), found)
 
 
 def _judge_tag_weights(judge: Judge, subject: Subject) -> CheckResult:
@@ -139,8 +143,13 @@ def _judge_weights_of_positions(judge: Judge, subject: Subject) -> CheckResult:
 
 
 def _judge_weights(
-    judge: Judge, codes: Codes, shares: Floats, pulls: Floats, found: dict[str, dict[str, float]]
+    judge: Judge,
+    subject: Subject,
+    measured: tuple[Codes, Floats, Floats],
+    found: dict[str, dict[str, float]],
 ) -> CheckResult:
+    """Judge the classes' pulls by their shares; `measured` has codes, shares and pulls, [C]."""
+    codes, shares, pulls = measured
     rare, common = int(shares.argmin()), int(shares.argmax())
     ratio, spread = pulls[rare] / pulls[common], shares[common] / shares[rare]
     shown = (
@@ -163,6 +172,14 @@ def _judge_weights(
             hint=INVERTED,
             **found,
         )
+    if formula := _find_disordered_formula(subject, shares, pulls):
+        return judge.failed(
+            f"{shown}; sorted, the weights are {formula} of the classes' rows, but they belong to "
+            "other classes",
+            hint="a list of weights is in the order of the class codes: are class names sorted in "
+            "one place and counted in another?",
+            **found,
+        )
     likeness = float(np.corrcoef(np.sort(np.log(1 / shares)), np.sort(np.log(pulls)))[0, 1])
     if len(codes) >= FEWEST_CLASSES and likeness > 0.9 and along > -0.3:
         return judge.warned(
@@ -179,6 +196,27 @@ def _judge_weights(
             **found,
         )
     return judge.passed(shown, **found)
+
+
+def _find_disordered_formula(subject: Subject, shares: Floats, pulls: Floats) -> str:
+    """Name the formula whose weights [C] are those of the classes, in another order; else empty."""
+    if len(shares) < 3:
+        return ""
+    rows = shares * subject.train_split_rows
+    unsampled = 1 - subject.num_rows() / subject.train_split_rows
+    # Counts of a sample deviate from those that the weights were made of.
+    tolerance = EXACT + float(np.sqrt(unsampled / (shares.min() * subject.num_rows())))
+    formulas = {"the inverse": 1 / rows, "the inverse root": rows**-0.5}
+    for share in EFFECTIVE_SHARES:
+        formulas[f"the inverse effective number ({share:g})"] = 1 / (1 - share**rows)
+    for name, weights in formulas.items():
+        ordered, own = (
+            np.log(left) - np.log(right)
+            for left, right in ((np.sort(pulls), np.sort(weights)), (pulls, weights))
+        )
+        if np.ptp(ordered) < tolerance and np.ptp(own) > CLEARLY_OTHER * tolerance:
+            return name
+    return ""
 
 
 def _measure_or_none(measure: Callable[[], Sequence[float] | Floats]) -> Floats | None:

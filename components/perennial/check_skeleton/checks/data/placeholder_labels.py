@@ -1,0 +1,92 @@
+"""Find placeholders among numeric labels: one repeated number far outside all others."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import torch
+
+from perennial.check_skeleton.free_outputs import compute_output
+from perennial.check_skeleton.subject import Flags, Floats, Subject, select_rows
+from perennial.engine.task import LABEL, WEIGHT
+
+FEWEST_ROWS, LEAST_SHARE = 5, 0.002
+# Most labels are readings, not placeholders.
+LARGEST_SHARE = 0.5
+# Of the widest step between neighbours among the other values, from the hundredth nearest to their
+# median. Counts, grades and zeros beside amounts are at most one step away.
+FAR_STEPS = 5.0
+TAIL = 0.01
+# Of the others' deviation: a nearer number does little harm to a fit.
+FAR_DEVIATIONS = 0.5
+QUARTILES_OF_DEVIATION = 1.349
+PROBED_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """A repeated number far outside all others."""
+
+    value: float
+    is_here: Flags  # which numbers have the value, [N]
+    nearest: float  # the nearest other value
+    deviations: float  # distance to it in deviations of the other numbers
+
+
+def describe_placeholder(subject: Subject) -> str:
+    """Describe a value of the label that may stand for a missing one; empty if there is none."""
+    raw, codes = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    if not raw.dtype.is_numeric() or raw.null_count():
+        return ""
+    found = find_placeholder(raw.cast(pl.Float64).to_numpy())
+    if found is None or not _is_outside(codes.double().numpy(), found.is_here):
+        return ""
+    if not _is_counted(subject, found.is_here):
+        return ""
+    return (
+        f"{found.value:g} is the label of {found.is_here.mean():.1%} of the rows, "
+        f"{found.deviations:.2g} standard deviations from the nearest other value, "
+        f"{found.nearest:.4g}"
+    )
+
+
+def find_placeholder(numbers: Floats) -> Placeholder | None:
+    """Return the smallest or largest number [N] if it is repeated and far from all others."""
+    for value in (numbers.min(), numbers.max()):
+        is_here = numbers == value
+        others = np.unique(numbers[~is_here])
+        count = int(is_here.sum())
+        if not max(FEWEST_ROWS, LEAST_SHARE * len(numbers)) <= count:
+            continue
+        if count > LARGEST_SHARE * len(numbers) or len(others) < FEWEST_ROWS:
+            continue
+        distances = np.abs(others - value)
+        gap, nearest = float(distances.min()), float(others[distances.argmin()])
+        low, high = np.quantile(numbers[~is_here], (0.25, 0.75))
+        deviation = (high - low) / QUARTILES_OF_DEVIATION
+        start, middle = np.quantile(np.abs(numbers[~is_here] - value), (TAIL, 0.5))
+        steps = np.diff(np.sort(distances[(distances >= start) & (distances <= middle)]))
+        is_far = len(steps) > 0 and gap > FAR_STEPS * steps.max()
+        if is_far and gap > FAR_DEVIATIONS * deviation > 0:
+            return Placeholder(float(value), is_here, nearest, gap / deviation)
+    return None
+
+
+def _is_outside(codes: Floats, is_here: Flags) -> bool:
+    """Whether these codes [N] are below or above all others: encode did not replace them."""
+    own, others = codes[is_here], codes[~is_here]
+    return bool(own.max() < others.min() or own.min() > others.max())
+
+
+def _is_counted(subject: Subject, is_here: Flags) -> bool:
+    """Whether the training's loss depends on the outputs of these rows."""
+    index = torch.from_numpy(is_here.nonzero()[0][:PROBED_ROWS])
+    batch = select_rows(subject.train, index)
+    if WEIGHT in batch and not bool(batch[WEIGHT].any()):
+        return False
+    try:
+        free = compute_output(subject, batch).detach().clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(subject.task.training_losses(free, batch).sum(), free)
+    except Exception:  # other checks report losses that raise
+        return True
+    return bool(gradient.any())

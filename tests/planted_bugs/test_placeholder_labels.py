@@ -1,0 +1,77 @@
+"""Placeholders among labels: one repeated number far outside all others is named."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import other_styles as styles
+from other_styles import dataset_of, numbers_table, table_of
+from perennial.check_skeleton.checks.data.placeholder_labels import find_placeholder
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.task import LABEL, WEIGHT
+from skeleton_tables import SETTINGS
+from workshop import results_of
+
+X, SCORE = numbers_table(1200)
+READINGS = (130 + 10 * SCORE).round(1)
+IS_LOST = np.random.default_rng(0).random(len(SCORE)) < 0.04
+
+
+class WithoutWeight(styles.Numbers):
+    """Rows whose label was lost have weight 0."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if "label" not in rows.columns:
+            return batch
+        is_known = torch.from_numpy(rows["label"].to_numpy() > 0)
+        return {**batch, WEIGHT: is_known.float()}
+
+
+class NotCounted(styles.Numbers):
+    """The loss leaves out rows whose label was lost."""
+
+    def losses(self, output, batch):
+        return torch.where(batch[LABEL] > 0, super().losses(output, batch), 0.0)
+
+
+def examine(folder, task_type, labels):
+    dataset = dataset_of(table_of(X, labels), folder)
+    make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
+    training = TrainingSection(steps=400, global_batch_size=128, seed=1)
+    return results_of(Subject.prepare(make, dataset, SETTINGS, training), "labels")["labels"]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 999.0])
+def test_a_number_filled_in_for_lost_labels_is_named_with_its_share(value, tmp_path):
+    result = examine(tmp_path, styles.Numbers, np.where(IS_LOST, value, READINGS))
+    assert result.outcome == "warned", result
+    assert result.measured.startswith(f"{value:g} is the label of "), result
+    assert "standard deviations" in result.measured
+    assert "never measured" in result.hint
+
+
+RAIN = np.where(SCORE > 0, np.exp(SCORE).round(2) - 0.9, 0.0)
+LABELS = {
+    "readings": READINGS,
+    "amounts beside zeros": RAIN,
+    "logarithms of amounts beside zeros": np.log1p(RAIN),
+    "readings up to the range of the device": READINGS.clip(100, 150),
+    "counts": np.random.default_rng(0).poisson(np.exp(1 + SCORE / 2)).astype(float),
+    "stars": np.digitize(SCORE, [-1, 0, 1, 2]) + 1.0,
+    "one far outlier": np.where(np.arange(len(SCORE)) == 7, 999.0, READINGS),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_zeros_limits_counts_and_single_outliers_are_no_placeholders(name):
+    assert find_placeholder(LABELS[name]) is None
+
+
+@pytest.mark.parametrize("task_type", [WithoutWeight, NotCounted])
+def test_placeholders_that_the_loss_does_not_count_pass(task_type, tmp_path):
+    result = examine(tmp_path, task_type, np.where(IS_LOST, 0.0, READINGS))
+    assert result.outcome == "passed", result
