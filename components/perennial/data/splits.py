@@ -25,6 +25,7 @@ _PER_DAY = {"d": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000
 # A year less than Python's at either end: time zones and blocks reach beyond a moment.
 FIRST_DAY, LAST_DAY = date(2, 1, 1), date(9998, 12, 31)
 _SMALL_BYTES = 1_000_000
+_PERIOD_DAYS = {"week": 7, "month": 31, "quarter": 92, "year": 366}
 # Of more groups, a hash leaves no split empty.
 MOST_GROUPS, SALTS = 200, 64
 _DAY = pl.Struct({"day": pl.Int32, "split": pl.String, "rows": pl.Int64})
@@ -255,7 +256,11 @@ def _remedy(snapshot: Snapshot) -> str:
     split, data = snapshot.split, snapshot.data
     advice = [f"check that {data.label!r} is filled: rows without a label are in no split"]
     if split.resolved_method(data) == "time":
-        advice.append("give more history or choose a shorter split.period")
+        first, last = snapshot.time_min, snapshot.time_max
+        days = (last - first).days if first and last else 0
+        # A year that is cut by month has too few times in each; ten days are no whole month.
+        way = "longer" if days >= _PERIOD_DAYS[split.period] else "shorter"
+        advice.append(f"give more history or choose a {way} split.period")
     elif proposal := _propose_salt(snapshot):
         advice = [proposal]
     else:

@@ -52,6 +52,8 @@ LARGEST_BATCH = {"table": 1024, "custom": 1024, "image": 128, "text": 32, "text 
 EPOCHS = {"table": 30, "custom": 30, "image": 15, "text": 3, "text classes": 20}
 LEARNING_RATES = {"image": 3e-3, "text": 2e-3, "text classes": 1e-3}
 TRAIN_SHARE, TEST_SHARE = 0.6, 0.25  # the defaults of [split]
+PERIODS = {"month": 30.4, "quarter": 91.3, "year": 365.2}  # days
+FEWEST_TIMES = 10  # of a period, of which 15% validate
 TASKS = {
     "image": "perennial.tasks.image_classification:ImageClassification",
     "text": "perennial.tasks.language_modeling:CausalLanguageModel",
@@ -521,6 +523,7 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
         "[data]",
         *(toml_line(key, value) for key, value in data.items()),
         *(SECTIONS_OF_TEXT.splitlines() if draft.kind == "text" else []),
+        *_split_lines(draft),
         "",
         "[training]",
         *_training_lines(draft),
@@ -529,6 +532,20 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
         lines += ["", "[selection] # evaluations of small splits often share one accuracy"]
         lines += [toml_line("metric", "log_loss")]
     return "\n".join([*lines, *_limit_lines(draft)]) + "\n"
+
+
+def _split_lines(draft: Draft) -> list[str]:
+    """Return the period that is cut, if a month holds too few times to be: monthly, weekly data."""
+    if not draft.time:
+        return []
+    column = draft.columns[draft.time]
+    times = {name: column.distinct / column.span * days for name, days in PERIODS.items()}
+    period = next((name for name in PERIODS if times[name] >= FEWEST_TIMES), "month")
+    return (
+        []
+        if period == "month"
+        else ["", "[split]", f'period = "{period}"  # a month holds {times["month"]:.0f} times']
+    )
 
 
 def _limit_lines(draft: Draft) -> list[str]:
@@ -544,7 +561,8 @@ def _limit_lines(draft: Draft) -> list[str]:
         lines.append(f"min_rows = {draft.rows}  # {few}")
     if lines:
         lines = ["", "[expectations]", *lines]
-    test_rows = int(draft.rows * TEST_SHARE * 0.8)  # a share by hash or by days is not exact
+    # A share by hash or by days is not exact, and one of twelve months still less so.
+    test_rows = int(draft.rows * TEST_SHARE * (0.6 if _split_lines(draft) else 0.8))
     if test_rows < gate.min_test_rows:
         few = f"intervals are wide below the usual {gate.min_test_rows}"
         lines += ["", "[gate]", f"min_test_rows = {test_rows}  # {few}"]

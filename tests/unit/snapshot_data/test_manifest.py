@@ -323,6 +323,13 @@ class TestEmptySplits:
         assert "from 2024-01-01 to 2024-01-10" in caught.value.evidence
         assert "shorter split.period" in caught.value.action
 
+    def test_rows_too_far_apart_for_the_period(self, write, months):
+        first = pl.col("at").dt.day() == 1
+        firsts = {name: rows.filter(first) for name, rows in months.items()}
+        with pytest.raises(BadDataError, match="the splits validation and test") as caught:
+            take_snapshot(section(write(firsts)), SplitSection())
+        assert "longer split.period" in caught.value.action
+
     def test_a_window_without_labelled_rows(self, write, months):
         late = pl.col("at") > datetime(2024, 3, 10)
         months[MARCH] = months[MARCH].with_columns(

@@ -335,6 +335,13 @@ def test_a_label_of_two_floats_is_a_class(init):
     assert contract["model"]["task"].endswith("TabularClassification")
 
 
+@pytest.mark.parametrize(("days", "period"), [(1, None), (2, None), (7, "quarter"), (30.4, "year")])
+def test_the_period_that_is_cut_holds_enough_times(days, period, init):
+    times = [dt.datetime(2001, 1, 1) + dt.timedelta(days=days * row) for row in range(ROWS)]
+    contract, _ = init(table(when=times), "--label", "late")
+    assert contract.get("split", {}).get("period") == period
+
+
 def test_an_incomplete_time_does_not_split(init):
     when = table()["when"].to_list()
     contract, printed = init(table(when=[None, *when[1:]]), "--label", "late")
