@@ -241,9 +241,7 @@ def _leakage_claims(feature: str, section: ExpectationsSection, facts: Facts) ->
     """Claims that no feature predicts the label alone; the width of a picture may, too."""
     auc = f"leakage_auc:{feature}"
     if auc in facts.values and feature not in section.leakage_allow:
-        # A strong column of an easy problem: the others together rank the label as well.
-        most = max(section.leakage_auc_fail, float(facts.values.get("joint_auc") or 0.0))
-        yield _claim(auc, feature, high=most)
+        yield _claim(auc, feature, high=section.leakage_limit(facts.values))
         yield _claim(auc, feature, high=section.leakage_auc_warn, severity="warning")
 
 

@@ -1,13 +1,14 @@
 """The `[expectations]` section: what the data must look like before anything is trained on it."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from perennial.contracts.data import ColumnName, ModelSection
 from perennial.contracts.section import Advanced, Section
-from perennial.contracts.validation import Severity
+from perennial.contracts.validation import FactValue, Severity
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PINNED = re.compile(r"(?P<store>\w+://.+)/(?P<key>[^/#]+)#sha256=(?P<digest>[0-9a-f]{64})")
@@ -126,6 +127,10 @@ class ExpectationsSection(Section):
                 f"{self.leakage_auc_fail}: the warning would never be seen; lower it"
             )
         return self
+
+    def leakage_limit(self, facts: Mapping[str, FactValue]) -> float:
+        """Return the AUC above which a feature is a leak: no less than the others' together."""
+        return max(self.leakage_auc_fail, float(facts.get("joint_auc") or 0.0))
 
 
 class ValidateDataConfig(Section):

@@ -40,7 +40,9 @@ def leakage_aucs(
     labelled rows in random order; the even ones fit, the odd ones score.
     """
     rows = sample.head(SAMPLE_ROWS)
-    targets = _usable_targets(rows, label, kind)
+    if kind in OPAQUE or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
+        return {}
+    targets = _targets(rows[label], kind)
     if not targets:
         return {}
     return {
@@ -58,12 +60,6 @@ def joint_auc(
     rows = sample.head(SAMPLE_ROWS)
     codes = [_codes(rows, name, dtype) for name, dtype in features.items()]
     return _auc(codes, _targets(rows[label], kind), kind) if codes else 0.5
-
-
-def _usable_targets(rows: pl.DataFrame, label: str, kind: LabelKind) -> list[tuple[float, Targets]]:
-    if kind in OPAQUE or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
-        return []
-    return _targets(rows[label], kind)
 
 
 def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:

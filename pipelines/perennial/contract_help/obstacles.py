@@ -198,7 +198,7 @@ def obstacles_in_profile(home: Home, contract: Contract, snapshot: Snapshot) -> 
         for name, value in report.facts.items()
         if name.startswith(LEAKAGE) and isinstance(value, int | float)
     }
-    most = max(expectations.leakage_auc_fail, float(report.facts.get("joint_auc") or 0.0))
+    most = expectations.leakage_limit(report.facts)
     leaks = {
         name: auc
         for name, auc in aucs.items()

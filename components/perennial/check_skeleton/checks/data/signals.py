@@ -191,8 +191,7 @@ def is_input_changed(subject: Subject, rows: pl.DataFrame, changed: pl.DataFrame
 def is_read(subject: Subject, name: str) -> bool:
     """Whether the inputs of some rows change with the values of a column."""
     rows = spread_rows(subject.train_rows)
-    other = _take_others(rows[name], subject.train_rows[name])
-    return is_input_changed(subject, rows, rows.with_columns(other))
+    return is_input_changed(subject, rows, _with_others(subject, rows, name))
 
 
 def find_tensors_of(subject: Subject, name: str) -> list[str]:
@@ -202,8 +201,7 @@ def find_tensors_of(subject: Subject, name: str) -> list[str]:
     rows = rows.head(max(rows.height - rows.height % subject.task.scored_together, 1))
     before = subject.task.encode(rows)
     try:
-        other = _take_others(rows[name], subject.train_rows[name])
-        after = subject.task.encode(rows.with_columns(other))
+        after = subject.task.encode(_with_others(subject, rows, name))
     except Exception:  # only a column that is read can be rejected
         return list(before)
     return find_differences(before, after)
@@ -232,16 +230,18 @@ def is_position_read(subject: Subject, name: str, position: int) -> bool:
     return is_input_changed(subject, rows, changed)
 
 
-def _take_others(values: pl.Series, sample: pl.Series) -> pl.Series:
-    """Return another value of the sample for each; a rare one may be in none of the rows."""
+def _with_others(subject: Subject, rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return the rows with other values of a column; a rare one may be in none of the rows."""
+    values, sample = rows[name], subject.train_rows[name]
     if values.dtype.is_nested() or values.dtype in (pl.Binary, pl.Object):
-        return _exchange(values)
+        return rows.with_columns(_exchange(values))
     different = sample.unique().sort().to_frame()
     numbered = different.with_row_index("place")
     places = values.to_frame().join(
-        numbered, on=values.name, how="left", nulls_equal=True, maintain_order="left"
+        numbered, on=name, how="left", nulls_equal=True, maintain_order="left"
     )["place"]
-    return different.to_series().gather((places + different.height // 2) % different.height)
+    others = (places + different.height // 2) % different.height
+    return rows.with_columns(different.to_series().gather(others))
 
 
 def _exchange(values: pl.Series) -> pl.Series:

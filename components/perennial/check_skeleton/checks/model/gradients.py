@@ -193,7 +193,7 @@ def _judge_parts(judge: Judge, subject: Subject, model: nn.Module) -> CheckResul
             f"the output is the same if columns exchange their values: {mixed}",
             hint="one network reads all of them: [layer] * n and dict.fromkeys repeat one object. "
             "Build a layer for each column, or give each a learned vector of its own. Correct "
-            "where they are members of a set, which may be told apart a little",
+            "where they are members of a set, which may differ a little",
         )
     return None
 

@@ -28,7 +28,7 @@ from perennial.check_skeleton.models import (
     simplify,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Floats, Subject, select_head
+from perennial.check_skeleton.subject import Floats, Subject, select_head, select_rows
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.config.optimization import Sgd
 from perennial.engine.evaluation.scoring import ScoredBatch, score_in_parts
@@ -214,8 +214,7 @@ def _select_across_labels(subject: Subject, rows: int) -> Batch:
     if labels.ndim != 1 or subject.task.scored_together > 1:
         return select_head(subject.train, rows)
     places = torch.linspace(0, len(labels) - 1, min(rows, len(labels))).round().long()
-    chosen = labels.argsort(stable=True)[places]
-    return {name: tensor[chosen] for name, tensor in subject.train.items()}
+    return select_rows(subject.train, labels.argsort(stable=True)[places])
 
 
 def _compute_with_gradient(
