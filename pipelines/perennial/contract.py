@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -212,33 +212,8 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
     def at(section: str, key: str) -> str:
         return where_in(path, text, (section, key))
 
-    data, split, training = contract.data, contract.split, contract.training
-    if split.method == "time" and data.time is None:
-        yield Problem(
-            at("split", "method"),
-            '"time"',
-            "a time column to split by",
-            'method = "auto"  # or, in [data]: time = "…"',
-        )
-    if split.method == "group" and data.group is None:
-        yield Problem(
-            at("split", "method"),
-            '"group"',
-            "a group column to split by",
-            'method = "auto"  # or, in [data]: group = "…"',
-        )
-    if split.resolved_method(data) == "hash" and not data.ids:
-        yield Problem(
-            at("data", "ids"),
-            "",
-            "columns that identify a row, to split by their hash",
-            'ids = ["my_id"]  # in [data]; or name time or group there',
-        )
-    for key in ("train_days", "test_days"):
-        days = getattr(split, key)
-        if days is not None and data.time is None:
-            remedy = 'remove this line  # or, in [data]: time = "…"'
-            yield Problem(at("split", key), str(days), "a time column to count days on", remedy)
+    training = contract.training
+    yield from _split_problems(at, contract.data, contract.split)
     processes = contract.resources.num_processes
     parts = training.parallelism.data_size(processes)
     if training.global_batch_size < parts:
@@ -267,6 +242,45 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
     yield from _baseline_problems(at("gate", "must_beat"), contract)
     if contract.scoring.shards > 1:
         yield from _sharding_problems(at("scoring", "shards"), contract)
+
+
+def _split_problems(
+    at: Callable[[str, str], str], data: DataSection, split: SplitSection
+) -> Iterator[Problem]:
+    """Yield what the split and its windows lack in [data]."""
+    if split.method == "time" and data.time is None:
+        yield Problem(
+            at("split", "method"),
+            '"time"',
+            "a time column to split by",
+            'method = "auto"  # or, in [data]: time = "…"',
+        )
+    if split.method == "group" and data.group is None:
+        yield Problem(
+            at("split", "method"),
+            '"group"',
+            "a group column to split by",
+            'method = "auto"  # or, in [data]: group = "…"',
+        )
+    if split.resolved_method(data) == "group" and data.group in data.features:
+        yield Problem(
+            at("data", "features"),
+            f"{data.group!r}, whose values in the test split are never trained on",
+            "features that say something of an unseen group",
+            f"drop {data.group!r} from this list  # or, in [data]: time, to split by time",
+        )
+    if split.resolved_method(data) == "hash" and not data.ids:
+        yield Problem(
+            at("data", "ids"),
+            "",
+            "columns that identify a row, to split by their hash",
+            'ids = ["my_id"]  # in [data]; or name time or group there',
+        )
+    for key in ("train_days", "test_days"):
+        days = getattr(split, key)
+        if days is not None and data.time is None:
+            remedy = 'remove this line  # or, in [data]: time = "…"'
+            yield Problem(at("split", key), str(days), "a time column to count days on", remedy)
 
 
 def _sharding_problems(place: str, contract: Contract) -> Iterator[Problem]:

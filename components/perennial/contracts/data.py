@@ -70,7 +70,8 @@ class DataSection(Section):
     group: ColumnName | None = None
     """Column with the user, patient or session of a row. Under `split.method = "group"` the rows of
     one group never fall into different splits, and the gate counts groups instead of days; under
-    `time` they may, and `validate_data` reports how many do."""
+    `time` they may, and `validate_data` reports how many do; there it may be one of `features` as
+    well, such as the user of a recommender."""
     ids: tuple[ColumnName, ...] = ()
     """Columns that identify a row; duplicates are counted on them, the model never sees them."""
     meta: tuple[ColumnName, ...] = ()
@@ -102,12 +103,14 @@ class DataSection(Section):
         for role, columns in named.items():
             for column in filter(None, columns):
                 both = {role, roles.get(column, role)}
-                # A language model predicts its own text; reports and slices may be by group.
+                # A language model predicts its own text; reports and slices may be by group, and
+                # a recommender's user is a feature.
                 is_own_label = column in self.text and both == {"label", "features"}
-                if column in roles and not is_own_label and both != {"group", "meta"}:
+                is_group_too = both in ({"group", "meta"}, {"group", "features"})
+                if column in roles and not is_own_label and not is_group_too:
                     way = "give each column one role"
-                    if both in ({"features", "group"}, {"features", "time"}):
-                        way += f": drop it from features, or remove {role} if the model needs it"
+                    if both == {"features", "time"}:
+                        way += ": drop it from features and set time_is_feature = true"
                     raise ValueError(
                         f"column {column!r} is named as {roles[column]} and as {role}; {way}"
                     )

@@ -52,8 +52,9 @@ def role_of(snapshot: Snapshot, column: str) -> str:
     data = snapshot.data
     if column in snapshot.task_columns.features:
         known_at = data.available_at.get(column)
-        role = "feature, free text" if column in data.text else "feature"
-        return f"{role}, known at {known_at}" if known_at else role
+        roles = ["feature", *(["free text"] if column in data.text else [])]
+        roles += ["group"] if column == data.group else []
+        return ", ".join([*roles, *([f"known at {known_at}"] if known_at else [])])
     roles = [role for role, names in _named_columns(data) if column in names]
     return ", ".join(roles) or "unused"
 

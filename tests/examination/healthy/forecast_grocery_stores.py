@@ -4,6 +4,7 @@ data: grocery_days
 
 [data]
 label = "sales"
+group = "store"
 time = "date"
 time_is_feature = true
 features = ["store", "store_type", "competition_distance", "promo", "holiday", "sales_lag_7", "sales_mean_28"]

@@ -11,8 +11,11 @@ from pydantic import ValidationError
 from declaring_tasks import WithOwn
 from perennial.contract import Contract, check_task, load_contract, to_toml
 from perennial.contract_file.sections import ContractError
+from perennial.contracts.data import SplitSection
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.section import CONTRACT_SECTIONS, REMOVED_OPTIONS
+from perennial.contracts.snapshot import Snapshot
+from perennial.snapshot_data.roles import role_of
 
 ROOT = Path(__file__).parents[3]
 MINIMAL = """
@@ -39,6 +42,17 @@ def test_minimal_contract_has_a_default_for_everything_else(tmp_path):
     assert len(MINIMAL.strip().splitlines()) <= 12
     assert contract.split.resolved_method(contract.data) == "time"
     assert contract.data.uri == str(tmp_path / "data")
+
+
+def test_a_group_may_be_a_feature_where_the_split_is_by_time(tmp_path):
+    named = MINIMAL.replace("[data]", '[data]\ngroup = "user"\nfeatures = ["user", "item"]')
+    data = load_contract(write(tmp_path, named)).data
+    columns = {"user": "String", "item": "String", "clicked": "Int64", "shown_at": "Datetime"}
+    snapshot = Snapshot(
+        data=data, split=SplitSection(), files=(), columns=columns, rows=0, split_rows={}
+    )
+    assert [*snapshot.task_columns.features] == ["item", "user"]
+    assert role_of(snapshot, "user") == "feature, group"
 
 
 def test_the_contracts_of_the_page_on_fine_tuning_hold(tmp_path):
@@ -176,9 +190,14 @@ MISTAKES = {
         MINIMAL.replace('ids = ["click_id"]', 'ids = ["clicked"]'),
         ["'clicked'", "label", "ids", "one role"],
     ),
-    "a group that is a feature": (
-        MINIMAL.replace("[data]", '[data]\ngroup = "store"\nfeatures = ["store", "x"]'),
-        ["'store'", "drop it from features, or remove group if the model needs it"],
+    "a time that is a feature": (
+        MINIMAL.replace("[data]", '[data]\nfeatures = ["shown_at", "x"]'),
+        ["'shown_at'", "drop it from features and set time_is_feature = true"],
+    ),
+    "a feature whose tested values are never trained on": (
+        MINIMAL.replace("[data]", '[data]\ngroup = "store"\nfeatures = ["store", "x"]')
+        + '\n[split]\nmethod = "group"\n',
+        ["[data] features", "'store'", "never trained on", "split by time"],
     ),
     "text for a list": (MINIMAL.replace('["click_id"]', '"click_id"'), ["[data] ids", '"click_id"']),
     "unknown format": (MINIMAL.replace('uri = "data"', 'uri = "data"\nformat = "csv"'), ['"csv"', 'format = "parquet"']),
