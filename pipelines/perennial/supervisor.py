@@ -33,8 +33,10 @@ from perennial.runs import (
     RunRecord,
     RunStatus,
     code_digest,
+    imported_sources,
     step_records,
 )
+from perennial.steps.code_state import CodeState
 from perennial.steps.journal import Journal
 from perennial.steps.lease import RunLease
 
@@ -109,6 +111,7 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     write_atomically(folder / DIFF_FILE, uncommitted_diff(launch.code_folder))
+    CodeState.of(imported_sources(launch.contract, [launch.code_folder])).write(folder)
     # Before the driver starts: events of earlier attempts are skipped, and none of its own.
     events = _Tail(Journal(folder))
     with (folder / "driver.log").open("ab") as log:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from perennial import supervisor
 from perennial.arguments import open_home
 from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_tracking
@@ -12,7 +13,7 @@ from perennial.contract import Contract
 from perennial.contracts.data import DataSection, ModelSection, TaskColumns
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
-from perennial.runs import Home, code_digest, step_records
+from perennial.runs import Home, code_digest, imported_sources, step_records
 from perennial.steps.journal import Journal
 
 
@@ -160,6 +161,26 @@ def test_changing_a_module_that_the_task_imports_changes_the_code_digest(
     before = code_digest(contract, [tmp_path])
     layers.write_text("A = 2")
     assert code_digest(contract, [tmp_path]) != before
+
+
+@pytest.mark.parametrize("task", ["mine.py", "mine/__init__.py"])
+def test_what_may_not_be_edited_during_a_run_is_what_the_task_imports(contract, tmp_path, task):
+    files = {
+        task: "import layers\nfrom own.nets import deep",
+        "layers.py": "import sizes",
+        "layers/notes.py": "",  # a module goes before a folder without `__init__.py`
+        "sizes.py": "A = ",  # reported by the step that imports it
+        "own/nets/deep.py": "from . import wide",
+        "own/nets/wide.py": "",
+        "make_figures.py": "import layers",
+    }
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    found = imported_sources(contract, [tmp_path])
+    own = {file.relative_to(tmp_path).as_posix() for file in found if tmp_path in file.parents}
+    assert own == {*files} - {"make_figures.py", "layers/notes.py"}
+    assert Path(supervisor.__file__) in found
 
 
 def test_copies_of_code_in_folders_that_cannot_be_imported_leave_the_code_digest(
