@@ -1,5 +1,6 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from perennial.arguments import open_home
 from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_tracking
 from perennial.contract import Contract
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import DataSection, ModelSection, TaskColumns
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.runs import Home, code_digest, imported_sources, step_records
 from perennial.steps.journal import Journal
+from small_models import stream, write_snapshot
 
 
 @pytest.fixture
@@ -288,3 +291,17 @@ def test_a_home_of_another_user_is_not_taken(tree, monkeypatch):
     (tree / ".perennial").mkdir()
     monkeypatch.setattr("os.getuid", lambda: -1)
     assert open_home(None).path == tree / "elsewhere" / ".perennial"
+
+
+def test_a_continued_run_names_the_partitions_that_arrived_after_its_snapshot(tmp_path):
+    taken = write_snapshot(tmp_path / "data", stream())
+    step = tmp_path / "run" / "steps" / "snapshot_data-1"
+    assert [*supervisor.newer_data(tmp_path / "run")] == []
+    step.mkdir(parents=True)
+    hand_on(step / "snapshot", taken)
+    assert [*supervisor.newer_data(tmp_path / "run")] == []
+    shutil.copy(tmp_path / "data" / "part.parquet", tmp_path / "data" / "later.parquet")
+    (line,) = supervisor.newer_data(tmp_path / "run")
+    assert "without 1 newer partition ('later.parquet'); --new starts a run with all" in line
+    shutil.rmtree(tmp_path / "data")  # the steps report it
+    assert [*supervisor.newer_data(tmp_path / "run")] == []
