@@ -8,7 +8,7 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from perennial.contracts.artifact import Artifact, own_document
 from perennial.contracts.environment import STORE_URI, TRACKING_URI, Environment, without_login
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
+from perennial.engine.sources import sources_below
 from perennial.steps.journal import Journal
 from perennial.steps.lease import is_held
 from perennial.steps.parameters import LargeParameter, resolve
@@ -288,9 +289,7 @@ def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
     Files count by their path below ours and below the task's folder, so that the same sources have
     the same digest wherever they lie.
     """
-    # One folder where it is installed, two in its repository.
-    roots = {Path(module).resolve().parent for module in (__file__, contracts.__path__[0])}
-    ours = [(root, file) for root in roots for file in root.rglob("*.py")]
+    ours = [*_own_sources()]
     folder, own = _task_sources(contract.model.task.partition(":")[0], search_path)
     digest = hashlib.sha256()
     for files in (ours, [(folder, file) for file in own]):
@@ -300,6 +299,21 @@ def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
         with suppress(PackageNotFoundError):
             digest.update(f"{package}=={version(package)}".encode())
     return digest.hexdigest()
+
+
+def imported_sources(contract: Contract, search_path: Sequence[Path]) -> set[Path]:
+    """Return the sources that a run imports: ours, the task's, and what that imports beside it."""
+    module = contract.model.task.partition(":")[0]
+    folder, files = _task_sources(module, search_path)
+    used = sources_below(folder, module) if folder in search_path else files
+    return {file for _, file in _own_sources()} | {*used}
+
+
+def _own_sources() -> Iterator[tuple[Path, Path]]:
+    """Yield each of our sources, after the folder of ours that it lies below."""
+    # One folder where it is installed, two in its repository.
+    for root in {Path(module).resolve().parent for module in (__file__, contracts.__path__[0])}:
+        yield from ((root, file) for file in root.rglob("*.py"))
 
 
 def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[Path]]:

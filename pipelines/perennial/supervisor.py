@@ -14,6 +14,7 @@ from types import FrameType
 
 from pydantic import JsonValue
 
+from perennial.clients.object_store import open_store
 from perennial.clients.version_control import (
     commit_of,
     place_in_repository,
@@ -24,17 +25,23 @@ from perennial.console import Console
 from perennial.contract import Contract
 from perennial.contracts import environment
 from perennial.contracts.artifact import write_atomically
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import DIFF_FILE
+from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.user_code import Interrupted
+from perennial.data.partitions import find_partitions, samples
 from perennial.local import refuse_rewritten_text
+from perennial.reports.text import counted
 from perennial.run_page import write_run_report
 from perennial.runs import (
     Home,
     RunRecord,
     RunStatus,
     code_digest,
+    imported_sources,
     step_records,
 )
+from perennial.steps.code_state import CodeState
 from perennial.steps.journal import Journal
 from perennial.steps.lease import RunLease
 
@@ -92,6 +99,8 @@ def _execute(launch: Launch, run: RunRecord, lease: RunLease, console: Console) 
         compile_pipeline(run.pipeline, folder / "pipeline.yaml")
         Journal(folder).append("run", run_id=run.run_id, attempt=run.attempts)
         console.run_started(run, folder)
+        for line in newer_data(folder):
+            console.note(f"  ! {line}")
         with _interrupt_on_sigterm():
             status = "succeeded" if _drive(launch, run, lease, console) == 0 else "failed"
     except KeyboardInterrupt:
@@ -103,12 +112,27 @@ def _execute(launch: Launch, run: RunRecord, lease: RunLease, console: Console) 
     return run
 
 
+def newer_data(folder: Path) -> Iterator[str]:
+    """Yield a line for people if partitions arrived after a continued run took its snapshot."""
+    for taken in folder.glob("steps/snapshot_data-*/snapshot"):
+        with contextlib.suppress(PerennialError, OSError):  # a step that reads them reports it
+            then = Snapshot.read(taken)
+            listed = {each.key for each in find_partitions(open_store(then.data.uri)).partitions}
+            if arrived := sorted(listed - {*then.paths}):
+                yield (
+                    "this run continues with the data that it began with, without "
+                    f"{counted(len(arrived), 'newer partition')} ({samples(arrived)}); --new "
+                    "starts a run with all"
+                )
+
+
 def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) -> int:
     folder = launch.home.folder(run.run_id)
     scratch = folder / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     write_atomically(folder / DIFF_FILE, uncommitted_diff(launch.code_folder))
+    CodeState.of(imported_sources(launch.contract, [launch.code_folder])).write(folder)
     # Before the driver starts: events of earlier attempts are skipped, and none of its own.
     events = _Tail(Journal(folder))
     with (folder / "driver.log").open("ab") as log:

@@ -1,4 +1,5 @@
-"""Run as `python -I ask.py MODEL_URI QUESTIONS ANSWERS`, with MLFLOW_TRACKING_URI: asks a model, as a stranger.
+"""Run as `python -I ask.py MODEL_URI QUESTIONS ANSWERS [EARLIER_URI...]`, with MLFLOW_TRACKING_URI: asks a
+model, as a stranger, who has loaded the earlier ones before it.
 
 QUESTIONS is a folder of Parquet files; ANSWERS becomes a JSON file: of each, its predictions or what was
 printed in their place, and below `loaded`, where `perennial.engine` came from and which packages were there.
@@ -29,5 +30,6 @@ def answers(model_uri: str, questions: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    model_uri, questions, target = sys.argv[1:]
+    model_uri, questions, target, *earlier = sys.argv[1:]
+    loaded = [mlflow.pyfunc.load_model(each) for each in earlier]
     Path(target).write_text(json.dumps(answers(model_uri, Path(questions))))

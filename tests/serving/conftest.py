@@ -18,13 +18,16 @@ ASK = Path(__file__).with_name("ask.py")
 def ask(tmp_path_factory):
     """Sends tables to a model, in a process without this folder, this path and this code."""
 
-    def run(model_uri, questions, *, tracking_uri, python=sys.executable):
+    def run(model_uri, questions, *, tracking_uri, python=sys.executable, earlier=()):
         scratch = tmp_path_factory.mktemp("asked")
         for name, rows in questions.items():
             rows.write_parquet(scratch / f"{name}.parquet")
         known = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
         done = subprocess.run(
-            [str(python), "-I", str(ASK), model_uri, str(scratch), str(scratch / "answers.json")],
+            [
+                *(str(python), "-I", str(ASK)),
+                *(model_uri, str(scratch), str(scratch / "answers.json"), *earlier),
+            ],
             capture_output=True, text=True, check=False, cwd=scratch,
             env=known | {"MLFLOW_TRACKING_URI": tracking_uri, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip

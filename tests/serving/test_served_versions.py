@@ -1,6 +1,7 @@
 """A version is served by its alias alone: raw rows in, the evaluation's predictions out."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from sklearn.datasets import load_digits
 
 import perennial.tasks
 from own_tasks import write_sentences
-from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
+from perennial.contracts.initial import EnsembleSection
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
@@ -21,10 +23,11 @@ from perennial.engine.export import load_model, write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import load_task
 from perennial.gate.serving import serve_in_clean_process
+from perennial.registry.earlier_versions import resolve_champions
 from perennial.registry.model_registry import open_registry
 from perennial.snapshot_data.manifest import take_snapshot
 from registered_versions import NAME
-from small_models import GOOD, stream, write_snapshot
+from small_models import GOOD, NOISY, OPTIONS, TASK, stream, write_snapshot
 
 
 def test_the_champion_answers_a_stranger_as_it_answered_the_gate(
@@ -144,3 +147,59 @@ def test_texts_are_served_and_compared_with_the_evaluations(tagger):
     code.write_text(edited)
     served = serve_in_clean_process(folder, task, dataset, predictions)
     assert "answers differ from the evaluation's" in served.failure
+
+
+@pytest.fixture
+def edited_task(tmp_path, monkeypatch):
+    """Exports a model of a task in a file of the user, of which a number was edited."""
+
+    def export(scale):
+        beside = tmp_path / "contract"
+        beside.mkdir(exist_ok=True)
+        monkeypatch.syspath_prepend(beside)
+        (beside / "scaled.py").write_text(
+            "from perennial.tasks.tabular import TabularRegression\n\n\n"
+            "class Scaled(TabularRegression):\n"
+            "    def predict(self, output):\n"
+            f"        return {scale} * super().predict(output)\n"
+        )
+        sys.modules.pop("scaled", None)
+        snapshot = write_snapshot(tmp_path / "data", stream())
+        task = load_task("scaled:Scaled", OPTIONS, snapshot.task_columns)
+        task.fit(Dataset(snapshot).scan(Split.TRAIN))
+        torch.manual_seed(0)
+        folder = tmp_path / f"scaled-by-{scale}"
+        Challenger(
+            task="scaled:Scaled", options=OPTIONS, task_state=task.state(), columns=task.columns,
+            training_fingerprint="f", metric="rmse", direction="minimize", chosen_step=1,
+            candidates=(), reason="the only one", diagnosis=(),
+            weights_sha256=write_weights(task.build_model(), folder),
+        ).write(folder)  # fmt: skip
+        make_servable(folder, Dataset(snapshot))
+        return folder
+
+    yield export
+    sys.modules.pop("scaled", None)
+
+
+def test_two_versions_in_one_process_run_each_its_own_code(edited_task, ask):
+    first, second = edited_task(1.0), edited_task(-2.0)
+    rows = {"rows": stream().head(5)}
+    alone = ask(str(second), rows, tracking_uri="")
+    after_the_first = ask(str(second), rows, tracking_uri="", earlier=[str(first)])
+    assert after_the_first["rows"] == alone["rows"]
+    assert after_the_first["rows"] != ask(str(first), rows, tracking_uri="")["rows"]
+
+
+def test_an_ensemble_is_loaded_beside_a_version_without_its_code(
+    register, environment, ask, tmp_path
+):
+    register(GOOD)
+    now = write_snapshot(tmp_path / "newer", stream(days=95))
+    section = ModelSection(name=NAME, task=TASK, options=OPTIONS, ensemble=EnsembleSection())
+    register(NOISY, "1", seed=8, among=resolve_champions(section, now, environment))
+    first, second = f"models:/{NAME}/1", f"models:/{NAME}@champion"
+    rows = {"rows": stream().head(5)}
+    uri = environment.tracking_uri
+    alone = ask(second, rows, tracking_uri=uri)
+    assert ask(second, rows, tracking_uri=uri, earlier=[first])["rows"] == alone["rows"]

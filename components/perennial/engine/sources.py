@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -62,6 +63,29 @@ def sources_of(modules: Iterable[str]) -> Sources:
             waiting += _imports(file, name if is_package else name.rpartition(".")[0])
             waiting += [name.rpartition(".")[0]] if "." in name else []
     return Sources(dict(sorted(files.items())), dict(sorted(distributions.items())))
+
+
+def sources_below(folder: Path, module: str) -> list[Path]:
+    """Return the sources in a folder that a module is made of and imports, at any depth.
+
+    They are only read: nothing is imported. What Python cannot read is imported no further.
+    """
+    waiting, seen, found = [module], set[str](), list[Path]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        waiting += [name.rpartition(".")[0]] if "." in name else []
+        place = folder.joinpath(*name.split("."))
+        is_package = (place / "__init__.py").is_file()
+        file = place / "__init__.py" if is_package else place.with_name(f"{place.name}.py")
+        if not name or not file.is_file():
+            continue
+        found.append(file)
+        with suppress(SyntaxError, ValueError, ImportError):  # the step that imports it reports it
+            waiting += _imports(file, name if is_package else name.rpartition(".")[0])
+    return sorted(found)
 
 
 def changed_sources(carried: Path, task: str) -> list[str]:

@@ -34,6 +34,7 @@ from perennial.contracts.user_code import (
     no_silent_exit,
     user_code,
 )
+from perennial.steps.code_state import refuse_edited_code
 from perennial.steps.journal import Journal
 from perennial.steps.lease import follow_lease
 from perennial.steps.parameters import resolve
@@ -90,9 +91,11 @@ def pipeline_step(
                     return finished
                 attempt.refuse_repetition()
                 with attempt.recorded(), no_silent_exit(), user_code(f"the step {name}"):
+                    refuse_edited_code()
                     for key, value in kwargs.items():
                         kwargs[key] = _read_input(key, str(value), reads)
                     result = work(*args, **kwargs)
+                    refuse_edited_code()  # it may have been edited before the step imported it
                     attempt.keep(result)
             return result
 

@@ -19,6 +19,7 @@ from perennial.contracts.environment import LEASE, RENDEZVOUS
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import JOB_FILE, Job, JobFailure, TrainingJob
+from perennial.steps.code_state import refuse_edited_code
 from perennial.steps.lease import RunLease
 from perennial.steps.processes import (
     MALLOC,
@@ -135,6 +136,7 @@ class LocalLauncher(Launcher):
 
     @override
     def start(self, job: TrainingJob) -> None:
+        refuse_edited_code()  # the ranks import the task anew
         # The workers end when this lease is released, or when this process dies. The folder must
         # not be touched before it is held: another run may be training in it.
         lease = RunLease(job.root)

@@ -134,7 +134,7 @@ def shown_comparison(comparison: Comparison, against: str) -> str:
     line = f"{comparison.metric} {comparison.challenger:.5g}"
     if comparison.improvement is None:
         return line
-    return f"{line}  better than version {against} by {shown_interval(comparison.improvement)}"
+    return f"{line}  improvement on version {against}: {shown_interval(comparison.improvement)}"
 
 
 def shown_interval(interval: Interval) -> str:

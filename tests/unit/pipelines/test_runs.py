@@ -1,19 +1,23 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perennial import supervisor
 from perennial.arguments import open_home
 from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_tracking
 from perennial.contract import Contract
+from perennial.contracts.artifact import hand_on
 from perennial.contracts.data import DataSection, ModelSection, TaskColumns
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
-from perennial.runs import Home, code_digest, step_records
+from perennial.runs import Home, code_digest, imported_sources, step_records
 from perennial.steps.journal import Journal
+from small_models import stream, write_snapshot
 
 
 @pytest.fixture
@@ -162,6 +166,26 @@ def test_changing_a_module_that_the_task_imports_changes_the_code_digest(
     assert code_digest(contract, [tmp_path]) != before
 
 
+@pytest.mark.parametrize("task", ["mine.py", "mine/__init__.py"])
+def test_what_may_not_be_edited_during_a_run_is_what_the_task_imports(contract, tmp_path, task):
+    files = {
+        task: "import layers\nfrom own.nets import deep",
+        "layers.py": "import sizes",
+        "layers/notes.py": "",  # a module goes before a folder without `__init__.py`
+        "sizes.py": "A = ",  # reported by the step that imports it
+        "own/nets/deep.py": "from . import wide",
+        "own/nets/wide.py": "",
+        "make_figures.py": "import layers",
+    }
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    found = imported_sources(contract, [tmp_path])
+    own = {file.relative_to(tmp_path).as_posix() for file in found if tmp_path in file.parents}
+    assert own == {*files} - {"make_figures.py", "layers/notes.py"}
+    assert Path(supervisor.__file__) in found
+
+
 def test_copies_of_code_in_folders_that_cannot_be_imported_leave_the_code_digest(
     contract, tmp_path
 ):
@@ -267,3 +291,17 @@ def test_a_home_of_another_user_is_not_taken(tree, monkeypatch):
     (tree / ".perennial").mkdir()
     monkeypatch.setattr("os.getuid", lambda: -1)
     assert open_home(None).path == tree / "elsewhere" / ".perennial"
+
+
+def test_a_continued_run_names_the_partitions_that_arrived_after_its_snapshot(tmp_path):
+    taken = write_snapshot(tmp_path / "data", stream())
+    step = tmp_path / "run" / "steps" / "snapshot_data-1"
+    assert [*supervisor.newer_data(tmp_path / "run")] == []
+    step.mkdir(parents=True)
+    hand_on(step / "snapshot", taken)
+    assert [*supervisor.newer_data(tmp_path / "run")] == []
+    shutil.copy(tmp_path / "data" / "part.parquet", tmp_path / "data" / "later.parquet")
+    (line,) = supervisor.newer_data(tmp_path / "run")
+    assert "without 1 newer partition ('later.parquet'); --new starts a run with all" in line
+    shutil.rmtree(tmp_path / "data")  # the steps report it
+    assert [*supervisor.newer_data(tmp_path / "run")] == []

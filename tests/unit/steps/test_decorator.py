@@ -12,8 +12,9 @@ import pytest
 
 from flushes import recorded_flushes
 from perennial.contracts import environment
-from perennial.contracts.errors import BadDataError, OutageError, PerennialError
+from perennial.contracts.errors import BadDataError, BadTaskError, OutageError, PerennialError
 from perennial.contracts.section import Section, canonical_json
+from perennial.steps.code_state import CodeState
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 from perennial.steps.parameters import CARRIED_BYTES, LargeParameter
@@ -109,6 +110,34 @@ def test_outputs_are_on_disk_before_the_result_that_reuses_them(run_folder, tmp_
     names = [kept.get(number) for number in flushed]
     before = names[: names.index("result.json")]
     assert {folder.name, "doubled", "value", "report", "metrics"} <= set(before)
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_step_of_code_that_was_edited_meanwhile_is_refused(run_folder, tmp_path, moment):
+    source, edited = tmp_path / "task.py", "SCALE = -1"
+    source.write_text("SCALE = 1")
+    CodeState.of([source]).write(run_folder)
+    double, calls = counting_step()
+
+    @pipeline_step("double", outputs=("doubled", "report", "metrics"))
+    def editing_step(
+        *, config: str, source: str, doubled: str, report: str, metrics: str
+    ) -> StepResult:
+        (tmp_path / "task.py").write_text(edited)
+        Path(doubled).mkdir(parents=True)
+        Path(report).write_text("<html>")
+        return StepResult()
+
+    if moment == "before":
+        source.write_text(edited)
+    step = double if moment == "before" else editing_step
+    with pytest.raises(BadTaskError, match=r"the code changed while the run was going\n.*task\.py"):
+        run(step, tmp_path, 1)
+    assert calls == []
+    assert kinds(run_folder) == ["step_started", "step_failed"]
+    source.write_text("SCALE = 1")  # with another time: the content counts
+    run(double, tmp_path, 2)
+    assert kinds(run_folder)[-1] == "step_finished"
 
 
 @pytest.mark.parametrize("change", ["config", "artifact", "code", "store", "tracking"])

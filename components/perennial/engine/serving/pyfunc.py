@@ -13,11 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import nn
 
-from perennial.clients.pyfunc_flavor import EXAMPLE_ROWS_FILE, refusal
+from perennial.clients.pyfunc_flavor import CODE_FOLDER, EXAMPLE_ROWS_FILE, refusal
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.user_code import user_code
 from perennial.engine.evaluation.scoring import device_of, predict_batch, scoring_device
 from perennial.engine.export import load_model
+from perennial.engine.serving.carried_code import use_carried_code
 from perennial.engine.task import Task, to_device
 
 NANOSECONDS = 1e9
@@ -57,6 +58,7 @@ class ServedModel:
 def _load_pyfunc(path: str) -> ServedModel:
     """Load the model; called by MLflow with the folder of the version's files."""
     folder = Path(path)
+    use_carried_code(folder / CODE_FOLDER)
     with user_code("loading the model"):
         task, model = load_model(folder, scoring_device())
     with (folder / EXAMPLE_ROWS_FILE).open("rb") as rows:  # a path would be taken for a pattern

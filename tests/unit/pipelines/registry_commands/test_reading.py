@@ -46,7 +46,7 @@ def test_versions_come_with_aliases_metrics_and_why_each_was_promoted(perennial,
     first, second, third = output.split("  version ")[1:]
     assert "roc_auc 0.875\n" in first
     assert "UTC  challenger champion" in second
-    assert "roc_auc 0.875  better than version 1 by +0.25 [+0.125, +0.5]" in second
+    assert "roc_auc 0.875  improvement on version 1: +0.25 [+0.125, +0.5]" in second
     assert "UTC by the gate: Promote: it is better." in second
     assert "no recorded promotion" in third
 
