@@ -77,7 +77,7 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
 
 
 def _parse(rows: Path | pd.DataFrame, known: pl.Schema) -> tuple[pl.LazyFrame, list[str]]:
-    """Return rows as `init` reads them, and notes; texts of the dataset stay as they are written."""
+    """Return rows as `init` reads them, and notes; the dataset's texts stay as they are written."""
     texts = [name for name, dtype in known.items() if dtype in TEXTS]
     notes = list[str]()
     if isinstance(rows, Path):
