@@ -69,6 +69,8 @@ class Subject:
     stages: tuple[Stage, ...] = ()  # of the training; `training` has none
     adapter: Adapter | None = None  # of the training; `training` has none
     teaching: Teaching | None = None  # of the training; `training` has no distillation
+    # The sample's variance of labels over the split's: far below 1 where few are very large.
+    label_spread: float = 1.0
     _made: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -106,7 +108,8 @@ class Subject:
         others = {"stages": (), "adapter": None, "distillation": None}
         whole = training.without_extras().model_copy(update=others)
         known = split_rows, data, initial, seen, training.stages, training.adapter, teaching
-        subject = cls(make_task, task, train, validation, settings, whole, *known)
+        spread = _measure_label_spread(dataset, train)
+        subject = cls(make_task, task, train, validation, settings, whole, *known, spread)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         limit = time_limit(
@@ -193,6 +196,25 @@ def once(make: Callable[[Subject], T]) -> Callable[[Subject], T]:
         return cast("T", subject._made[get])
 
     return get
+
+
+def _measure_label_spread(dataset: Dataset, sample: pl.DataFrame) -> float:
+    """Return the sample's mean squared deviation of labels from the split's mean, over the split's.
+
+    1 where labels are not numbers.
+    """
+    name = dataset.snapshot.data.label
+    if name not in sample.columns or not sample.schema[name].is_numeric():
+        return 1.0
+    label = pl.col(name).cast(pl.Float64).fill_nan(None)
+    whole = dataset.scan(Split.TRAIN).select(
+        label.mean().alias("mean"), label.var(ddof=0).alias("of")
+    )
+    mean, variance = dataset.collect(whole).row(0)
+    if not variance:
+        return 1.0
+    found = sample.select(((label - mean) ** 2).mean()).item()
+    return 1.0 if found is None else float(found / variance)
 
 
 def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.DataFrame:

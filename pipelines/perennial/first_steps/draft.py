@@ -20,6 +20,7 @@ class Column:
     Attributes:
         distinct: Number of its values, without nulls.
         nulls: Number of missing values.
+        frequent: Number of rows whose value has enough rows to be learned as a category.
         length: Mean characters of a text; 0 for others.
         span: Largest minus smallest of integers; days of a time.
         spaces: Mean spaces of a text; 0 for others.
@@ -29,6 +30,7 @@ class Column:
     dtype: pl.DataType
     distinct: int
     nulls: int
+    frequent: int
     length: float
     span: float
     spaces: float
@@ -48,6 +50,11 @@ class Column:
         """Whether its values are classes rather than amounts."""
         most = MOST_CLASSES if self.dtype.is_integer() else 2 if self.dtype.is_float() else 0
         return self.is_text or self.dtype == pl.Boolean or self.distinct <= most
+
+    @property
+    def is_birth(self) -> bool:
+        """Whether its name is that of a date of birth, at which nothing is predicted."""
+        return re.search(r"birth|(?:^|_)dob(?:$|_)", self.name.lower()) is not None
 
     @property
     def is_identifier(self) -> bool:

@@ -7,8 +7,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from string import Template
@@ -26,7 +25,8 @@ from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.data.partitions import find_partitions
 from perennial.first_steps.draft import Column, Draft, Kind
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
-from perennial.first_steps.written_numbers import parse_written_numbers
+from perennial.first_steps.rows_of_files import ROW_ID, scan_rows
+from perennial.first_steps.written_dates import parse_written_values
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
 from perennial.snapshot_data.roles import nearest
@@ -35,16 +35,13 @@ from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.labels import MAX_CLASSES
 
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
-PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".tsv")
-JSON_LINES = (".jsonl", ".ndjson")
-ENDINGS = (PARQUET, CSV, JSON_LINES)
-PICTURES = (".png", ".jpg", ".jpeg")
 LABELS = ("label", "target", "y", "class", "outcome")
-ROW_ID = "row_id"
 MODEL_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")  # as `ModelSection.name`
+FEWEST_REPEATS = 20
 FEWEST_ROWS = 150  # of which 15% choose the checkpoint; 16 are needed
-# Mean rows of a category below which the tabular tasks, which want 20, would see none of them.
-ROWS_OF_A_CATEGORY = 20
+# Rows of a category that the tabular tasks want, and the share of rows in such categories below
+# which a column names rows rather than kinds of them.
+ROWS_OF_A_CATEGORY, FREQUENT_SHARE = 20, 0.5
 # Days of a stream below which a quarter of each month has too few test days for the gate (8).
 FEWEST_DAYS = 45
 LARGEST_SIDE = 64  # of pictures, to begin with: encoded ones take four bytes per pixel and channel
@@ -104,11 +101,11 @@ def write_first_contract(
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table, notes = scan_rows(kind, data), list[str]()
+        table = scan_rows(kind, data, notes=(notes := list[str]()))
         if kind in ("table", "custom") and not _is_folder_of_parquet(data):
-            table, notes = parse_written_numbers(table)
-        draft = _examine(kind, table)
-        draft.notes += notes
+            table, more = parse_written_values(table)
+            notes += more
+        draft = _examine(kind, table, notes)
         _assign_roles(draft, label, time, ids)
         if kind == "image":
             _set_picture_form(draft, table)
@@ -164,82 +161,10 @@ def schema_text() -> str:
     return json.dumps(Contract.model_json_schema(), indent=1, sort_keys=True) + "\n"
 
 
-def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> pl.LazyFrame:
-    """Return the rows of a file, or of a folder of files of one kind.
-
-    Columns named in `texts` stay as they are written, such as the code 007.
-
-    Raises:
-        PerennialError: there is none.
-    """
-    if not data.exists():
-        raise PerennialError(
-            f"{data} does not exist", action="name a Parquet, CSV or JSON Lines file"
-        )
-    beneath = sorted(data.glob("*/*")) if kind == "image" and data.is_dir() else []
-    if found := [path for path in beneath if path.name.lower().endswith(PICTURES)]:
-        names = [str(path) for path in found]
-        pictures = pl.DataFrame({"picture": names, "label": [path.parent.name for path in found]})
-        return _with_pictures(pictures.lazy(), Path(), found[0].parent.parent)
-    files = sorted(path for path in data.rglob("*") if path.is_file()) if data.is_dir() else [data]
-    for endings in ENDINGS:
-        chosen = [path for path in files if path.name.lower().endswith(endings)]
-        if chosen and endings == PARQUET:
-            return pl.scan_parquet(chosen)
-        if chosen and endings == JSON_LINES:
-            table = pl.scan_ndjson(chosen, infer_schema_length=None)
-            return table.with_columns(pl.col(pl.Int128).cast(pl.String))
-        if chosen:
-            with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
-                separator = max(",;\t|", key=next(lines, "").count)
-            # By default Polars decides on a column's type by its first 100 rows.
-            scan = partial(
-                pl.scan_csv, chosen, separator=separator, try_parse_dates=True,
-                infer_schema_length=None, null_values=["", "NA", "NaN", "nan", "null"],
-            )  # fmt: skip
-            table = scan()
-            schema = table.collect_schema()
-            names = schema.names()
-            # Parquet has no whole numbers of more than 64 bits.
-            long = {name for name, dtype in schema.items() if dtype == pl.Int128}
-            if kept := {name: pl.String for name in names if name in long or name in texts}:
-                table = scan(schema_overrides=kept)
-            # pandas writes its index as a first column without a name.
-            table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
-            return _with_pictures(table, chosen[0].parent, data) if kind == "image" else table
-    raise PerennialError(
-        f"{data} holds no data that can be read",
-        evidence=f"{len(files)} files, none of which ends in {', '.join(sum(ENDINGS, ()))}",
-        action="name a Parquet, CSV or JSON Lines file, or a folder of them; for `image` also a "
-        "folder with a folder of PNG or JPEG files for each class",
-    )
-
-
-def _with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFrame:
-    """Read the files that a column names: their bytes become the column.
-
-    Raises:
-        BadDataError: one of them is not there.
-    """
+def _examine(kind: Kind, table: pl.LazyFrame, notes: list[str]) -> Draft:
     schema = table.collect_schema()
-    for name in (name for name, dtype in schema.items() if dtype == pl.String):
-        rows = table.collect()
-        paths = [folder / path for path in rows[name] if path is not None]
-        if not paths or not paths[0].name.lower().endswith(PICTURES):
-            continue
-        if lost := [path for path in paths if not path.is_file()]:
-            raise BadDataError(
-                f"{len(lost)} of the pictures that {source} names do not exist",
-                evidence=f"such as {lost[0]}",
-                action=f"correct the column {name!r}: paths are taken from the file's folder",
-            )
-        content = [None if path is None else (folder / path).read_bytes() for path in rows[name]]
-        return rows.with_columns(pl.Series(name, content, dtype=pl.Binary)).lazy()
-    return table
-
-
-def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
-    schema = table.collect_schema()
+    # As the tabular tasks decide, which see the training split.
+    enough = (pl.len() * TRAIN_SHARE / 200).clip(3, ROWS_OF_A_CATEGORY) / TRAIN_SHARE
     # One pass over the data for all columns, with a value for each fact of each column.
     counts = []
     for name, dtype in schema.items():
@@ -253,9 +178,12 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
         length = column.str.len_chars().mean() if dtype == pl.String else pl.lit(0.0)
         spaces = column.str.count_matches(" ").mean() if dtype == pl.String else pl.lit(0.0)
         distinct = column.drop_nulls().n_unique() if is_plain else pl.lit(0)
+        is_countable = dtype in (pl.String, pl.Categorical) or dtype.is_integer()
+        rows_of_value = pl.len().over(name) if is_countable else pl.lit(0)
         counts += [
             distinct.alias(f"distinct {name}"),
             column.null_count().alias(f"nulls {name}"),
+            (column.is_not_null() & (rows_of_value >= enough)).sum().alias(f"frequent {name}"),
             length.fill_null(0.0).alias(f"length {name}"),
             span.fill_null(0.0).alias(f"span {name}"),
             spaces.fill_null(0.0).alias(f"spaces {name}"),
@@ -268,12 +196,12 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
             evidence=f"a first contract needs {FEWEST_ROWS}",
             action="wait for more data",
         )
-    facts = ("distinct", "nulls", "length", "span", "spaces")
+    facts = ("distinct", "nulls", "frequent", "length", "span", "spaces")
     columns = {
         name: Column(name, dtype, *(found[f"{fact} {name}"] for fact in facts))
         for name, dtype in schema.items()
     }
-    return Draft(kind, columns, rows)
+    return Draft(kind, columns, rows, notes=notes)
 
 
 def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> None:
@@ -363,11 +291,12 @@ def _choose_time(draft: Draft, wish: str) -> None:
     for column in times:
         if column.name == draft.time:
             continue
-        if draft.time is None and not wish and column.span >= FEWEST_DAYS and not column.nulls:
+        is_candidate = draft.time is None and not wish and not column.is_birth
+        if is_candidate and column.span >= FEWEST_DAYS and not column.nulls:
             draft.time = column.name
         else:
-            why = "another time"
-            if draft.time is None and not wish:
+            why = "a date of birth" if column.is_birth else "another time"
+            if is_candidate:
                 few = f"its {column.span:.0f} days are too few to split by"
                 why = f"{column.nulls:,} of {draft.rows:,} rows lack it" if column.nulls else few
             draft.leave_out(column.name, why)
@@ -384,8 +313,10 @@ def _choose_ids(draft: Draft) -> list[str]:
     for column in draft.columns.values():
         if column.name in (draft.label, draft.time, *draft.meta) or column.nulls:
             continue
-        # Integers without a gap count rows; others with distinct values may be measurements.
-        counts = column.dtype.is_integer() and column.span == draft.rows - 1
+        # Integers without a gap count rows.
+        # So do those with gaps, where as many measurements in that range would repeat some: their
+        # expected number of repeated pairs is half of rows² / range.
+        counts = column.dtype.is_integer() and draft.rows**2 > FEWEST_REPEATS * 2 * column.span
         is_kind = column.is_identifier or column.name == ROW_ID or column.dtype == pl.String
         if column.distinct == draft.rows and (counts or is_kind) and not column.is_sentences:
             draft.notes.append(f"ids: {column.name!r}, another value in every row")
@@ -396,13 +327,13 @@ def _choose_ids(draft: Draft) -> list[str]:
 def _judge_feature(draft: Draft, column: Column) -> None:
     """Give a column of a table to the model, or say why not."""
     # An identifier with few rows each is memorised, not learned.
-    few_rows_each = column.distinct * ROWS_OF_A_CATEGORY > draft.rows
+    few_rows_each = column.frequent < FREQUENT_SHARE * (draft.rows - column.nulls)
     if is_window(column.dtype) and draft.kind == "table":
         draft.notes.append(f"feature: {column.name!r}, windows of numbers")
     elif not (column.is_text or column.dtype.is_numeric() or column.dtype == pl.Boolean):
         draft.leave_out(column.name, f"{column.dtype} is neither a number nor a category")
     elif column.distinct < 2:
-        draft.leave_out(column.name, "it has one value")
+        draft.leave_out(column.name, "it has one value" if column.distinct else "it has no value")
     elif (column.is_text or column.is_identifier) and few_rows_each:
         draft.leave_out(column.name, f"{column.distinct:,} values are too many for a category")
     elif column.is_identifier and not column.is_text:

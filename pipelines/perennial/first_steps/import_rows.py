@@ -13,8 +13,8 @@ from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.parquet_files import readable
 from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
-from perennial.first_steps.first_contract import ROW_ID, scan_rows
-from perennial.first_steps.written_numbers import parse_written_numbers
+from perennial.first_steps.rows_of_files import ROW_ID, scan_rows
+from perennial.first_steps.written_dates import parse_written_values
 from perennial.reports.text import counted
 
 TEXTS = (pl.String, pl.Categorical, pl.Enum)
@@ -55,11 +55,7 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         )
     with tempfile.TemporaryDirectory() as folder:
         newest = _newest_schema(store, listing, Path(folder))
-        # As `init` read them; what is text in the dataset stays as it is written.
-        texts = [name for name, dtype in (newest or {}).items() if dtype in TEXTS]
-        is_file = isinstance(rows, Path)
-        scanned = scan_rows("table", rows, texts) if is_file else pl.from_pandas(rows).lazy()
-        parsed, notes = parse_written_numbers(scanned, leave=texts)
+        parsed, notes = _parse(rows, newest or pl.Schema())
         yield from notes
         given = parsed.collect()
         if ROW_ID in data.ids and newest and ROW_ID not in given.columns:
@@ -69,6 +65,7 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         schema = newest or given.schema
         named = [data.label, *filter(None, [data.time, data.group]), *data.ids, *data.features]
         _require_columns(given, [*schema, *named])
+        _refuse_two_readings(given, schema)
         table = typed_rows(given.to_pandas(use_pyarrow_extension_array=True), schema)
         file = Path(folder) / "rows.parquet"
         table.write_parquet(file)
@@ -77,6 +74,33 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
     yield f"wrote {data.uri.rstrip('/')}/{key}: {size}"
     if left := [column for column in given.columns if column not in schema]:
         yield f"left out, as the dataset has no such columns: {', '.join(left)}"
+
+
+def _parse(rows: Path | pd.DataFrame, known: pl.Schema) -> tuple[pl.LazyFrame, list[str]]:
+    """Return rows as `init` reads them, and notes; the dataset's texts stay as they are written."""
+    texts = [name for name, dtype in known.items() if dtype in TEXTS]
+    notes = list[str]()
+    if isinstance(rows, Path):
+        table = scan_rows("table", rows, texts, notes)
+    else:
+        table = pl.from_pandas(rows).lazy()
+    # Datasets of earlier versions hold times of day.
+    clocks = [name for name, dtype in known.items() if dtype == pl.Time]
+    table, more = parse_written_values(table, leave=[*texts, *clocks])
+    return table, notes + more
+
+
+def _refuse_two_readings(rows: pl.DataFrame, schema: pl.Schema) -> None:
+    """Raise where a time is still a text such as 1/2/2025, which a conversion would guess."""
+    for name, dtype in schema.items():
+        if dtype.is_temporal() and rows.schema[name] == pl.String:
+            unread = rows[name].filter(rows[name].str.contains(r"^\s*\d{1,2}[/.-]\d{1,2}[/.-]\d"))
+            if len(unread):
+                raise BadDataError(
+                    f"the dates of {name!r} can be read in two ways",
+                    evidence=f"such as {unread[0]!r}",
+                    action="write them as 2025-01-31",
+                )
 
 
 def _newest_schema(store: ObjectStore, listing: Listing, folder: Path) -> pl.Schema | None:

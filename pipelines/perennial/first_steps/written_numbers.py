@@ -16,6 +16,10 @@ FORMS = {
 }
 # What a number would not keep: zeros in front, and digits beyond those of a fraction.
 LEADING_ZERO, LONG = r"^\s*[+-]?0\d+\s*$", r"^\s*[+-]?\d{16,}\s*$"
+# How people write that a number is missing.
+MISSING = r"(?i)^\s*(?:|\?|-+|\.|n\.?/?a\.?|#n/a|none|null|nan|missing|unknown)\s*$"
+# Of fewer values, such as 0, 1, 2, 3+, the texts are categories as they are.
+FEWEST_VALUES = 20
 # With a smaller share of numbers, a column holds texts of which some happen to be numbers.
 MOSTLY_NUMBERS = 0.9
 
@@ -43,6 +47,8 @@ def parse_written_numbers(
         if counted["zeros"] or (counted["long"] and not is_whole):
             continue
         if others := counted["texts"] - counted[form]:
+            if counted["values"] < FEWEST_VALUES:
+                continue
             notes.append(
                 f"texts: {name!r}, {others:,} of {counted['texts']:,} values are not numbers, such "
                 f"as {counted[f'no {form}']!r}: leave those cells empty, and it is a number"
@@ -59,13 +65,15 @@ def parse_written_numbers(
         else:
             numbers.append(_whole(name) if is_whole else _reading(name, *FORMS[form]))
             how = "as text" if is_whole else f"with {form} or a unit"
-            notes.append(f"numbers: {name!r}, written {how}")
+            gaps = f"; {counted['missing']:,} written as missing" if counted["missing"] else ""
+            notes.append(f"numbers: {name!r}, written {how}{gaps}")
     return table.with_columns(numbers), notes
 
 
 def _count_readings(name: str) -> pl.Expr:
     """Count a column's texts, units and numbers, these by form with an exception of each."""
-    column = pl.col(name)
+    is_missing = pl.col(name).str.contains(MISSING)
+    column = pl.when(~is_missing).then(pl.col(name))
     readings = {form: _reading(name, *parts) for form, parts in FORMS.items()}
     with_point, with_comma = readings.values()
     is_ambiguous = (with_point != with_comma).any()
@@ -83,6 +91,7 @@ def _count_readings(name: str) -> pl.Expr:
     units = pl.when(has_bare).then(units.fill_null("no unit")).otherwise(units).drop_nulls()
     parts = {"texts": column.count(), "ambiguous": is_ambiguous, **counts, **exceptions}
     parts |= {"whole": _whole(name).count(), "zeros": column.str.contains(LEADING_ZERO).any()}
+    parts |= {"missing": is_missing.sum(), "values": column.n_unique()}
     parts |= {"long": column.str.contains(LONG).any()}
     parts |= {"units": units.unique().sort().str.join(" and "), "kinds": units.n_unique()}
     return pl.struct(value.alias(key) for key, value in parts.items()).alias(name)

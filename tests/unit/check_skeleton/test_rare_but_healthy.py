@@ -1,5 +1,7 @@
 """Data, losses and augmentations that are rare but right: the check that looks there passes."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,9 +9,10 @@ import torch
 from torch import nn
 
 from perennial.check_skeleton.examination import run_checks
+from perennial.data.dataset import Dataset
 from perennial.engine.task import LABEL
 from perennial.tasks.tabular import TabularClassification, TabularRegression
-from skeleton_tables import prepared
+from skeleton_tables import pinned, prepared, table
 
 
 class CountsClasses(TabularClassification):
@@ -114,3 +117,26 @@ def outcome_of(task_type, dataset, name):
 def test_rare_but_correct_tasks_are_not_blocked(task_type, kind, check, outcome, datasets):
     found, measured = outcome_of(task_type, datasets(kind), check)
     assert found == outcome, measured
+
+
+class DoublesTheTheory(TabularRegression):
+    """Whatever the sample, the loss of a constant is not twice the labels' variance."""
+
+    def expected_initial_loss(self):
+        return 2.0 * super().expected_initial_loss()
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(TabularRegression, "passed"), (DoublesTheTheory, "failed")]
+)
+def test_a_sample_without_the_few_largest_labels_is_judged_by_its_own(task_type, outcome, tmp_path):
+    is_large = pl.col("row").is_in([0, 2, 7])
+    frame = table("regression").with_columns(
+        label=pl.when(is_large).then(5000.0).otherwise(pl.col("label"))
+    )
+    subject = prepared(task_type, Dataset(pinned(frame, tmp_path)))
+    assert subject.label_spread < 0.5
+    (result,) = run_checks(subject, ["initial_loss"])
+    assert result.outcome == outcome, result.measured
+    (unaware,) = run_checks(replace(subject, label_spread=1.0), ["initial_loss"])
+    assert unaware.outcome == "failed"

@@ -74,8 +74,12 @@ def init(tmp_path, capsys):
             lambda row: "" if row % 7 == 0 else f"{row},5",
             lambda row: row + 0.5 if row % 7 else None,
         ),
+        (
+            lambda row: (" ", "?", "\t?", "n/a")[row // 5 % 4] if row % 5 == 0 else f"{row}",
+            lambda row: row if row % 5 else None,
+        ),
     ],
-    ids=["comma", "euros", "dollars", "francs", "percent", "some euros", "missing"],
+    ids=["comma", "euros", "dollars", "francs", "percent", "some euros", "missing", "marked"],
 )
 def test_numbers_as_people_write_them_are_numbers(init, tmp_path, write, read):
     contract, printed = init(table(price=[write(row) for row in range(ROWS)]), "--label", "late")
@@ -88,7 +92,7 @@ def test_numbers_as_people_write_them_are_numbers(init, tmp_path, write, read):
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda row: "n/a" if row == 3 else f"{row},5", "1 of 400 values are not numbers, such as 'n/a'"),
+        (lambda row: "none yet" if row == 3 else f"{row},5", "1 of 400 values are not numbers, such as 'none yet'"),
         (lambda row: f"1,{row + 100}", "can be read in two ways"),
         (lambda row: f"{row} {'€$'[row % 2]}", "has numbers in EUR and USD: write them in one unit"),
         (lambda row: f"{row}%" if row % 2 else f"0.{row:03}", "has numbers in % and no unit"),
@@ -167,6 +171,88 @@ def test_columns_of_a_csv_get_their_roles(init):
     assert contract["model"]["options"] == {"categorical": ["store_id"]}
     assert "label: 'late', 2 classes" in printed
     assert "perennial run" in printed
+
+
+def test_a_few_categories_of_which_most_are_digits_are_no_failed_numbers(init):
+    children = ["3+" if row % 20 == 0 else str(row % 3) for row in range(ROWS)]
+    contract, printed = init(table(children=children), "--label", "late")
+    assert "children" not in contract["data"].get("meta", [])
+    assert "not numbers" not in printed
+
+
+@pytest.mark.parametrize(("share", "is_feature"), [(0.7, True), (0.3, False)])
+def test_a_category_of_many_rare_values_is_a_feature_where_frequent_ones_prevail(
+    share, is_feature, init
+):
+    cities = [
+        ("Berlin", "Bonn")[row % 2] if row < share * ROWS else f"c{row}" for row in range(ROWS)
+    ]
+    contract, _ = init(table(city=cities), "--label", "late")
+    assert ("city" not in contract["data"].get("meta", [])) is is_feature
+
+
+def test_numbers_of_rows_are_ids_although_some_are_missing(init):
+    frame = table(record=[row + row // 5 for row in range(ROWS)]).drop("when")
+    contract, _ = init(frame, "--label", "late")
+    assert contract["data"]["ids"] == ["record"]
+
+
+def test_measurements_without_a_repetition_are_no_ids(init):
+    frame = table(size=[row * 97 % 10_007 for row in range(ROWS)]).drop("when")
+    contract, _ = init(frame, "--label", "late")
+    assert contract["data"]["ids"] == ["row_id"]
+
+
+def test_a_date_of_birth_does_not_split(init):
+    days = [dt.date(1960, 1, 1) + dt.timedelta(days=17 * row) for row in range(ROWS)]
+    contract, printed = init(table(DOB=days).drop("when"), "--label", "late")
+    assert "time" not in contract["data"]
+    assert "meta: 'DOB', a date of birth" in printed
+
+
+@pytest.mark.parametrize(
+    ("written", "first"),
+    [
+        ("%d/%m/%y", "1993-08-14"),  # which Polars reads as of the year 93
+        ("%m/%d/%Y", "1993-08-14"),
+        ("%d.%m.%Y", "1993-08-14"),
+    ],
+)
+def test_dates_as_people_write_them_split(written, first, init, tmp_path):
+    start = dt.date(1993, 8, 14)
+    days = [(start + dt.timedelta(days=row)).strftime(written) for row in range(ROWS)]
+    contract, printed = init(table(day=days).drop("when"), "--label", "late")
+    assert contract["data"]["time"] == "day"
+    assert "dates: 'day', written as" in printed or "%d." in written
+    stored = pl.read_parquet(tmp_path / "own/data/orders.parquet")["day"]
+    assert str(stored.min()) == first
+
+
+def test_first_days_of_months_are_not_read_as_days_of_one_month(init):
+    """01/02/2013 has two readings, and none is taken silently."""
+    days = [f"{1 + row % 12:02}/01/{1990 + row // 12}" for row in range(ROWS)]
+    contract, printed = init(table(day=days).drop("when"), "--label", "late")
+    assert "time" not in contract["data"]
+    assert "'day' has dates that can be read in two ways" in printed
+
+
+@pytest.mark.parametrize(
+    ("encode", "said"),
+    [
+        (lambda text: text.encode("cp1252"), "data.csv is not UTF-8; read as cp1252"),
+        (lambda text: text.encode("utf-16"), "data.csv is not UTF-8; read as utf-16"),
+        (lambda text: text.replace("\n", "\r").encode(), "label: 'late'"),
+    ],
+    ids=["windows", "excel", "old lines"],
+)
+def test_files_of_old_programs_are_read(encode, said, tmp_path, capsys):
+    frame = table(town=["Köln" if row % 2 else "Málaga" for row in range(ROWS)])
+    (tmp_path / "data.csv").write_bytes(encode(frame.write_csv()))
+    out = tmp_path / "own"
+    arguments = ["--label", "late", "--out", str(out)]
+    assert main(["init", "table", str(tmp_path / "data.csv"), *arguments]) == 0
+    assert said in capsys.readouterr().out
+    assert pl.read_parquet(out / "data/data.parquet").select(frame.columns).equals(frame)
 
 
 def test_an_amount_is_a_regression(init):

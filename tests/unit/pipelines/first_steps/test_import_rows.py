@@ -136,6 +136,13 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(
     assert [path.name for path in (contract.parent / "data").rglob("*")] == ["2025-01.parquet"]
 
 
+def test_dates_of_two_readings_are_refused(contract, tmp_path):
+    path = tmp_path / "2025-02.csv"
+    SECOND.with_columns(departs=pl.lit("03/04/2025")).write_csv(path)
+    with pytest.raises(BadDataError, match="'departs' can be read in two ways"):
+        list(import_rows(contract, path))
+
+
 @pytest.mark.parametrize("name", ["_2025-02", ".2025-02", "_new/2025-02", "../2025-02", "/2025-02"])
 def test_rows_are_not_written_where_they_would_never_be_read(name, contract, tmp_path):
     SECOND.write_parquet(tmp_path / "rows.parquet")

@@ -1,0 +1,58 @@
+"""Dates as people write them become times, where there is one reading."""
+
+import datetime as dt
+
+import polars as pl
+import pytest
+
+from perennial.first_steps.written_dates import parse_written_dates
+
+
+def parse(*texts):
+    table, notes = parse_written_dates(pl.LazyFrame({"when": texts}))
+    return table.collect()["when"], " ".join(notes)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (("1/31/2025", "2/1/2025"), dt.date(2025, 1, 31)),
+        (("31/1/2025", "1/2/2025"), dt.date(2025, 1, 31)),
+        (("31.1.25", "1.2.25"), dt.date(2025, 1, 31)),
+        (("1.2.2025", "3.4.2025"), dt.date(2025, 2, 1)),
+        (("14/08/93", "14/08/2002"), dt.date(1993, 8, 14)),
+        (("02-Jun-06", None), dt.date(2006, 6, 2)),
+        (("January 31st, 2025", "Feb 1, 2025"), dt.date(2025, 1, 31)),
+        (("1/31/2025 4:05 PM", "2/1/2025 12:00 AM"), dt.datetime(2025, 1, 31, 16, 5)),
+        (("2025-1-31T04:05:06", "2025-02-01 00:00"), dt.datetime(2025, 1, 31, 4, 5, 6)),
+    ],
+)
+def test_dates_with_one_reading_are_times(written, read):
+    times, note = parse(*written)
+    assert times[0] == read
+    assert times.null_count() == written.count(None)
+    assert f"dates: 'when', written as {written[0]!r}" in note
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (("1/2/2025", "3/4/2025"), "can be read in two ways"),
+        (("7/21/62", "8/22/64"), "years of two digits"),
+        (("1/31/2025",) * 20 + ("unknown",), "1 of 21 values are not dates"),
+        (("2/30/2025",) * 2 + ("1/31/2025",) * 30, "2 of 32 values are not dates"),
+        (("1.2.3.4", "2.2.2.2"), ""),
+        (("2100 - 2850", "19-Dec"), ""),
+        (("00123", "00456"), ""),
+    ],
+)
+def test_texts_that_are_not_surely_dates_stay_texts(written, said):
+    times, note = parse(*written)
+    assert times.to_list() == list(written)
+    assert said in note
+
+
+def test_a_time_of_day_is_a_number_of_hours():
+    table, notes = parse_written_dates(pl.LazyFrame({"at": [dt.time(18, 30), None]}))
+    assert table.collect()["at"].to_list() == [18.5, None]
+    assert notes == ["numbers: 'at', a time of day, in hours"]
