@@ -7,8 +7,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from string import Template
@@ -24,8 +23,10 @@ from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.toml import toml_line
 from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.data.partitions import find_partitions
-from perennial.first_steps.draft import Column, Draft, Kind
+from perennial.data.pictures import decode_picture
+from perennial.first_steps.draft import ROW_ID, Column, Draft, Kind, count_words
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
+from perennial.first_steps.source_rows import scan_rows
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
@@ -35,12 +36,7 @@ from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.labels import MAX_CLASSES
 
 CONTRACT_FILE, SCHEMA_FILE = "contract.toml", "contract.schema.json"
-PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".tsv")
-JSON_LINES = (".jsonl", ".ndjson")
-ENDINGS = (PARQUET, CSV, JSON_LINES)
-PICTURES = (".png", ".jpg", ".jpeg")
 LABELS = ("label", "target", "y", "class", "outcome")
-ROW_ID = "row_id"
 MODEL_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")  # as `ModelSection.name`
 FEWEST_ROWS = 150  # of which 15% choose the checkpoint; 16 are needed
 # Mean rows of a category below which the tabular tasks, which want 20, would see none of them.
@@ -71,7 +67,7 @@ overfit_steps = 600
 
 def candidate_labels(kind: Kind, data: Path) -> list[str]:
     """Return the columns to choose a label from; none if one is named as labels usually are."""
-    columns = scan_rows(kind, data).collect_schema().names()
+    columns = scan_rows(kind, data)[0].collect_schema().names()
     return [] if any(name.lower() in LABELS for name in columns) else columns
 
 
@@ -104,11 +100,11 @@ def write_first_contract(
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table, notes = scan_rows(kind, data), list[str]()
+        table, notes = scan_rows(kind, data)
         if kind in ("table", "custom") and not _is_folder_of_parquet(data):
-            table, notes = parse_written_numbers(table)
-        draft = _examine(kind, table)
-        draft.notes += notes
+            table, numbers = parse_written_numbers(table)
+            notes = [*notes, *numbers]
+        draft = _examine(kind, table, notes)
         _assign_roles(draft, label, time, ids)
         if kind == "image":
             _set_picture_form(draft, table)
@@ -164,81 +160,7 @@ def schema_text() -> str:
     return json.dumps(Contract.model_json_schema(), indent=1, sort_keys=True) + "\n"
 
 
-def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> pl.LazyFrame:
-    """Return the rows of a file, or of a folder of files of one kind.
-
-    Columns named in `texts` stay as they are written, such as the code 007.
-
-    Raises:
-        PerennialError: there is none.
-    """
-    if not data.exists():
-        raise PerennialError(
-            f"{data} does not exist", action="name a Parquet, CSV or JSON Lines file"
-        )
-    beneath = sorted(data.glob("*/*")) if kind == "image" and data.is_dir() else []
-    if found := [path for path in beneath if path.name.lower().endswith(PICTURES)]:
-        names = [str(path) for path in found]
-        pictures = pl.DataFrame({"picture": names, "label": [path.parent.name for path in found]})
-        return _with_pictures(pictures.lazy(), Path(), found[0].parent.parent)
-    files = sorted(path for path in data.rglob("*") if path.is_file()) if data.is_dir() else [data]
-    for endings in ENDINGS:
-        chosen = [path for path in files if path.name.lower().endswith(endings)]
-        if chosen and endings == PARQUET:
-            return pl.scan_parquet(chosen)
-        if chosen and endings == JSON_LINES:
-            table = pl.scan_ndjson(chosen, infer_schema_length=None)
-            return table.with_columns(pl.col(pl.Int128).cast(pl.String))
-        if chosen:
-            with chosen[0].open(encoding="utf-8-sig", errors="replace") as lines:
-                separator = max(",;\t|", key=next(lines, "").count)
-            # By default Polars decides on a column's type by its first 100 rows.
-            scan = partial(
-                pl.scan_csv, chosen, separator=separator, try_parse_dates=True,
-                infer_schema_length=None, null_values=["", "NA", "NaN", "nan", "null"],
-            )  # fmt: skip
-            table = scan()
-            schema = table.collect_schema()
-            names = schema.names()
-            # Parquet has no whole numbers of more than 64 bits.
-            long = {name for name, dtype in schema.items() if dtype == pl.Int128}
-            if kept := {name: pl.String for name in names if name in long or name in texts}:
-                table = scan(schema_overrides=kept)
-            # pandas writes its index as a first column without a name.
-            table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
-            return _with_pictures(table, chosen[0].parent, data) if kind == "image" else table
-    raise PerennialError(
-        f"{data} holds no data that can be read",
-        evidence=f"{len(files)} files, none of which ends in {', '.join(sum(ENDINGS, ()))}",
-        action="name a Parquet, CSV or JSON Lines file, or a folder of them; for `image` also a "
-        "folder with a folder of PNG or JPEG files for each class",
-    )
-
-
-def _with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFrame:
-    """Read the files that a column names: their bytes become the column.
-
-    Raises:
-        BadDataError: one of them is not there.
-    """
-    schema = table.collect_schema()
-    for name in (name for name, dtype in schema.items() if dtype == pl.String):
-        rows = table.collect()
-        paths = [folder / path for path in rows[name] if path is not None]
-        if not paths or not paths[0].name.lower().endswith(PICTURES):
-            continue
-        if lost := [path for path in paths if not path.is_file()]:
-            raise BadDataError(
-                f"{len(lost)} of the pictures that {source} names do not exist",
-                evidence=f"such as {lost[0]}",
-                action=f"correct the column {name!r}: paths are taken from the file's folder",
-            )
-        content = [None if path is None else (folder / path).read_bytes() for path in rows[name]]
-        return rows.with_columns(pl.Series(name, content, dtype=pl.Binary)).lazy()
-    return table
-
-
-def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
+def _examine(kind: Kind, table: pl.LazyFrame, notes: list[str]) -> Draft:
     schema = table.collect_schema()
     # One pass over the data for all columns, with a value for each fact of each column.
     counts = []
@@ -250,15 +172,15 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
             span = column.max().cast(pl.Float64) - column.min().cast(pl.Float64)
         elif dtype in (pl.Datetime, pl.Date):
             span = (column.max() - column.min()).dt.total_days().cast(pl.Float64)
-        length = column.str.len_chars().mean() if dtype == pl.String else pl.lit(0.0)
-        spaces = column.str.count_matches(" ").mean() if dtype == pl.String else pl.lit(0.0)
+        length = column.str.len_bytes().mean() if dtype == pl.String else pl.lit(0.0)
+        words = count_words(column).mean() if dtype == pl.String else pl.lit(0.0)
         distinct = column.drop_nulls().n_unique() if is_plain else pl.lit(0)
         counts += [
             distinct.alias(f"distinct {name}"),
             column.null_count().alias(f"nulls {name}"),
             length.fill_null(0.0).alias(f"length {name}"),
             span.fill_null(0.0).alias(f"span {name}"),
-            spaces.fill_null(0.0).alias(f"spaces {name}"),
+            words.fill_null(0.0).alias(f"words {name}"),
         ]
     found = table.select(pl.len().alias("rows of all"), *counts).collect().row(0, named=True)
     rows = int(found["rows of all"])
@@ -268,12 +190,12 @@ def _examine(kind: Kind, table: pl.LazyFrame) -> Draft:
             evidence=f"a first contract needs {FEWEST_ROWS}",
             action="wait for more data",
         )
-    facts = ("distinct", "nulls", "length", "span", "spaces")
+    facts = ("distinct", "nulls", "length", "span", "words")
     columns = {
         name: Column(name, dtype, *(found[f"{fact} {name}"] for fact in facts))
         for name, dtype in schema.items()
     }
-    return Draft(kind, columns, rows)
+    return Draft(kind, columns, rows, notes=notes)
 
 
 def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> None:
@@ -293,11 +215,13 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
     others = [column for name, column in draft.columns.items() if name not in taken]
     if draft.kind == "image":
         _choose_picture(draft, others)
-    elif draft.kind == "text":
+    elif draft.kind == "text" and draft.label_is_text:
         draft.features = [draft.label]
         draft.meta += [column.name for column in others]
         draft.notes.append(f"text: {draft.label!r}, {draft.columns[draft.label].length:.0f} "
-                           "characters on average; the model learns what comes next")  # fmt: skip
+                           "bytes on average; the model learns what comes next")  # fmt: skip
+    elif draft.kind == "text":
+        _choose_text(draft, others)
     else:
         for column in others:
             _judge_feature(draft, column)
@@ -312,19 +236,20 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
 
 def _choose_label(draft: Draft, wish: str) -> str:
     columns = draft.columns
+    near = [name for name in columns if name.lower() in LABELS]
+    label = columns[wish or near[0]] if wish or near else None
     if draft.kind == "text":
         texts = [column for column in columns.values() if column.dtype == pl.String]
         longest = max(texts, key=lambda column: column.length, default=None)
-        chosen = columns[wish] if wish else longest
-        if chosen is None or chosen.dtype != pl.String:
+        if longest is None:
             raise PerennialError(
-                f"{wish or 'no column'!r} is not a text" if wish else "no column is a text",
-                action="`init text` learns what comes next in a text; to predict a class from a "
-                "text, `perennial init table DATA --label COLUMN`",
+                "no column is a text",
+                evidence=f"the columns are: {', '.join(columns)}",
+                action="write the texts into a column of their own",
             )
-        return chosen.name
-    near = [name for name in columns if name.lower() in LABELS]
-    label = columns[wish or near[0]] if wish or near else None
+        if label in (None, longest) or (wish and label.is_sentences):
+            draft.label_is_text = True
+            return wish or longest.name
     if label is None:
         raise PerennialError(
             "which column is to be predicted?",
@@ -342,7 +267,8 @@ def _choose_label(draft: Draft, wish: str) -> str:
         raise BadDataError(
             f"the column {label.name!r} has too many classes to learn",
             evidence=f"{values:,} different texts in {draft.rows:,} rows",
-            action="name another: --label COLUMN; free text is for `perennial init text`",
+            action="name another: --label COLUMN; to learn what comes next in a text, "
+            "`perennial init text`",
         )
     what = f"{values} classes" if label.is_class else "a number"
     missing = f", {label.nulls:,} rows without" if label.nulls else ""
@@ -414,17 +340,46 @@ def _judge_feature(draft: Draft, column: Column) -> None:
 def _choose_sentences(draft: Draft, others: Sequence[Column]) -> None:
     """Give the model the one column of texts, if classes are to be predicted and nothing else."""
     texts = [column for column in others if column.is_sentences]
-    is_alone = len(texts) == 1 and {column.name for column in others} <= set(draft.meta)
-    if draft.kind != "table" or not is_alone or not draft.columns[draft.label].is_class:
+    if draft.kind != "table" or len(texts) != 1 or not draft.columns[draft.label].is_class:
         return
-    draft.text = texts[0].name
-    draft.features = [draft.text]
-    draft.meta.remove(draft.text)
-    draft.notes = [note for note in draft.notes if not note.startswith(f"meta: {draft.text!r},")]
+    (text,) = texts
+    if not {column.name for column in others} <= set(draft.meta):
+        draft.notes.append(f"to learn from {text.name!r} alone: `perennial init text`")
+        return
+    draft.meta.remove(text.name)
+    draft.notes = [note for note in draft.notes if not note.startswith(f"meta: {text.name!r},")]
+    _learn_from_text(draft, text)
+
+
+def _choose_text(draft: Draft, others: Sequence[Column]) -> None:
+    """Give the model the longest text, and nothing else, to predict a class."""
+    if not draft.columns[draft.label].is_class:
+        raise BadDataError(
+            f"the column {draft.label!r} cannot be predicted from a text",
+            evidence=f"{draft.columns[draft.label].distinct:,} different numbers are amounts",
+            action="name a column of classes: --label COLUMN; amounts are for `init table`",
+        )
+    texts = [column for column in others if column.dtype == pl.String]
+    if not texts:
+        raise BadDataError(
+            "no column of texts is left to learn from",
+            evidence=f"the columns are: {', '.join(draft.columns)}",
+            action="add one beside the label",
+        )
+    text = max(texts, key=lambda column: column.length)
+    if left := [column.name for column in others if column is not text]:
+        draft.meta += left
+        draft.notes.append(f"meta: {', '.join(map(repr, left))}, as the model learns from one text")
+    _learn_from_text(draft, text)
+
+
+def _learn_from_text(draft: Draft, text: Column) -> None:
+    draft.text = text.name
+    draft.features = [text.name]
     # A byte is a token. Twice the mean, so that few texts are cut.
-    room = 2 ** math.ceil(math.log2(2 * texts[0].length))
+    room = 2 ** math.ceil(math.log2(2 * max(text.length, 1.0)))
     draft.options["context_length"] = min(max(room, 32), 512)
-    draft.notes.append(f"text: {draft.text!r}, {texts[0].length:.0f} characters on average")
+    draft.notes.append(f"text: {text.name!r}, {text.length:.0f} bytes on average")
 
 
 def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:
@@ -465,6 +420,8 @@ def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
         try:
             with Image.open(BytesIO(content)) as picture:
                 sizes.add(picture.size)
+                if picture.mode not in ("L", "RGB"):
+                    decode_picture(content)  # refuses those of more than eight bits
         except OSError as error:
             raise BadDataError(
                 f"picture {row} in {draft.features[0]!r} cannot be read",
@@ -504,14 +461,14 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
     table = "TabularClassification" if is_class else "TabularRegression"
     tasks = TASKS | {"table": f"perennial.tasks.tabular:{table}", "custom": f"{module}:FirstTask"}
     options = {} if draft.kind == "custom" else draft.options
-    if draft.kind == "text":
+    if draft.label_is_text:
         options = {"context_length": 128, "width": 96, "layers": 3, "heads": 3}
     model: dict[str, JsonValue] = {"name": name, "task": tasks[draft.recipe]}
     model |= {"options": options} if options else {}
     data: dict[str, JsonValue] = {"uri": uri, "label": draft.label}
     roles = {"time": draft.time, "ids": draft.ids, "features": draft.features, "meta": draft.meta}
     data |= {role: value for role, value in roles.items() if value}  # type: ignore[misc]
-    if draft.kind == "text" or draft.text:
+    if draft.label_is_text or draft.text:
         data["text"] = list(draft.features)
     lines = [
         f"#:schema ./{SCHEMA_FILE}",
@@ -522,7 +479,7 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
         "",
         "[data]",
         *(toml_line(key, value) for key, value in data.items()),
-        *(SECTIONS_OF_TEXT.splitlines() if draft.kind == "text" else []),
+        *(SECTIONS_OF_TEXT.splitlines() if draft.label_is_text else []),
         *_split_lines(draft),
         "",
         "[training]",

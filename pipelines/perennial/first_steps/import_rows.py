@@ -9,11 +9,13 @@ import polars as pl
 
 from perennial.clients.object_store import ObjectStore, open_store
 from perennial.contract import load_contract
+from perennial.contracts.data import DataSection
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.parquet_files import readable
 from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
-from perennial.first_steps.first_contract import ROW_ID, scan_rows
+from perennial.first_steps.draft import ROW_ID, Kind
+from perennial.first_steps.source_rows import scan_rows
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.reports.text import counted
 
@@ -57,8 +59,11 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         newest = _newest_schema(store, listing, Path(folder))
         # As `init` read them; what is text in the dataset stays as it is written.
         texts = [name for name, dtype in (newest or {}).items() if dtype in TEXTS]
-        is_file = isinstance(rows, Path)
-        scanned = scan_rows("table", rows, texts) if is_file else pl.from_pandas(rows).lazy()
+        if isinstance(rows, Path):
+            scanned, read = scan_rows(_kind(data, newest), rows, texts)
+            yield from read
+        else:
+            scanned = pl.from_pandas(rows).lazy()
         parsed, notes = parse_written_numbers(scanned, leave=texts)
         yield from notes
         given = parsed.collect()
@@ -77,6 +82,15 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
     yield f"wrote {data.uri.rstrip('/')}/{key}: {size}"
     if left := [column for column in given.columns if column not in schema]:
         yield f"left out, as the dataset has no such columns: {', '.join(left)}"
+
+
+def _kind(data: DataSection, newest: pl.Schema | None) -> Kind:
+    """Return the kind of data that `init` would have been told."""
+    if data.text:
+        return "text"
+    types = [dtype for name, dtype in (newest or {}).items() if name in data.features]
+    is_picture = any(dtype == pl.Binary or dtype.is_nested() for dtype in types)
+    return "image" if is_picture else "table"
 
 
 def _newest_schema(store: ObjectStore, listing: Listing, folder: Path) -> pl.Schema | None:

@@ -423,7 +423,7 @@ def test_a_class_beside_one_column_of_texts_is_text_classification(init):
     assert contract["model"]["options"] == {"context_length": 128}
     assert contract["data"]["features"] == contract["data"]["text"] == ["message"]
     assert "meta" not in contract["data"]
-    assert "text: 'message', 33 characters on average" in printed
+    assert "text: 'message', 33 bytes on average" in printed
     assert "too many for a category" not in printed
 
 
