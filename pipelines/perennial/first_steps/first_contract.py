@@ -27,6 +27,7 @@ from perennial.data.pictures import decode_picture
 from perennial.first_steps.draft import ROW_ID, Column, Draft, Kind, count_words
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.first_steps.source_rows import scan_rows
+from perennial.first_steps.written_dates import parse_written_dates
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
@@ -101,6 +102,9 @@ def write_first_contract(
     _refuse_existing(files)
     try:
         table, notes = scan_rows(kind, data)
+        if not _is_folder_of_parquet(data):
+            table, times = parse_written_dates(table)
+            notes = [*notes, *times]
         if kind in ("table", "custom") and not _is_folder_of_parquet(data):
             table, numbers = parse_written_numbers(table)
             notes = [*notes, *numbers]

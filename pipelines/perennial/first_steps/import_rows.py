@@ -16,6 +16,7 @@ from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
 from perennial.first_steps.draft import ROW_ID, Kind
 from perennial.first_steps.source_rows import scan_rows
+from perennial.first_steps.written_dates import parse_written_dates
 from perennial.first_steps.written_numbers import parse_written_numbers
 from perennial.reports.text import counted
 
@@ -64,9 +65,10 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
             yield from read
         else:
             scanned = pl.from_pandas(rows).lazy()
-        parsed, notes = parse_written_numbers(scanned, leave=texts)
-        yield from notes
-        given = parsed.collect()
+        for parse in (parse_written_dates, parse_written_numbers):
+            scanned, notes = parse(scanned, leave=texts)
+            yield from notes
+        given = scanned.collect()
         if ROW_ID in data.ids and newest and ROW_ID not in given.columns:
             # `init` counted the rows where nothing else identifies them.
             given = given.with_row_index(ROW_ID, _next_row_id(store, listing, Path(folder)))

@@ -27,7 +27,7 @@ ENDINGS = (PARQUET, CSV, JSON)
 TEXTS = (".txt",)
 LABEL, TEXT = "label", "text"
 # Rows that are looked at to tell whether quotes quote.
-ROWS_OF_QUOTES = 100_000
+ROWS_OF_QUOTES = 20_000
 FORMS_OF_DATA = (
     "name a Parquet, CSV or JSON Lines file, or a folder of them; for `text` also .txt files, and "
     "for `image` pictures, in a folder for each class"
@@ -108,7 +108,21 @@ def _scan_csv(files: list[Path], texts: Collection[str]) -> Source:
     if kept := {name: pl.String for name in names if name in long or name in texts}:
         table = scan(schema_overrides=kept)
     # pandas writes its index as a first column without a name.
-    return table.rename({old: ROW_ID for old in names[:1] if not old.strip()}), notes
+    table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
+    return _without_nameless(table), notes
+
+
+def _without_nameless(table: pl.LazyFrame) -> pl.LazyFrame:
+    """Drop columns without name and values, as spreadsheets leave them; name the others."""
+    names = table.collect_schema().names()
+    nameless = [name for name in names if re.fullmatch(r"\s*(_duplicated_\d+)?", name)]
+    if not nameless:
+        return table
+    counts = table.select(pl.col(nameless).count()).collect().row(0, named=True)
+    table = table.drop([name for name in nameless if not counts[name]])
+    return table.rename(
+        {name: f"column_{names.index(name) + 1}" for name in nameless if counts[name]}
+    )
 
 
 def _is_utf8(file: Path) -> bool:
@@ -149,21 +163,30 @@ def _lines_of(source: Path | bytes) -> IO[str]:
 
 
 def _has_quotes_as_text(source: Path | bytes, separator: str) -> bool:
-    """Whether cells can only be told apart if quotes do not enclose them."""
-    strict = {"delimiter": separator, "strict": True}
-    return not _has_even_rows(source, strict) and _has_even_rows(
-        source, {"delimiter": separator, "quoting": csv.QUOTE_NONE}
+    """Whether quotes are part of cells that can be told apart without them.
+
+    A writer that encloses cells in quotes does so with each cell that has one.
+    """
+    plain = _read_cells(source, {"delimiter": separator, "quoting": csv.QUOTE_NONE})
+    enclosed = _read_cells(source, {"delimiter": separator, "strict": True})
+    if not plain:
+        return False
+    has_open = any(
+        '"' in cell and not (cell.startswith('"') and cell.endswith('"'))
+        for row in plain
+        for cell in row
     )
+    return not enclosed or (has_open and len(enclosed) == len(plain))
 
 
-def _has_even_rows(source: Path | bytes, dialect: dict[str, Any]) -> bool:
-    """Whether the rows have one number of cells each, as far as they are looked at."""
+def _read_cells(source: Path | bytes, dialect: dict[str, Any]) -> list[list[str]]:
+    """Return the first rows; none if they have different numbers of cells."""
     with _lines_of(source) as lines:
         try:
-            rows = islice(csv.reader(lines, **dialect), ROWS_OF_QUOTES)
-            return len({len(row) for row in rows if row}) == 1
+            rows = list(islice(csv.reader(lines, **dialect), ROWS_OF_QUOTES))
         except csv.Error:
-            return False
+            return []
+    return rows if len({len(row) for row in rows if row}) == 1 else []
 
 
 def _read_texts(files: Sequence[Path]) -> Source:

@@ -42,18 +42,28 @@ def test_a_csv_of_a_spreadsheet_is_read_in_its_own_code(code, tmp_path, init):
     assert "as it is not UTF-8" in printed
 
 
-def test_quotes_that_enclose_no_cell_are_text(tmp_path, init):
-    texts = [
-        '"Go" they said, and left it',
-        'it was "fine" for all of us',
-        '"what a day it has been',
-    ]
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ['"Go" they said, and left', 'it was "fine" for all of us', '"what a day it has been'],
+        ["I am so happy to be here!", 'it was "fine" for all of us', 'what a day it has been!"'],
+    ],
+)
+def test_quotes_that_enclose_no_cell_are_text(texts, tmp_path, init):
     lines = [f"{texts[row % 3]}\t{row % 2}" for row in range(ROWS)]
     (tmp_path / "x.tsv").write_text("\n".join(["review\tliked", *lines]))
     _, rows, printed = init("text", tmp_path / "x.tsv", "--label", "liked")
     assert rows.height == ROWS
     assert set(rows["review"]) == set(texts)
     assert "quotes are taken for text" in printed
+
+
+def test_columns_without_a_name_are_dropped_if_empty_and_named_if_not(tmp_path, init):
+    lines = [f"{kind},{text},,{len(text)}," for kind, text in zip(CLASSES, TEXTS, strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(["kind,text,,,", *lines]))
+    contract, rows, _ = init("text", tmp_path / "x.csv", "--label", "kind")
+    assert rows.columns == ["row_id", "kind", "text", "column_4"]
+    assert contract["data"]["meta"] == ["column_4"]
 
 
 def test_quotes_that_enclose_cells_are_none_of_the_text(tmp_path, init):
