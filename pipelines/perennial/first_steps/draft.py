@@ -10,7 +10,11 @@ from pydantic import JsonValue
 Kind: TypeAlias = Literal["table", "image", "text", "custom"]
 # With more values than this, a column of integers is an amount; with a tenth of it, a code.
 MOST_CLASSES = 20
-SPACES_OF_A_TEXT = 2  # fewer on average: names and codes
+ROW_ID = "row_id"  # numbers the rows where nothing else identifies them
+WORDS_OF_A_TEXT = 3  # fewer on average: names and codes
+# Scripts that are written without spaces, of which a word has two to four letters.
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+LETTERS_OF_A_WORD = 4
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,9 @@ class Column:
         distinct: Number of its values, without nulls.
         nulls: Number of missing values.
         frequent: Number of rows whose value has enough rows to be learned as a category.
-        length: Mean characters of a text; 0 for others.
+        length: Mean bytes of a text; 0 for others.
         span: Largest minus smallest of integers; days of a time.
-        spaces: Mean spaces of a text; 0 for others.
+        words: About how many words a text has in the mean; 0 for others.
     """
 
     name: str
@@ -33,12 +37,12 @@ class Column:
     frequent: int
     length: float
     span: float
-    spaces: float
+    words: float
 
     @property
     def is_sentences(self) -> bool:
         """Whether its values are texts of several words, rather than categories or ids."""
-        return self.spaces >= SPACES_OF_A_TEXT
+        return self.words >= WORDS_OF_A_TEXT
 
     @property
     def is_text(self) -> bool:
@@ -62,12 +66,19 @@ class Column:
         return re.search(r"(?:^|_)(?:id|key|uuid)$|[a-z]I[dD]$", self.name) is not None
 
 
+def count_words(column: pl.Expr) -> pl.Expr:
+    """Count the words of texts: their spaces and one, and the letters that need no spaces."""
+    unspaced = column.str.count_matches(UNSPACED) / LETTERS_OF_A_WORD
+    return column.str.count_matches(r"\S+") + unspaced
+
+
 @dataclass
 class Draft:
     """A contract in the making.
 
     Attributes:
         text: The column of texts that a label of classes is predicted from; empty for others.
+        label_is_text: Whether the label is a text, of which the model learns what comes next.
         notes: What was guessed, and why, for people.
     """
 
@@ -81,6 +92,7 @@ class Draft:
     features: list[str] = field(default_factory=list)
     options: dict[str, JsonValue] = field(default_factory=dict)
     text: str = ""
+    label_is_text: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property

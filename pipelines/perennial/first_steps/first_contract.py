@@ -23,10 +23,11 @@ from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.toml import toml_line
 from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.data.partitions import find_partitions
-from perennial.first_steps.draft import Column, Draft, Kind
+from perennial.data.pictures import decode_picture
+from perennial.first_steps.draft import ROW_ID, Column, Draft, Kind, count_words
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
-from perennial.first_steps.rows_of_files import ROW_ID, scan_rows
-from perennial.first_steps.written_dates import parse_written_values
+from perennial.first_steps.source_rows import scan_rows
+from perennial.first_steps.written_dates import parse_written_dates, parse_written_values
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
 from perennial.snapshot_data.roles import nearest
@@ -68,7 +69,7 @@ overfit_steps = 600
 
 def candidate_labels(kind: Kind, data: Path) -> list[str]:
     """Return the columns to choose a label from; none if one is named as labels usually are."""
-    columns = scan_rows(kind, data).collect_schema().names()
+    columns = scan_rows(kind, data)[0].collect_schema().names()
     return [] if any(name.lower() in LABELS for name in columns) else columns
 
 
@@ -101,9 +102,10 @@ def write_first_contract(
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table = scan_rows(kind, data, notes=(notes := list[str]()))
-        if kind in ("table", "custom") and not _is_folder_of_parquet(data):
-            table, more = parse_written_values(table)
+        table, notes = scan_rows(kind, data)
+        if not _is_folder_of_parquet(data):
+            parse = parse_written_values if kind in ("table", "custom") else parse_written_dates
+            table, more = parse(table)
             notes += more
         draft = _examine(kind, table, notes)
         _assign_roles(draft, label, time, ids)
@@ -126,10 +128,9 @@ def write_first_contract(
         parts = CLASSIFICATION if draft.columns[draft.label].is_class else REGRESSION
         write_atomically(files[1], Template(FIRST_TASK).substitute(parts).encode())
         yield f"wrote {files[1]}: the task, yours to change"
-    text = _contract_text(draft, name, module, uri)
     if not (folder / SCHEMA_FILE).exists():
         write_atomically(folder / SCHEMA_FILE, schema_text().encode())
-    write_atomically(files[0], text.encode())
+    write_atomically(files[0], _contract_text(draft, name, module, uri).encode())
     yield f"wrote {files[0]}"
     yield from (f"  {note}" for note in draft.notes)
 
@@ -175,8 +176,8 @@ def _examine(kind: Kind, table: pl.LazyFrame, notes: list[str]) -> Draft:
             span = column.max().cast(pl.Float64) - column.min().cast(pl.Float64)
         elif dtype in (pl.Datetime, pl.Date):
             span = (column.max() - column.min()).dt.total_days().cast(pl.Float64)
-        length = column.str.len_chars().mean() if dtype == pl.String else pl.lit(0.0)
-        spaces = column.str.count_matches(" ").mean() if dtype == pl.String else pl.lit(0.0)
+        length = column.str.len_bytes().mean() if dtype == pl.String else pl.lit(0.0)
+        words = count_words(column).mean() if dtype == pl.String else pl.lit(0.0)
         distinct = column.drop_nulls().n_unique() if is_plain else pl.lit(0)
         is_countable = dtype in (pl.String, pl.Categorical) or dtype.is_integer()
         rows_of_value = pl.len().over(name) if is_countable else pl.lit(0)
@@ -186,7 +187,7 @@ def _examine(kind: Kind, table: pl.LazyFrame, notes: list[str]) -> Draft:
             (column.is_not_null() & (rows_of_value >= enough)).sum().alias(f"frequent {name}"),
             length.fill_null(0.0).alias(f"length {name}"),
             span.fill_null(0.0).alias(f"span {name}"),
-            spaces.fill_null(0.0).alias(f"spaces {name}"),
+            words.fill_null(0.0).alias(f"words {name}"),
         ]
     found = table.select(pl.len().alias("rows of all"), *counts).collect().row(0, named=True)
     rows = int(found["rows of all"])
@@ -196,7 +197,7 @@ def _examine(kind: Kind, table: pl.LazyFrame, notes: list[str]) -> Draft:
             evidence=f"a first contract needs {FEWEST_ROWS}",
             action="wait for more data",
         )
-    facts = ("distinct", "nulls", "frequent", "length", "span", "spaces")
+    facts = ("distinct", "nulls", "frequent", "length", "span", "words")
     columns = {
         name: Column(name, dtype, *(found[f"{fact} {name}"] for fact in facts))
         for name, dtype in schema.items()
@@ -221,11 +222,13 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
     others = [column for name, column in draft.columns.items() if name not in taken]
     if draft.kind == "image":
         _choose_picture(draft, others)
-    elif draft.kind == "text":
+    elif draft.kind == "text" and draft.label_is_text:
         draft.features = [draft.label]
         draft.meta += [column.name for column in others]
         draft.notes.append(f"text: {draft.label!r}, {draft.columns[draft.label].length:.0f} "
-                           "characters on average; the model learns what comes next")  # fmt: skip
+                           "bytes on average; the model learns what comes next")  # fmt: skip
+    elif draft.kind == "text":
+        _choose_text(draft, others)
     else:
         for column in others:
             _judge_feature(draft, column)
@@ -240,19 +243,20 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
 
 def _choose_label(draft: Draft, wish: str) -> str:
     columns = draft.columns
+    near = [name for name in columns if name.lower() in LABELS]
+    label = columns[wish or near[0]] if wish or near else None
     if draft.kind == "text":
         texts = [column for column in columns.values() if column.dtype == pl.String]
         longest = max(texts, key=lambda column: column.length, default=None)
-        chosen = columns[wish] if wish else longest
-        if chosen is None or chosen.dtype != pl.String:
+        if longest is None:
             raise PerennialError(
-                f"{wish or 'no column'!r} is not a text" if wish else "no column is a text",
-                action="`init text` learns what comes next in a text; to predict a class from a "
-                "text, `perennial init table DATA --label COLUMN`",
+                "no column is a text",
+                evidence=f"the columns are: {', '.join(columns)}",
+                action="write the texts into a column of their own",
             )
-        return chosen.name
-    near = [name for name in columns if name.lower() in LABELS]
-    label = columns[wish or near[0]] if wish or near else None
+        if label in (None, longest) or (wish and label.is_sentences):
+            draft.label_is_text = True
+            return wish or longest.name
     if label is None:
         raise PerennialError(
             "which column is to be predicted?",
@@ -270,7 +274,8 @@ def _choose_label(draft: Draft, wish: str) -> str:
         raise BadDataError(
             f"the column {label.name!r} has too many classes to learn",
             evidence=f"{values:,} different texts in {draft.rows:,} rows",
-            action="name another: --label COLUMN; free text is for `perennial init text`",
+            action="name another: --label COLUMN; to learn what comes next in a text, "
+            "`perennial init text`",
         )
     what = f"{values} classes" if label.is_class else "a number"
     missing = f", {label.nulls:,} rows without" if label.nulls else ""
@@ -345,17 +350,46 @@ def _judge_feature(draft: Draft, column: Column) -> None:
 def _choose_sentences(draft: Draft, others: Sequence[Column]) -> None:
     """Give the model the one column of texts, if classes are to be predicted and nothing else."""
     texts = [column for column in others if column.is_sentences]
-    is_alone = len(texts) == 1 and {column.name for column in others} <= set(draft.meta)
-    if draft.kind != "table" or not is_alone or not draft.columns[draft.label].is_class:
+    if draft.kind != "table" or len(texts) != 1 or not draft.columns[draft.label].is_class:
         return
-    draft.text = texts[0].name
-    draft.features = [draft.text]
-    draft.meta.remove(draft.text)
-    draft.notes = [note for note in draft.notes if not note.startswith(f"meta: {draft.text!r},")]
+    (text,) = texts
+    if not {column.name for column in others} <= set(draft.meta):
+        draft.notes.append(f"to learn from {text.name!r} alone: `perennial init text`")
+        return
+    draft.meta.remove(text.name)
+    draft.notes = [note for note in draft.notes if not note.startswith(f"meta: {text.name!r},")]
+    _learn_from_text(draft, text)
+
+
+def _choose_text(draft: Draft, others: Sequence[Column]) -> None:
+    """Give the model the longest text, and nothing else, to predict a class."""
+    if not draft.columns[draft.label].is_class:
+        raise BadDataError(
+            f"the column {draft.label!r} cannot be predicted from a text",
+            evidence=f"{draft.columns[draft.label].distinct:,} different numbers are amounts",
+            action="name a column of classes: --label COLUMN; amounts are for `init table`",
+        )
+    texts = [column for column in others if column.dtype == pl.String]
+    if not texts:
+        raise BadDataError(
+            "no column of texts is left to learn from",
+            evidence=f"the columns are: {', '.join(draft.columns)}",
+            action="add one beside the label",
+        )
+    text = max(texts, key=lambda column: column.length)
+    if left := [column.name for column in others if column is not text]:
+        draft.meta += left
+        draft.notes.append(f"meta: {', '.join(map(repr, left))}, as the model learns from one text")
+    _learn_from_text(draft, text)
+
+
+def _learn_from_text(draft: Draft, text: Column) -> None:
+    draft.text = text.name
+    draft.features = [text.name]
     # A byte is a token. Twice the mean, so that few texts are cut.
-    room = 2 ** math.ceil(math.log2(2 * texts[0].length))
+    room = 2 ** math.ceil(math.log2(2 * max(text.length, 1.0)))
     draft.options["context_length"] = min(max(room, 32), 512)
-    draft.notes.append(f"text: {draft.text!r}, {texts[0].length:.0f} characters on average")
+    draft.notes.append(f"text: {text.name!r}, {text.length:.0f} bytes on average")
 
 
 def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:
@@ -396,6 +430,8 @@ def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
         try:
             with Image.open(BytesIO(content)) as picture:
                 sizes.add(picture.size)
+                if picture.mode not in ("L", "RGB"):
+                    decode_picture(content)  # refuses those of more than eight bits
         except OSError as error:
             raise BadDataError(
                 f"picture {row} in {draft.features[0]!r} cannot be read",
@@ -435,14 +471,14 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
     table = "TabularClassification" if is_class else "TabularRegression"
     tasks = TASKS | {"table": f"perennial.tasks.tabular:{table}", "custom": f"{module}:FirstTask"}
     options = {} if draft.kind == "custom" else draft.options
-    if draft.kind == "text":
+    if draft.label_is_text:
         options = {"context_length": 128, "width": 96, "layers": 3, "heads": 3}
     model: dict[str, JsonValue] = {"name": name, "task": tasks[draft.recipe]}
     model |= {"options": options} if options else {}
     data: dict[str, JsonValue] = {"uri": uri, "label": draft.label}
     roles = {"time": draft.time, "ids": draft.ids, "features": draft.features, "meta": draft.meta}
     data |= {role: value for role, value in roles.items() if value}  # type: ignore[misc]
-    if draft.kind == "text" or draft.text:
+    if draft.label_is_text or draft.text:
         data["text"] = list(draft.features)
     lines = [
         f"#:schema ./{SCHEMA_FILE}",
@@ -453,7 +489,7 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
         "",
         "[data]",
         *(toml_line(key, value) for key, value in data.items()),
-        *(SECTIONS_OF_TEXT.splitlines() if draft.kind == "text" else []),
+        *(SECTIONS_OF_TEXT.splitlines() if draft.label_is_text else []),
         *_split_lines(draft),
         "",
         "[training]",

@@ -9,11 +9,13 @@ import polars as pl
 
 from perennial.clients.object_store import ObjectStore, open_store
 from perennial.contract import load_contract
+from perennial.contracts.data import DataSection
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.parquet_files import readable
 from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
-from perennial.first_steps.rows_of_files import ROW_ID, scan_rows
+from perennial.first_steps.draft import ROW_ID, Kind
+from perennial.first_steps.source_rows import scan_rows
 from perennial.first_steps.written_dates import parse_written_values
 from perennial.reports.text import counted
 
@@ -55,7 +57,7 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         )
     with tempfile.TemporaryDirectory() as folder:
         newest = _newest_schema(store, listing, Path(folder))
-        parsed, notes = _parse(rows, newest or pl.Schema())
+        parsed, notes = _parse(rows, data, newest or pl.Schema())
         yield from notes
         given = parsed.collect()
         if ROW_ID in data.ids and newest and ROW_ID not in given.columns:
@@ -76,18 +78,28 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         yield f"left out, as the dataset has no such columns: {', '.join(left)}"
 
 
-def _parse(rows: Path | pd.DataFrame, known: pl.Schema) -> tuple[pl.LazyFrame, list[str]]:
+def _parse(
+    rows: Path | pd.DataFrame, data: DataSection, known: pl.Schema
+) -> tuple[pl.LazyFrame, list[str]]:
     """Return rows as `init` reads them, and notes; the dataset's texts stay as they are written."""
     texts = [name for name, dtype in known.items() if dtype in TEXTS]
-    notes = list[str]()
     if isinstance(rows, Path):
-        table = scan_rows("table", rows, texts, notes)
+        table, notes = scan_rows(_kind(data, known), rows, texts)
     else:
-        table = pl.from_pandas(rows).lazy()
+        table, notes = pl.from_pandas(rows).lazy(), []
     # Datasets of earlier versions hold times of day.
     clocks = [name for name, dtype in known.items() if dtype == pl.Time]
     table, more = parse_written_values(table, leave=[*texts, *clocks])
-    return table, notes + more
+    return table, [*notes, *more]
+
+
+def _kind(data: DataSection, known: pl.Schema) -> Kind:
+    """Return the kind of data that `init` would have been told."""
+    if data.text:
+        return "text"
+    types = [dtype for name, dtype in known.items() if name in data.features]
+    is_picture = any(dtype == pl.Binary or dtype.is_nested() for dtype in types)
+    return "image" if is_picture else "table"
 
 
 def _refuse_two_readings(rows: pl.DataFrame, schema: pl.Schema) -> None:

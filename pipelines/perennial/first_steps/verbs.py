@@ -10,7 +10,10 @@ from perennial.arguments import FAILED, ContractFile, HomeFolder, file, open_hom
 
 DataFolder = Annotated[
     Path,
-    typer.Argument(metavar="DATA", help="Parquet, CSV or JSON Lines file, or a folder of them"),
+    typer.Argument(
+        metavar="DATA",
+        help="Parquet, CSV or JSON file; folder of them, of .txt files, of pictures by class",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Dates as people write them: 1/31/2025 4:05 PM, 31-Jan-25, January 31, 2025.
+"""Dates as people write them: 1/31/2025 4:05 PM, 31-Jan-25, January 31, 2025, 2025-01, March 2025.
 
 A CSV reader knows few forms. The others stay texts: the days become categories, or the column that
 orders the rows is left out.
@@ -20,6 +20,8 @@ FORMS = {
     r"^\s*(\d{1,2})[/.-](\d{1,2})[/.-](\d{4}|\d{2})": "day month year",
     rf"^\s*(\d{{1,2}})[\s/.-]{MONTH}[\s/.,-]+(\d{{4}}|\d{{2}})": "day name year",
     rf"^\s*{MONTH}[\s/.-](\d{{1,2}})(?:st|nd|rd|th)?[\s/.,-]+(\d{{4}}|\d{{2}})": "name day year",
+    r"^\s*(\d{4})[/-](\d{1,2})": "year month",
+    rf"^\s*{MONTH}[\s/-](\d{{4}})": "name year",
 }
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 NANOSECONDS_OF_AN_HOUR = 3.6e12
@@ -116,10 +118,12 @@ def _times(name: str, form: str, order: Sequence[str]) -> pl.Expr:
         found["month"] = found["name"].str.to_lowercase().replace_strict(names, default=None)
     year = found["year"].cast(pl.Int32)
     year += pl.when(year >= 100).then(0).when(year < 69).then(2000).otherwise(1900)
-    hour, minute, second, half = (column.str.extract(form + CLOCK, at) for at in range(4, 8))
+    clock = range(len(order) + 1, len(order) + 5)
+    hour, minute, second, half = (column.str.extract(form + CLOCK, at) for at in clock)
     hours = hour.cast(pl.Int32)
     is_pm = half.str.to_lowercase().str.starts_with("p").cast(pl.Int32)
     hours = pl.when(half.is_null()).then(hours).otherwise(hours % 12 + 12 * is_pm)
-    clock = [part.fill_null(0) for part in (hours, minute.cast(pl.Int32), second.cast(pl.Int32))]
-    written = pl.format("{}-{}-{} {}:{}:{}", year, found["month"], found["day"], *clock)
+    parts = [part.fill_null(0) for part in (hours, minute.cast(pl.Int32), second.cast(pl.Int32))]
+    day = found.get("day", pl.lit(1))  # a month begins with its first day
+    written = pl.format("{}-{}-{} {}:{}:{}", year, found["month"], day, *parts)
     return written.str.to_datetime(STORED, strict=False).alias(name)

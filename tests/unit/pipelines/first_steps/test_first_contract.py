@@ -239,8 +239,8 @@ def test_first_days_of_months_are_not_read_as_days_of_one_month(init):
 @pytest.mark.parametrize(
     ("encode", "said"),
     [
-        (lambda text: text.encode("cp1252"), "data.csv is not UTF-8; read as cp1252"),
-        (lambda text: text.encode("utf-16"), "data.csv is not UTF-8; read as utf-16"),
+        (lambda text: text.encode("cp1252"), "'data.csv' as cp1252, as it is not UTF-8"),
+        (lambda text: text.encode("utf-16"), "'data.csv' as utf-16, as it is not UTF-8"),
         (lambda text: text.replace("\n", "\r").encode(), "label: 'late'"),
     ],
     ids=["windows", "excel", "old lines"],
@@ -509,7 +509,7 @@ def test_a_class_beside_one_column_of_texts_is_text_classification(init):
     assert contract["model"]["options"] == {"context_length": 128}
     assert contract["data"]["features"] == contract["data"]["text"] == ["message"]
     assert "meta" not in contract["data"]
-    assert "text: 'message', 33 characters on average" in printed
+    assert "text: 'message', 33 bytes on average" in printed
     assert "too many for a category" not in printed
 
 

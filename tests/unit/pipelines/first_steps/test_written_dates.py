@@ -1,11 +1,15 @@
 """Dates as people write them become times, where there is one reading."""
 
 import datetime as dt
+import tomllib
 
 import polars as pl
 import pytest
 
+from perennial.cli import main
 from perennial.first_steps.written_dates import parse_written_dates
+
+DAYS = [dt.date(1999, 3, 1) + dt.timedelta(days=row) for row in range(400)]
 
 
 def parse(*texts):
@@ -56,3 +60,25 @@ def test_a_time_of_day_is_a_number_of_hours():
     table, notes = parse_written_dates(pl.LazyFrame({"at": [dt.time(18, 30), None]}))
     assert table.collect()["at"].to_list() == [18.5, None]
     assert notes == ["numbers: 'at', a time of day, in hours"]
+
+
+@pytest.mark.parametrize("pattern", ["%Y-%m", "%B-%Y", "%b %Y"])
+def test_months_begin_with_their_first_day(pattern):
+    table, _ = parse_written_dates(pl.LazyFrame({"m": [day.strftime(pattern) for day in DAYS]}))
+    assert table.collect()["m"].to_list() == [day.replace(day=1) for day in DAYS]
+
+
+@pytest.mark.parametrize("text", ["1.2.2025 or later", "2025", "12025-13", "model 3/2025/1", ""])
+def test_other_texts_stay_as_they_are(text):
+    given = pl.LazyFrame({"text": [text] * 9, "number": range(9)})
+    table, notes = parse_written_dates(given)
+    assert table.collect().equals(given.collect())
+    assert not notes
+
+
+def test_a_series_with_american_dates_is_split_by_time(tmp_path):
+    days = [f"{day.month}/{day.day}/{day.year}" for day in DAYS]
+    rows = pl.DataFrame({"day": days, "low": [row % 9 for row in range(400)], "high": range(400)})
+    rows.write_csv(tmp_path / "w.csv")
+    assert main(["init", "table", str(tmp_path / "w.csv"), "--label", "high", "--out", str(tmp_path)]) == 0  # fmt: skip
+    assert tomllib.loads((tmp_path / "contract.toml").read_text())["data"]["time"] == "day"
