@@ -26,6 +26,7 @@ from perennial.data.partitions import find_partitions
 from perennial.data.pictures import decode_picture
 from perennial.first_steps.draft import ROW_ID, Column, Draft, Kind, count_words
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
+from perennial.first_steps.series import HISTORY, choose_length, with_history
 from perennial.first_steps.source_rows import scan_rows
 from perennial.first_steps.written_dates import parse_written_dates
 from perennial.first_steps.written_numbers import parse_written_numbers
@@ -101,20 +102,16 @@ def write_first_contract(
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table, notes = scan_rows(kind, data)
-        if not _is_folder_of_parquet(data):
-            table, times = parse_written_dates(table)
-            notes = [*notes, *times]
-        if kind in ("table", "custom") and not _is_folder_of_parquet(data):
-            table, numbers = parse_written_numbers(table)
-            notes = [*notes, *numbers]
+        table, notes = _scan_and_parse(kind, data)
         draft = _examine(kind, table, notes)
         _assign_roles(draft, label, time, ids)
         if kind == "image":
             _set_picture_form(draft, table)
+        if draft.history:
+            table = with_history(table, draft.time or "", draft.label, draft.history)
         uri = str(data.resolve())
         # Rows are split by a hash of their ids, or by time.
-        if not (_is_folder_of_parquet(data) and (draft.ids or draft.time)):
+        if not (_is_folder_of_parquet(data) and (draft.ids or draft.time) and not draft.history):
             yield _write_rows(draft, table, folder / "data", data.stem)
             uri = "data"
     except (*LIBRARY_ERRORS, UnicodeError) as error:
@@ -135,6 +132,18 @@ def write_first_contract(
     write_atomically(files[0], text.encode())
     yield f"wrote {files[0]}"
     yield from (f"  {note}" for note in draft.notes)
+
+
+def _scan_and_parse(kind: Kind, data: Path) -> tuple[pl.LazyFrame, list[str]]:
+    """Return the rows with times and numbers in place of texts, but Parquet as it is, and notes."""
+    table, notes = scan_rows(kind, data)
+    if _is_folder_of_parquet(data):
+        return table, notes
+    table, times = parse_written_dates(table)
+    if kind not in ("table", "custom"):
+        return table, [*notes, *times]
+    table, numbers = parse_written_numbers(table)
+    return table, [*notes, *times, *numbers]
 
 
 def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> str:
@@ -231,11 +240,31 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
             _judge_feature(draft, column)
         _choose_sentences(draft, others)
         if not set(draft.columns) - {draft.label, draft.time, *draft.ids, *draft.meta}:
-            raise BadDataError(
-                "no column is left to learn from",
-                evidence="; ".join(draft.notes),
-                action="add columns that are known before the label",
-            )
+            _learn_from_history(draft)
+
+
+def _learn_from_history(draft: Draft) -> None:
+    """Give the model the values before each row, if the rows are a series.
+
+    Raises:
+        BadDataError: they are not.
+    """
+    time, label = draft.columns.get(draft.time or ""), draft.columns[draft.label]
+    is_series = time is not None and time.distinct == draft.rows
+    if draft.kind != "table" or time is None or not is_series or label.is_class:
+        raise BadDataError(
+            "no column is left to learn from",
+            evidence="; ".join(draft.notes),
+            action="add columns that are known before the label, such as a list of the values "
+            "before it",
+        )
+    if HISTORY in draft.columns:
+        raise BadDataError(f"a column is named {HISTORY!r} already", action="rename it")
+    draft.history = choose_length(draft.rows, time.span)
+    draft.features = [HISTORY]
+    draft.rows -= draft.history + label.nulls
+    draft.options["relative_to"] = HISTORY
+    draft.notes.append(f"feature: {HISTORY!r}, added: the {draft.history} values before each row")
 
 
 def _choose_label(draft: Draft, wish: str) -> str:
