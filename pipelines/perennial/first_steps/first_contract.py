@@ -157,6 +157,7 @@ def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> s
             evidence=f"such as {others[0].key}; nothing was written",
             action="choose another folder with --out FOLDER",
         )
+    columns = counted(len(table.collect_schema()), "column")
     if not (draft.ids or draft.time):
         table = table.with_row_index(ROW_ID)
         draft.ids = [ROW_ID]
@@ -164,7 +165,6 @@ def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> s
     # A run that begins meanwhile finds no half file.
     with complete_file(target) as partial:
         table.sink_parquet(partial)
-    columns = counted(len(draft.columns), "column")
     return f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
 
 

@@ -12,12 +12,13 @@ DAYS = [dt.date(2020, 1, 1) + dt.timedelta(days=row) for row in range(420)]
 VALUES = [float((row * 37) % 101) for row in range(420)]
 
 
-def test_values_before_a_row_are_its_features_and_new_rows_go_on_from_them(tmp_path):
+def test_values_before_a_row_are_its_features_and_new_rows_go_on_from_them(tmp_path, capsys):
     series = pl.DataFrame({"day": DAYS, "temp": VALUES})
     series[:400].sample(fraction=1.0, shuffle=True, seed=1).write_csv(tmp_path / "t.csv")
     series[400:].write_csv(tmp_path / "more.csv")
     contract = tmp_path / "contract.toml"
     assert main(["init", "table", str(tmp_path / "t.csv"), "--label", "temp", "--out", str(tmp_path)]) == 0  # fmt: skip
+    assert "372 rows, 3 columns" in capsys.readouterr().out
     written = tomllib.loads(contract.read_text())
     assert written["data"]["features"] == ["history"]
     assert written["model"]["options"] == {"relative_to": "history"}
