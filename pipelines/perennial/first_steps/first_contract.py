@@ -525,22 +525,12 @@ def _contract_text(draft: Draft, name: str, module: str, uri: str) -> str:
 
 
 def _split_lines(draft: Draft) -> list[str]:
-    """Return the period that is cut, if a month holds too few times to be: monthly, weekly data.
-
-    Windows of a series are no longer than the test part, where any period is long enough: else
-    those of the next period reach back into the validation part.
-    """
+    """Return the period that is cut, if a month holds too few times to be: monthly, weekly data."""
     if not draft.time:
         return []
     column = draft.columns[draft.time]
     times = {name: column.distinct / column.span * days for name, days in PERIODS.items()}
-    fitting = [
-        name
-        for fewest in (max(draft.history / TEST_SHARE, FEWEST_TIMES), FEWEST_TIMES)
-        for name in PERIODS
-        if times[name] >= fewest
-    ]
-    period = next(iter(fitting), "month")
+    period = next((name for name in PERIODS if times[name] >= FEWEST_TIMES), "month")
     return (
         []
         if period == "month"

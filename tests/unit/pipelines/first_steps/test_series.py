@@ -21,8 +21,6 @@ def test_values_before_a_row_are_its_features_and_new_rows_go_on_from_them(tmp_p
     assert "372 rows, 3 columns" in capsys.readouterr().out
     written = tomllib.loads(contract.read_text())
     assert written["data"]["features"] == ["history"]
-    # A quarter of a month holds 7 days: windows of 28 would reach back into validation.
-    assert written["split"] == {"period": "year"}
     assert written["model"]["options"] == {"relative_to": "history"}
     assert main(["import", str(contract), str(tmp_path / "more.csv")]) == 0
     rows = pl.concat([pl.read_parquet(tmp_path / f"data/{name}.parquet") for name in ("t", "more")])
