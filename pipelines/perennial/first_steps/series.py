@@ -4,8 +4,9 @@ import polars as pl
 
 HISTORY = "history"
 """Column of the values before a row, oldest first."""
-# Values of a window by how many come in a day: two days, four weeks, or two years of months.
-LENGTHS = ((12.0, 48), (0.5, 28), (0.0, 24))
+# Values of a window by how many come in a day: two days, a week, or two years of months. Days fit in
+# the test part of a month: else windows of the next month would reach back into validation.
+LENGTHS = ((12.0, 48), (0.5, 7), (0.0, 24))
 
 
 def choose_length(rows: int, days: float) -> int:
