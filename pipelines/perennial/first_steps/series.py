@@ -4,7 +4,7 @@ import polars as pl
 
 HISTORY = "history"
 """Column of the values before a row, oldest first."""
-# Values of a window by how many come in a day: two days, a week, or two years of months. Days fit in
+# Values of a window by how many come in a day: two days, a week, two years of months. Days fit in
 # the test part of a month: else windows of the next month would reach back into validation.
 LENGTHS = ((12.0, 48), (0.5, 7), (0.0, 24))
 
