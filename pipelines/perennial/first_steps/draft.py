@@ -79,6 +79,7 @@ class Draft:
     Attributes:
         text: The column of texts that a label of classes is predicted from; empty for others.
         label_is_text: Whether the label is a text, of which the model learns what comes next.
+        history: How many values before a row the model learns from, of a series; 0 for others.
         notes: What was guessed, and why, for people.
     """
 
@@ -93,6 +94,7 @@ class Draft:
     options: dict[str, JsonValue] = field(default_factory=dict)
     text: str = ""
     label_is_text: bool = False
+    history: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property

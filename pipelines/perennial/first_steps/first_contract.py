@@ -26,6 +26,7 @@ from perennial.data.partitions import find_partitions
 from perennial.data.pictures import decode_picture
 from perennial.first_steps.draft import ROW_ID, Column, Draft, Kind, count_words
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
+from perennial.first_steps.series import HISTORY, choose_length, with_history
 from perennial.first_steps.source_rows import scan_rows
 from perennial.first_steps.written_dates import parse_written_dates, parse_written_values
 from perennial.gate.config import GateSection
@@ -102,18 +103,16 @@ def write_first_contract(
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
     try:
-        table, notes = scan_rows(kind, data)
-        if not _is_folder_of_parquet(data):
-            parse = parse_written_values if kind in ("table", "custom") else parse_written_dates
-            table, more = parse(table)
-            notes += more
+        table, notes = _scan_and_parse(kind, data)
         draft = _examine(kind, table, notes)
         _assign_roles(draft, label, time, ids)
         if kind == "image":
             _set_picture_form(draft, table)
+        if draft.history:
+            table = with_history(table, draft.time or "", draft.label, draft.history)
         uri = str(data.resolve())
         # Rows are split by a hash of their ids, or by time.
-        if not (_is_folder_of_parquet(data) and (draft.ids or draft.time)):
+        if not (_is_folder_of_parquet(data) and (draft.ids or draft.time) and not draft.history):
             yield _write_rows(draft, table, folder / "data", data.stem)
             uri = "data"
     except (*LIBRARY_ERRORS, UnicodeError) as error:
@@ -135,6 +134,16 @@ def write_first_contract(
     yield from (f"  {note}" for note in draft.notes)
 
 
+def _scan_and_parse(kind: Kind, data: Path) -> tuple[pl.LazyFrame, list[str]]:
+    """Return the rows with times and numbers in place of texts, but Parquet as it is, and notes."""
+    table, notes = scan_rows(kind, data)
+    if _is_folder_of_parquet(data):
+        return table, notes
+    parse = parse_written_values if kind in ("table", "custom") else parse_written_dates
+    table, more = parse(table)
+    return table, [*notes, *more]
+
+
 def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> str:
     """Write the rows as Parquet, with an id if nothing identifies them; return what was written."""
     # Under a name that starts with . or _ no partition is read.
@@ -146,6 +155,7 @@ def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> s
             evidence=f"such as {others[0].key}; nothing was written",
             action="choose another folder with --out FOLDER",
         )
+    columns = counted(len(table.collect_schema()), "column")
     if not (draft.ids or draft.time):
         table = table.with_row_index(ROW_ID)
         draft.ids = [ROW_ID]
@@ -153,7 +163,6 @@ def _write_rows(draft: Draft, table: pl.LazyFrame, folder: Path, stem: str) -> s
     # A run that begins meanwhile finds no half file.
     with complete_file(target) as partial:
         table.sink_parquet(partial)
-    columns = counted(len(draft.columns), "column")
     return f"wrote {target}: {counted(draft.rows, 'row')}, {columns}"
 
 
@@ -234,11 +243,31 @@ def _assign_roles(draft: Draft, label: str, time: str, ids: Sequence[str]) -> No
             _judge_feature(draft, column)
         _choose_sentences(draft, others)
         if not set(draft.columns) - {draft.label, draft.time, *draft.ids, *draft.meta}:
-            raise BadDataError(
-                "no column is left to learn from",
-                evidence="; ".join(draft.notes),
-                action="add columns that are known before the label",
-            )
+            _learn_from_history(draft)
+
+
+def _learn_from_history(draft: Draft) -> None:
+    """Give the model the values before each row, if the rows are a series.
+
+    Raises:
+        BadDataError: they are not.
+    """
+    time, label = draft.columns.get(draft.time or ""), draft.columns[draft.label]
+    is_series = time is not None and time.distinct == draft.rows
+    if draft.kind != "table" or time is None or not is_series or label.is_class:
+        raise BadDataError(
+            "no column is left to learn from",
+            evidence="; ".join(draft.notes),
+            action="add columns that are known before the label, such as a list of the values "
+            "before it",
+        )
+    if HISTORY in draft.columns:
+        raise BadDataError(f"a column is named {HISTORY!r} already", action="rename it")
+    draft.history = choose_length(draft.rows, time.span)
+    draft.features = [HISTORY]
+    draft.rows -= draft.history + label.nulls
+    draft.options["relative_to"] = HISTORY
+    draft.notes.append(f"feature: {HISTORY!r}, added: the {draft.history} values before each row")
 
 
 def _choose_label(draft: Draft, wish: str) -> str:

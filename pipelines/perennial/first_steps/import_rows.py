@@ -15,6 +15,7 @@ from perennial.data.parquet_files import readable
 from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
 from perennial.first_steps.draft import ROW_ID, Kind
+from perennial.first_steps.series import HISTORY, with_history
 from perennial.first_steps.source_rows import scan_rows
 from perennial.first_steps.written_dates import parse_written_values
 from perennial.reports.text import counted
@@ -40,21 +41,7 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
     data = load_contract(contract).data
     store = open_store(data.uri)
     listing = find_partitions(store)
-    if not (name or isinstance(rows, Path)):
-        raise PerennialError("rows of a frame need a name", action='write name="2025-01"')
-    key = f"{name or Path(str(rows)).stem}.parquet"
-    if problem := find_key_problem(key):
-        raise PerennialError(
-            f"rows under the name {key} would never be read",
-            evidence=problem,
-            action="name the partition: --name NAME",
-        )
-    if any(item.key == key for item in listing.partitions):
-        raise PerennialError(
-            f"{data.uri} has a partition {key} already",
-            evidence="nothing was written",
-            action="name the new one: --name NAME; partitions are never replaced",
-        )
+    key = _choose_key(rows, name, data.uri, listing)
     with tempfile.TemporaryDirectory() as folder:
         newest = _newest_schema(store, listing, Path(folder))
         parsed, notes = _parse(rows, data, newest or pl.Schema())
@@ -64,6 +51,9 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
             # `init` counted the rows where nothing else identifies them.
             given = given.with_row_index(ROW_ID, _next_row_id(store, listing, Path(folder)))
             yield f"ids: {ROW_ID!r}, added: it goes on from the rows that are there"
+        if data.time and newest and HISTORY in newest and HISTORY not in given.columns:
+            known = _known_values(store, listing, Path(folder), data.time, data.label)
+            given = _add_history(given, known, data.time, data.label)
         schema = newest or given.schema
         named = [data.label, *filter(None, [data.time, data.group]), *data.ids, *data.features]
         _require_columns(given, [*schema, *named])
@@ -76,6 +66,26 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
     yield f"wrote {data.uri.rstrip('/')}/{key}: {size}"
     if left := [column for column in given.columns if column not in schema]:
         yield f"left out, as the dataset has no such columns: {', '.join(left)}"
+
+
+def _choose_key(rows: Path | pd.DataFrame, name: str, uri: str, listing: Listing) -> str:
+    """Return the key of the new partition, which none has yet."""
+    if not (name or isinstance(rows, Path)):
+        raise PerennialError("rows of a frame need a name", action='write name="2025-01"')
+    key = f"{name or Path(str(rows)).stem}.parquet"
+    if problem := find_key_problem(key):
+        raise PerennialError(
+            f"rows under the name {key} would never be read",
+            evidence=problem,
+            action="name the partition: --name NAME",
+        )
+    if any(item.key == key for item in listing.partitions):
+        raise PerennialError(
+            f"{uri} has a partition {key} already",
+            evidence="nothing was written",
+            action="name the new one: --name NAME; partitions are never replaced",
+        )
+    return key
 
 
 def _parse(
@@ -133,6 +143,29 @@ def _next_row_id(store: ObjectStore, listing: Listing, folder: Path) -> int:
             found = pl.scan_parquet(file).select(pl.col(ROW_ID).max()).collect().item()
         largest = max(largest, -1 if found is None else int(found))
     return largest + 1
+
+
+def _known_values(
+    store: ObjectStore, listing: Listing, folder: Path, time: str, label: str
+) -> pl.DataFrame:
+    """Return the columns of a series of all partitions."""
+    parts = []
+    for partition in listing.partitions:
+        with readable(f"{listing.uri}/{partition.key}"):
+            parts.append(
+                pl.read_parquet(store.fetch(partition.key, folder), columns=[time, label, HISTORY])
+            )
+    return pl.concat(parts)
+
+
+def _add_history(given: pl.DataFrame, known: pl.DataFrame, time: str, label: str) -> pl.DataFrame:
+    """Return the new rows of a series with the values before each, as `init` wrote them."""
+    _require_columns(given, [time, label])
+    own = given.cast({time: known.schema[time], label: known.schema[label]})
+    length = known[HISTORY].list.len()[0]
+    before = known.filter(pl.col(time) < own[time].min()).sort(time).tail(length)
+    rows = pl.concat([before.drop(HISTORY), own], how="diagonal")
+    return with_history(rows.lazy(), time, label, length).collect()
 
 
 def _require_columns(rows: pl.DataFrame, names: list[str]) -> None:

@@ -205,3 +205,21 @@ def test_pictures_of_sixteen_bits_are_refused_before_a_run(tmp_path, init):
         )
     _, _, error = init("image", tmp_path / "p", code=2)
     assert "eight bits" in error
+
+
+def test_more_pictures_and_more_texts_are_imported_as_the_first_were(tmp_path, init):
+    for row, (kind, text) in enumerate(zip(CLASSES, TEXTS, strict=True)):
+        for part in ("first", "more"):
+            folder = tmp_path / part / kind
+            folder.mkdir(parents=True, exist_ok=True)
+            draw(row).save(folder / f"{row}.png")
+            (folder / f"{row}.txt").write_text(text)
+    for kind in ("image", "text"):
+        out = tmp_path / kind
+        contract = str(out / "contract.toml")
+        assert main(["init", kind, str(tmp_path / "first"), "--out", str(out)]) == 0
+        assert main(["import", contract, str(tmp_path / "more")]) == 0
+        first, more = (pl.read_parquet(out / f"data/{part}.parquet") for part in ("first", "more"))
+        assert first.schema == more.schema
+        value = "picture" if kind == "image" else "text"
+        assert first.drop("row_id", strict=False)[value].equals(more[value])
