@@ -1,11 +1,11 @@
-"""Dates as people write them become times, where there is one reading."""
+"""Dates as people write them become times where there is one reading; texts lose stray spaces."""
 
 import datetime as dt
 
 import polars as pl
 import pytest
 
-from perennial.first_steps.written_dates import parse_written_dates
+from perennial.first_steps.written_dates import parse_written_dates, parse_written_values
 
 
 def parse(*texts):
@@ -56,3 +56,12 @@ def test_a_time_of_day_is_a_number_of_hours():
     table, notes = parse_written_dates(pl.LazyFrame({"at": [dt.time(18, 30), None]}))
     assert table.collect()["at"].to_list() == [18.5, None]
     assert notes == ["numbers: 'at', a time of day, in hours"]
+
+
+def test_texts_that_differ_by_spaces_around_them_are_one():
+    """Spaces around every value stay: rows that are predicted later have them, too."""
+    texts = {"sick": ["yes", "yes\t", None, " no"], "job": [" clerk", " clerk", " cook", None]}
+    table, notes = parse_written_values(pl.LazyFrame(texts))
+    assert table.collect()["sick"].to_list() == ["yes", "yes", None, "no"]
+    assert table.collect()["job"].to_list() == texts["job"]
+    assert notes == ["texts: 'sick', spaces around values removed: some differ by them"]
