@@ -36,7 +36,24 @@ def parse_written_values(
     """Turn columns of texts into the numbers and the times that they are; return notes, too."""
     table, notes = parse_written_numbers(table, leave)
     table, more = parse_written_dates(table, leave)
-    return table, [*notes, *more]
+    table, stripped = _strip_variants(table)
+    return table, [*notes, *more, *stripped]
+
+
+def _strip_variants(table: pl.LazyFrame) -> tuple[pl.LazyFrame, list[str]]:
+    """Remove the spaces around texts of columns in which some differ by nothing else.
+
+    Where all have them they stay, as rows that are predicted later will have them, too.
+    """
+    texts = [name for name, dtype in table.collect_schema().items() if dtype == pl.String]
+    if not texts:
+        return table, []
+    column = pl.col(texts)
+    kinds = column.n_unique() - column.str.strip_chars().n_unique()
+    found = table.select(kinds).collect().row(0, named=True)
+    same = [name for name, number in found.items() if number]
+    notes = [f"texts: {name!r}, spaces around values removed: some differ by them" for name in same]
+    return table.with_columns(pl.col(same).str.strip_chars()), notes
 
 
 def parse_written_dates(

@@ -1,4 +1,4 @@
-"""Dates as people write them become times, where there is one reading."""
+"""Dates as people write them become times where there is one reading; texts lose stray spaces."""
 
 import datetime as dt
 import tomllib
@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from perennial.cli import main
-from perennial.first_steps.written_dates import parse_written_dates
+from perennial.first_steps.written_dates import parse_written_dates, parse_written_values
 
 DAYS = [dt.date(1999, 3, 1) + dt.timedelta(days=row) for row in range(400)]
 
@@ -82,3 +82,12 @@ def test_a_series_with_american_dates_is_split_by_time(tmp_path):
     rows.write_csv(tmp_path / "w.csv")
     assert main(["init", "table", str(tmp_path / "w.csv"), "--label", "high", "--out", str(tmp_path)]) == 0  # fmt: skip
     assert tomllib.loads((tmp_path / "contract.toml").read_text())["data"]["time"] == "day"
+
+
+def test_texts_that_differ_by_spaces_around_them_are_one():
+    """Spaces around every value stay: rows that are predicted later have them, too."""
+    texts = {"sick": ["yes", "yes\t", None, " no"], "job": [" clerk", " clerk", " cook", None]}
+    table, notes = parse_written_values(pl.LazyFrame(texts))
+    assert table.collect()["sick"].to_list() == ["yes", "yes", None, "no"]
+    assert table.collect()["job"].to_list() == texts["job"]
+    assert notes == ["texts: 'sick', spaces around values removed: some differ by them"]
