@@ -302,6 +302,7 @@ def repair(
     Raises:
         PerennialError: nothing is known of such a model.
     """
+    catalogue.home.require_its_place(name)
     records = catalogue.registry.champion_records(name)
     if not records.versions and not records.problem():
         catalogue.versions(name)  # explains which models there are

@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
+from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision, is_rolled_back
 from perennial.data.dataset import Dataset
 from perennial.engine.serving.servable import make_servable
 from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry_commands import champion as moves
+from perennial.runs import Home
 from registered_versions import NAME
 from small_models import GOOD, TASK, USELESS, write_challenger
 
@@ -184,6 +186,27 @@ def test_a_version_that_does_not_load_is_no_target_of_a_rollback(
     code, output = perennial(*rollback(*["--force"] * force))
     assert (code, champion()) == ((0, "1") if force else (2, "2"))
     assert force or "version 1 is damaged: model.safetensors" in output
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [("explain", NAME), ("compare", "clicks@1", "clicks@2"), ("reproduce", NAME, "1"),
+     ("models", NAME), ("models", NAME, "--repair"), rollback(), rollback("--force"), promote("1")],
+    ids=" ".join,
+)  # fmt: skip
+def test_in_a_home_that_was_moved_no_file_is_called_gone(register, home, capsys, monkeypatch, verb):
+    register(USELESS)
+    register(GOOD, "1")
+    for name in ("PERENNIAL_STORE_URI", "MLFLOW_TRACKING_URI"):  # the homes' own
+        monkeypatch.delenv(name)
+    moved = home.with_name(f"{home.name}-moved")
+    home.rename(moved)
+    try:
+        assert main([*verb, "--home", str(moved)]) == 2
+    finally:
+        moved.rename(home)
+    assert "was moved or copied" in capsys.readouterr().err
+    assert open_registry(Home(home).environment).aliases(NAME)["champion"] == "2"
 
 
 @pytest.fixture
