@@ -97,6 +97,13 @@ class Home:
                 evidence="the address of MLflow's database in it would mean another file",
                 action=f"choose another folder with --home, or name an MLflow in {TRACKING_URI}",
             )
+        # MLflow writes this folder into a statement of SQL, in the quotes that it does not hold.
+        if {"'", '"'} <= set(str(Path.cwd())):
+            raise PerennialError(
+                f"the current folder {Path.cwd()} has both kinds of quotes in its path",
+                evidence="MLflow cannot make its database from there",
+                action="change to another folder, and name the contract and --home by their paths",
+            )
         return f"sqlite:///{self.path / 'mlflow.db'}"
 
     @property

@@ -1,9 +1,11 @@
 """Runs a pipeline step: logs it, records it, and reuses its result when the run is continued."""
 
+import errno
 import hashlib
 import inspect
 import logging
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -368,7 +370,24 @@ def _logging_to(path: str) -> Iterator[None]:
             handler.close()
 
 
+# As the operating system and SQLite report it, whatever exception a library makes of that.
+FULL = (
+    *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+    "database or disk is full",
+)
+
+
 def _readable(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return f"a value does not fit {error.title}: {error}"
-    return explain(error)
+    text = explain(error)
+    if isinstance(error, PerennialError) or not any(sign in str(error) for sign in FULL):
+        return text
+    folder = Environment.read().run_folder or Path(tempfile.gettempdir())
+    free = shutil.disk_usage(folder).free
+    return (
+        f"{text}\n"
+        f"  evidence: {free / 1e6:,.0f} MB are free in {folder}\n"
+        "  to do:    free space there, or raise the limit (`ulimit -f`, the quota); run again to "
+        "continue"
+    )

@@ -92,8 +92,10 @@ class Catalogue:
 
         Raises:
             UnclearChampionError: the model is not registered, but the store records its champion.
-            PerennialError: the model is not registered; the nearest is named.
+            PerennialError: the model is not registered; the nearest is named. Or the home was
+                moved, so that all files would seem to be gone.
         """
+        self.home.require_its_place(name)
         names = self.names()
         if name not in names:
             self.champion(name)

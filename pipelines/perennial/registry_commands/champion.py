@@ -1,5 +1,7 @@
 """Change the champion by hand: promote a version, roll it back, or repair its two records."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,7 +11,7 @@ from tempfile import TemporaryDirectory
 from perennial.clients.object_store import open_store
 from perennial.clients.tracking import open_tracking
 from perennial.contract import Contract
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.contracts.lineage import CONTRACT_FILE
 from perennial.contracts.section import Section
@@ -77,6 +79,7 @@ def _gate(version: ModelVersion, folder: Path) -> JudgementConfig:
 
 
 ANYWAY = "--force skips this check"
+LOAD_AS_SERVED = "import sys, mlflow.pyfunc; mlflow.pyfunc.load_model(sys.argv[1])"
 
 
 def _decide(reason: str, *, force: bool) -> VersionDecision:
@@ -243,8 +246,31 @@ def _refuse_rolled_back(version: ModelVersion) -> None:
 
 
 def _refuse_damaged(catalogue: Catalogue, version: ModelVersion) -> None:
+    """Refuse a version that neither the present code loads nor, as it is served, its own."""
     with TemporaryDirectory() as scratch:
-        load_model(catalogue.registry.download(version, Path(scratch)))
+        folder = catalogue.registry.download(version, Path(scratch))
+        try:
+            load_model(folder)
+        except DamagedModelError:
+            raise
+        except Exception as error:  # the task may have been renamed since, or lie elsewhere
+            served = subprocess.run(
+                [sys.executable, "-I", "-c", LOAD_AS_SERVED, str(folder)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+            if served.returncode == 0:
+                return
+            last = (served.stderr.strip().splitlines() or [f"exit code {served.returncode}"])[-1]
+            first = str(error).partition("\n")[0]
+            raise PerennialError(
+                f"{version.name} version {version.version} cannot be loaded",
+                evidence=f"by the present code: {first}; by the code that it carries: {last}",
+                action=f"--code names the folder of its task's code; {ANYWAY}",
+            ) from error
 
 
 def _instead_of(champion: str) -> str:
@@ -276,6 +302,7 @@ def repair(
     Raises:
         PerennialError: nothing is known of such a model.
     """
+    catalogue.home.require_its_place(name)
     records = catalogue.registry.champion_records(name)
     if not records.versions and not records.problem():
         catalogue.versions(name)  # explains which models there are

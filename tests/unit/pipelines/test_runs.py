@@ -1,6 +1,7 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -291,6 +292,19 @@ def test_a_home_of_another_user_is_not_taken(tree, monkeypatch):
     (tree / ".perennial").mkdir()
     monkeypatch.setattr("os.getuid", lambda: -1)
     assert open_home(None).path == tree / "elsewhere" / ".perennial"
+
+
+def test_a_current_folder_that_mlflow_cannot_write_down_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name, is_refused in (("Bob's", False), ('Bob\'s "own"', True)):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with (
+            pytest.raises(PerennialError, match="both kinds of quotes")
+            if is_refused
+            else nullcontext()
+        ):
+            assert Home(tmp_path / "home").tracking_uri.endswith("/home/mlflow.db")
 
 
 def test_a_continued_run_names_the_partitions_that_arrived_after_its_snapshot(tmp_path):

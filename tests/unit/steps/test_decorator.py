@@ -1,5 +1,6 @@
 """A step is recorded, and its result reused only for the same inputs and code in the same run."""
 
+import errno
 import json
 import os
 import shutil
@@ -194,6 +195,28 @@ def test_failed_step_keeps_its_report_and_reports_why(run_folder, tmp_path):
     with pytest.raises(BadDataError):
         run(step, tmp_path, 2, config="fail")
     assert calls == ["fail", "fail"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_full"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), True),
+        (RuntimeError("(sqlite3.OperationalError) database or disk is full"), True),
+        (OSError(errno.EIO, os.strerror(errno.EIO)), False),
+    ],
+    ids=str,
+)
+def test_a_step_that_finds_no_space_names_where_and_what_to_do(run_folder, error, is_full):
+    @pipeline_step("full", outputs=())
+    def full_step(*, config: str) -> StepResult:
+        raise error
+
+    with pytest.raises(type(error)):
+        full_step(config="c")
+    (*_, (failed, _)) = Journal(run_folder).events()
+    assert str(error) in failed["error"]
+    assert (f"MB are free in {run_folder}" in failed["error"]) == is_full
+    assert ("run again to continue" in failed["error"]) == is_full
 
 
 def test_a_snapshot_that_fails_keeps_its_log(run_folder, tmp_path):

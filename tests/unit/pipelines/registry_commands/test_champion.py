@@ -2,16 +2,21 @@
 
 import os
 import pwd
+import sys
 from collections.abc import Callable
 
 import pytest
 
+from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision, is_rolled_back
+from perennial.data.dataset import Dataset
+from perennial.engine.serving.servable import make_servable
 from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry_commands import champion as moves
+from perennial.runs import Home
 from registered_versions import NAME
-from small_models import GOOD, TASK, USELESS
+from small_models import GOOD, TASK, USELESS, write_challenger
 
 _REASONS = ("it is fresher", "clicks fell")
 
@@ -181,6 +186,67 @@ def test_a_version_that_does_not_load_is_no_target_of_a_rollback(
     code, output = perennial(*rollback(*["--force"] * force))
     assert (code, champion()) == ((0, "1") if force else (2, "2"))
     assert force or "version 1 is damaged: model.safetensors" in output
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [("explain", NAME), ("compare", "clicks@1", "clicks@2"), ("reproduce", NAME, "1"),
+     ("models", NAME), ("models", NAME, "--repair"), rollback(), rollback("--force"), promote("1")],
+    ids=" ".join,
+)  # fmt: skip
+def test_in_a_home_that_was_moved_no_file_is_called_gone(register, home, capsys, monkeypatch, verb):
+    register(USELESS)
+    register(GOOD, "1")
+    for name in ("PERENNIAL_STORE_URI", "MLFLOW_TRACKING_URI"):  # the homes' own
+        monkeypatch.delenv(name)
+    moved = home.with_name(f"{home.name}-moved")
+    home.rename(moved)
+    try:
+        assert main([*verb, "--home", str(moved)]) == 2
+    finally:
+        moved.rename(home)
+    assert "was moved or copied" in capsys.readouterr().err
+    assert open_registry(Home(home).environment).aliases(NAME)["champion"] == "2"
+
+
+@pytest.fixture
+def own_task(tmp_path, monkeypatch):
+    """Exports a model of a task in a file of the user, which may be gone later."""
+    file = tmp_path / "code" / "own_clicks.py"
+    file.parent.mkdir()
+    file.write_text("from perennial.tasks.tabular import TabularClassification as Clicks\n")
+    monkeypatch.syspath_prepend(file.parent)
+
+    def write(folder, snapshot, weights, fingerprint):
+        written = write_challenger(folder, snapshot, weights, fingerprint)
+        written = written.model_copy(update={"task": "own_clicks:Clicks"})
+        written.write(folder)
+        make_servable(folder, Dataset(snapshot))
+        return written
+
+    yield write, file
+    sys.modules.pop("own_clicks", None)
+
+
+@pytest.mark.parametrize("carries", [True, False])
+def test_a_rollback_needs_no_present_code_of_a_version_that_carries_its_own(
+    perennial, register, champion, own_task, carries
+):
+    write, file = own_task
+
+    def packed(folder, *arguments):
+        written = write(folder, *arguments)
+        if not carries:
+            (folder / "code" / file.name).write_text("raise ValueError('it was lost')")
+        return written
+
+    register(USELESS, write=packed)
+    register(GOOD, "1")
+    file.write_text("")  # the class was renamed since
+    del sys.modules["own_clicks"]
+    code, output = perennial(*rollback())
+    assert (code, champion()) == ((0, "1") if carries else (2, "2"))
+    assert carries or "--code names the folder of its task's code; --force skips" in output
 
 
 def test_a_version_that_lacks_its_contract_is_not_promoted_on_trust(
