@@ -28,6 +28,7 @@ def counted_after_the_return(rows):
 
 BUGS = [
     bug(
+        # average precision 0.45; 0.50 when healthy, and other answers beside other rows
         "softmax-over-the-batch",
         "odd_merchants_gat",
         "Attention is normalised over the rows of the batch, not over a merchant's neighbours.",
@@ -36,6 +37,7 @@ BUGS = [
         "-1e9).softmax(dim=0)",
     ),
     bug(
+        # average precision 0.43; 0.50 when healthy
         "mask-inverted",
         "odd_merchants_gat",
         "The mask is true where a neighbour is, and so are the scores that are removed.",
@@ -44,14 +46,7 @@ BUGS = [
         "alpha.masked_fill(mask[..., None], -1e9)",
     ),
     bug(
-        "one-position-for-all",
-        "text_notes_wordlm",
-        "A colon is missing: every word gets the encoding of one position.",
-        "self.pe[:, n] for self.pe[:, :n]",
-        "self.pe[: x.size(0)]",
-        "self.pe[x.size(0)]",
-    ),
-    bug(
+        # word loss 0.50, for it reads the answer; 0.89 when healthy, after a third of the steps
         "mask-upside-down",
         "text_notes_wordlm",
         "The mask shows each word the words after it.",
@@ -60,6 +55,7 @@ BUGS = [
         "torch.triu(torch.ones",
     ),
     bug(
+        # shows a word loss of 0.73, is 0.91; 0.89 when healthy, after a third of the steps
         "padding-counts",
         "text_notes_wordlm",
         "The loss is the mean over all positions: what fills a short note counts as well.",
@@ -68,6 +64,7 @@ BUGS = [
         "return nll.mean(1)",
     ),
     bug(
+        # negative ELBO 111; 96 when healthy, after a third of the steps
         "divergence-of-the-whole-batch",
         "images_glyphs_convvae",
         "The divergence is summed over the batch and added to each picture's loss.",
@@ -76,6 +73,7 @@ BUGS = [
         "log_var.exp())",
     ),
     bug(
+        # negative ELBO 98.0; 96.4 when healthy, after a third of the steps
         "log-variance-squared",
         "images_glyphs_convvae",
         "The divergence takes the logarithm of the variance for a deviation and squares it.",
@@ -108,6 +106,7 @@ BUGS = [
         "F.dropout(x, 0.2)",
     ),
     bug(
+        # a request of one row has no deviation: all its numbers are filled with 0
         "scaled-by-the-request",
         "tables_claims_evidential",
         "Each call of `encode` scales by its own rows.",
@@ -116,23 +115,7 @@ BUGS = [
         "        x = self.numbers(rows)\n        x = (x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0)",
     ),
     bug(
-        "regulariser-of-another-scale",
-        "tables_claims_evidential",
-        "The penalty weighs a hundred times as much: the likelihood hardly counts.",
-        "a coefficient for losses that were sums over the batch",
-        "COEFFICIENT = 0.05",
-        "COEFFICIENT = 5.0",
-    ),
-    bug(
-        "filled-after-scaling",
-        "tables_clinic_kendall",
-        "What is missing gets the raw median after the others were scaled: forty deviations above.",
-        "fillna(median) after StandardScaler",
-        'x = (np.where(np.isnan(x), self.fitted["median"], x) - self.fitted["median"]) / self.fitted["std"]',
-        'x = (x - self.fitted["median"]) / self.fitted["std"]\n'
-        '        x = np.where(np.isnan(x), self.fitted["median"], x)',
-    ),
-    bug(
+        # log loss of the return 0.51 on counts as they were, shows 0.35; 0.45 when healthy
         "counted-after-the-return",
         "tables_clinic_kendall",
         "Diagnoses of the second stay are counted among those of the first.",
@@ -140,6 +123,7 @@ BUGS = [
         rows=counted_after_the_return,
     ),
     bug(
+        # 2.41 bits per letter; 1.39 when healthy, after a third of the steps
         "state-not-carried",
         "text_places_charrnn",
         "The new state is read by the output and forgotten: each letter is read alone.",
@@ -150,6 +134,7 @@ BUGS = [
         "torch.cat((state, self.i2o(combined)), 1)",
     ),
     bug(
+        # shows 0.01 bits per letter, is 13.2; 1.39 when healthy, after a third of the steps
         "target-not-shifted",
         "text_places_charrnn",
         "The target is the letter that was read, not the next one.",
@@ -158,6 +143,7 @@ BUGS = [
         "torch.tensor(line[:-1])",
     ),
     bug(
+        # 1.61 bits per letter; 1.39 when healthy, after a third of the steps
         "no-region-is-found",
         "text_places_charrnn",
         "Regions are stored in capitals and looked up as they are: all are unknown.",
@@ -166,6 +152,7 @@ BUGS = [
         "regions = {r.upper(): i for i",
     ),
     bug(
+        # token loss 0.01, for it reads the answer; 0.10 when healthy, after a third of the steps
         "the-word-itself-is-fed",
         "text_recipes_bahdanau",
         "Teacher forcing feeds the word that is to be predicted.",
@@ -213,6 +200,7 @@ BUGS = [
         "error = output - batch[LABEL][..., None]",
     ),
     bug(
+        # AUC 0.68 in the process that trained, by collisions; 0.72 when healthy
         "hash-of-the-process",
         "recsys_ads_deepfm",
         "Codes are Python's hash of the text, which each process salts anew.",
@@ -221,6 +209,7 @@ BUGS = [
         "sparse.append([hash(v) % (len(index) + 1) for v in rows[c]])",
     ),
     bug(
+        # log loss 0.47, for it reads the answer; 0.54 when healthy, after a third of the steps
         "mask-without-effect",
         "odd_learners_sakt",
         "The mask is made and not used: each step reads all answers.",
@@ -229,6 +218,7 @@ BUGS = [
         "",
     ),
     bug(
+        # log loss 0.33, for it reads the answer; 0.54 when healthy, after a third of the steps
         "answers-not-shifted",
         "odd_learners_sakt",
         "Each step reads the answer that it predicts.",
@@ -237,6 +227,7 @@ BUGS = [
         "interactions[i, : len(q)] = q + a * n",
     ),
     bug(
+        # shows a log loss of 0.26, is 0.54
         "padding-is-unsolved",
         "odd_learners_sakt",
         "Steps that do not exist count as exercises not solved.",
