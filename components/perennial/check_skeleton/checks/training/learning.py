@@ -195,7 +195,9 @@ def _find_goal(subject: Subject, batch: Batch) -> tuple[float, float]:
     # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
     rate = max(settings.learning_rates)
     floor = reach_loss_by_steps(subject, output, batch, settings.overfit_steps, rate)
-    room = max(free.constant_loss - floor, 0.0)
+    # Where labels are alike in a part that a learned scale weighs, a constant has no least loss.
+    compared = free.constant_loss if math.isfinite(free.constant_loss) else free.model_loss
+    room = max(compared - floor, 0.0)
     narrow = room - 0.5 * math.log(1 / TOLERANCE)
     return floor, max(TOLERANCE * room, narrow)
 
