@@ -246,7 +246,8 @@ def learner_histories():
             solved.append(int(rng.random() < 0.1 + 0.88 * sigmoid(1.6 * z)))
             practised[skill] += 1
         rows.append((start + timedelta(minutes=171 * learner), asked, solved))
-    return numbered(pl.DataFrame(rows, schema=["started_at", "skills", "solved"], orient="row"))
+    frame = pl.DataFrame(rows, schema=["started_at", "skills", "solved"], orient="row")
+    return numbered(frame.with_columns(answers="solved"))
 
 
 def merchants():
