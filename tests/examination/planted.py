@@ -60,13 +60,14 @@ def all_bugs() -> list[Bug]:
         tables,
         texts,
         third,
+        thirteenth,
         twelfth,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
-    modules = [*first, *later, *seventh, eighth_images, eighth_tables, twelfth]
+    modules = [*first, *later, *seventh, eighth_images, eighth_tables, twelfth, thirteenth]
     return [each for module in modules for each in module.BUGS]
 
 

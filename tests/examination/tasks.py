@@ -23,6 +23,8 @@ from examination import (
     sixth_data,
     tenth_pictures_data,
     third_data,
+    thirteenth_data,
+    thirteenth_media_data,
 )
 
 DATA = (
@@ -40,6 +42,8 @@ DATA = (
     tenth_pictures_data,
     eleventh_data,
     eleventh_media_data,
+    thirteenth_data,
+    thirteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"

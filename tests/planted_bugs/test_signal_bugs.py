@@ -512,6 +512,22 @@ class DroppedAnswers(ImageClassification):
         return Behind(super().build_model(), nn.Dropout(0.3))
 
 
+@planted(BUGS, "modes", "acts on the model's answer", material="digits", outcome="warned")
+class FewDroppedScores(ImageClassification):
+    """dropout takes few of the scores of classes, as in PyTorch's tutorial on names"""
+
+    def build_model(self):
+        return Behind(super().build_model(), nn.Dropout(0.1))
+
+
+@planted(BUGS, "modes", "acts on the model's answer", material="regression")
+class FewDroppedNumbers(TabularRegression):
+    """dropout takes a few of the numbers that are predicted"""
+
+    def build_model(self):
+        return Behind(super().build_model(), nn.Dropout(0.1))
+
+
 @planted(
     BUGS, "modes", "one minus the momentum of other libraries", material="digits", outcome="warned"
 )

@@ -214,6 +214,10 @@ def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
     # Examples that are compared get no gradient if all outputs are equal.
     start = output if task.scored_together > 1 else free.constant.expand_as(output)
     reached, least = minimise(subject, task.training_losses, (start.clone(),), batch)
+    # A search may stop at a kink, where an error without a square is multiplied by another output.
+    of_ideal = measure_loss(task.training_losses, free.ideal, batch)
+    if of_ideal < least:
+        reached, least = free.ideal, of_ideal
     loss = measure_loss(task.losses, reached, batch)
     share = (loss - free.floor) / max(free.constant_loss - free.floor, 1e-12)
     most = free.constant_loss

@@ -47,7 +47,8 @@ def describe_undetermined_metrics(subject: Subject) -> str:
             moved = losses(output, some), losses(output + level, some)
         except REJECTIONS:  # a loss that rejects some outputs, such as variances, sets their level
             return ""
-        if not torch.allclose(*moved, SAME_LOSS, SAME_LOSS * float(moved[0].abs().mean())):
+        size = float(moved[0].abs().mean())
+        if not np.isfinite(size) or not torch.allclose(*moved, SAME_LOSS, SAME_LOSS * size):
             return ""
     before, after = (_score(task, each, batch) for each in (output, output + level))
     changed = [name for name in before if not np.isclose(before[name], after[name], OTHER_METRIC)]

@@ -9,6 +9,7 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
+from perennial.check_skeleton.free_outputs import is_per_token
 from perennial.check_skeleton.made_up_inputs import describe_exception
 from perennial.check_skeleton.models import (
     BATCH_STATISTICS,
@@ -23,7 +24,7 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import predict_batch
 from perennial.engine.serving.pyfunc import ServedModel, predict_rows
 from perennial.engine.serving.servable import input_columns
-from perennial.engine.task import Batch, inputs_of
+from perennial.engine.task import LABEL, Batch, inputs_of
 
 PROBED_ROWS = 32
 # torch's momentum is the weight of the new batch, 0.1 by default; in other libraries it is the
@@ -44,6 +45,9 @@ DOUBTFUL_DROPOUT = 0.7
 FAILING_DROPOUT = 0.8
 # Of outputs; a last ReLU is 0 at the same places in evaluation.
 DROPPED_OUTPUTS = 0.02
+# Names of villages, letter by letter as in PyTorch's tutorial, cost 1.6% more bits where a tenth of
+# the scores is dropped, and 8% more where three tenths are.
+FEW_DROPPED_SCORES = 0.15
 # Faster kernels of evaluation mode round differently, by about 1e-6.
 SAME_OUTPUT = 1e-3
 COUNTS = (1, 2, 3)
@@ -63,14 +67,15 @@ Answer = Callable[[pl.DataFrame], Tensor]
 )
 def check_modes(subject: Subject, judge: Judge) -> CheckResult:
     """Check that evaluation mode is deterministic and training mode activates its layers."""
-    inputs = inputs_of(subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows)))
+    batch = subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows))
+    inputs = inputs_of(batch)
     with seeded(subject.seed):
         model = build_noisy_model(subject)
         return (
             _judge_evaluation(judge, model, inputs)
             or _judge_statistics(judge, subject, model, inputs)
             or _judge_dropout(judge, model)
-            or _judge_training(judge, model, inputs)
+            or _judge_training(judge, subject, model, batch)
         )
 
 
@@ -197,11 +202,11 @@ def _judge_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
     )
 
 
-def _judge_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult:
+def _judge_training(judge: Judge, subject: Subject, model: nn.Module, batch: Batch) -> CheckResult:
     """Judge training mode."""
-    evaluated = run_model(model, inputs)
+    evaluated = run_model(model, batch)
     model.train()
-    first, again = run_model(model, inputs), run_model(model, inputs)
+    first, again = run_model(model, batch), run_model(model, batch)
     acting = _find_acting_layers(model)
     idle = [name for name, module in acting.items() if not module.training]
     if acting and len(idle) == len(acting) and not model.training:
@@ -223,7 +228,9 @@ def _judge_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResul
     dropped = [(evaluated != 0) & (output == 0) for output in (first, again)]
     share = float(torch.stack(dropped).double().mean())
     if share >= DROPPED_OUTPUTS and not torch.equal(*dropped):
-        return judge.failed(
+        are_scores = subject.task.kind == "multiclass" or is_per_token(first, batch[LABEL])
+        is_mild = are_scores and share < FEW_DROPPED_SCORES
+        return (judge.warned if is_mild else judge.failed)(
             f"in training mode {share:.0%} of the outputs are exactly 0, others at each pass",
             hint="dropout acts on the model's answer: put it before the last layer, or predictions "
             "shrink to make up for answers that are dropped",

@@ -188,14 +188,14 @@ def _find_goal(subject: Subject, batch: Batch) -> tuple[float, float]:
     # The mean of densities of large amounts may be positive, but no other loss is below zero.
     with torch.no_grad():
         is_density = float(subject.task.losses(free.ideal, batch).min()) < -BELOW_ZERO
+    compared = free.constant_loss if free.is_bound else free.model_loss
     if floor >= 0 and not is_density:
-        compared = free.constant_loss if free.is_bound else free.model_loss
         return floor, TOLERANCE * max(compared - floor, 0.0)
     # Densities narrow without end: the target is the loss that as many steps on the outputs
     # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
     rate = max(settings.learning_rates)
     floor = reach_loss_by_steps(subject, output, batch, settings.overfit_steps, rate)
-    room = max(free.constant_loss - floor, 0.0)
+    room = max(compared - floor, 0.0)
     narrow = room - 0.5 * math.log(1 / TOLERANCE)
     return floor, max(TOLERANCE * room, narrow)
 
