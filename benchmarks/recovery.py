@@ -36,7 +36,7 @@ from perennial.engine.checkpoints.folder import MARKER, committed
 from perennial.engine.job import TrainingJob
 from perennial.steps.lease import RunLease
 from perennial.training_jobs.attempts import run_to_end
-from perennial.training_jobs.launcher import JobState, LocalLauncher, worker_environment
+from perennial.training_jobs.launcher import JobState, LocalLauncher, worker_settings
 from tiny_training import TinyOptions, largest_difference, tiny_job, weights, write_snapshot
 
 STEPS = 400
@@ -121,7 +121,7 @@ def start_agent(job: TrainingJob, port: int, lease: RunLease) -> subprocess.Pope
              "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "recovery",
              "--rdzv-conf", RENDEZVOUS, "--local-addr", "127.0.0.1",
              "-m", "perennial.engine.worker", str(job.root / "job.json")],
-            env=worker_environment(os.environ, 1, lease), stdout=log, stderr=log,
+            env={**lease.variables(os.environ), **worker_settings(1)}, stdout=log, stderr=log,
         )  # fmt: skip
 
 

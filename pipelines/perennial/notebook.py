@@ -7,14 +7,10 @@
 
 import base64
 import html
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-import numpy as np
-from PIL import Image
 
 from perennial import supervisor
 from perennial.arguments import open_home
@@ -27,6 +23,7 @@ from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.user_code import forget_user_modules
 from perennial.data.dataset import Dataset
+from perennial.data.pictures import Pixels, encode_png
 from perennial.engine.task import Batch, Task, load_task
 from perennial.runs import Home, RunRecord, code_digest
 from perennial.sanity import Sanity, run_checks
@@ -223,10 +220,8 @@ def _home(home: str | Path | None, contract: str | Path) -> Home:
     return open_home(Path(home) if home is not None else None, Path(contract))
 
 
-def _picture(pixels: np.ndarray) -> str:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    data = base64.b64encode(file.getvalue()).decode()
+def _picture(pixels: Pixels) -> str:
+    data = base64.b64encode(encode_png(pixels)).decode()
     return f'<img src="data:image/png;base64,{data}" height="{PICTURE_SIDE}"> '
 
 

@@ -452,6 +452,14 @@ def sha256_of_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def file_digests(place: Path) -> dict[str, str]:
+    """Return path below a folder → SHA-256 of each file; of a file, its own with an empty path."""
+    if place.is_file():
+        return {"": sha256_of_file(place)}
+    files = (path for path in sorted(place.rglob("*")) if path.is_file())
+    return {path.relative_to(place).as_posix(): sha256_of_file(path) for path in files}
+
+
 def copy_tree(source: Path, target: Path) -> None:
     """Copy a file or a folder to `target`, which is never incomplete; replaces what was there."""
     temporary = target.with_name(f".{target.name}.copying")

@@ -6,11 +6,11 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
@@ -49,8 +49,6 @@ ENDED_TAG = "perennial.ended"
 MOST_CLOSED = 1000  # the next call finds more
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 
 class Tracking:
     """The record of one pipeline run in MLflow; every method may be repeated by a retry.
@@ -87,8 +85,7 @@ class Tracking:
                     action="start a new run for a changed training",
                 )
         new = [Param(name, value) for name, value in values.items() if name not in recorded]
-        for part in _parts(new, BATCH_PARAMS):
-            despite_rivals(self._client.log_batch, self.run_id, params=part)
+        self._log("params", new, BATCH_PARAMS)
 
     def log_dataset(
         self, name: str, digest: str, *, uri: str, profile: Mapping[str, object], context: str
@@ -124,8 +121,7 @@ class Tracking:
         """Record scalars; after a retry the latest values count."""
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, 0) for name, value in metrics.items()]
-        for part in _parts(points, BATCH_METRICS):
-            despite_rivals(self._client.log_batch, self.run_id, metrics=part)
+        self._log("metrics", points, BATCH_METRICS)
 
     def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
         """Record one metric over steps; a recorded point is not doubled."""
@@ -133,8 +129,7 @@ class Tracking:
         # depends on the step alone lets a retry send everything again.
         start = self._run.info.start_time
         metrics = [Metric(name, value, start + step, step) for step, value in points]
-        for part in _parts(metrics, BATCH_METRICS):
-            despite_rivals(self._client.log_batch, self.run_id, metrics=part)
+        self._log("metrics", metrics, BATCH_METRICS)
 
     def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
         """Upload a folder's content below `path` of the run, over what an earlier attempt left.
@@ -156,9 +151,13 @@ class Tracking:
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Set or replace tags."""
-        entries = [RunTag(name, value) for name, value in tags.items()]
-        for part in _parts(entries, BATCH_PARAMS):
-            despite_rivals(self._client.log_batch, self.run_id, tags=part)
+        self._log("tags", [RunTag(name, value) for name, value in tags.items()], BATCH_PARAMS)
+
+    def _log(self, kind: str, entries: Sequence[object], at_once: int) -> None:
+        """Record entities of one kind, as `log_batch` names it, so many at once."""
+        for start in range(0, len(entries), at_once):
+            part: dict[str, Any] = {kind: entries[start : start + at_once]}
+            despite_rivals(self._client.log_batch, self.run_id, **part)
 
     def set_outcome(self, outcome: str, why: str) -> None:
         """Record what became of the run's model, as a tag and in the note that MLflow shows."""
@@ -325,11 +324,6 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user needs no name
         return "unknown"
-
-
-def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(entries), size):
-        yield entries[start : start + size]
 
 
 def add_run_page(environment: Environment, experiment: str, page: str, trigger: str) -> None:

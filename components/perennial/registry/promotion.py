@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from perennial.clients.object_store import copy_tree
+from perennial.clients.object_store import copy_tree, file_digests
 from perennial.clients.tracking import TRIGGER_TAG, Tracking, open_tracking
 from perennial.contracts.adapter import FULL_BITS
 from perennial.contracts.artifact import write_atomically
@@ -43,7 +43,7 @@ from perennial.registry.model_card import (
     trigger_name,
 )
 from perennial.registry.model_registry import CHALLENGER, ModelRegistry
-from perennial.registry.version_files import ModelVersion, digests_of
+from perennial.registry.version_files import ModelVersion
 from perennial.steps.stored_steps import StoredRun
 
 Promoted = TypeVar("Promoted")
@@ -285,7 +285,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
         if champion != candidate.champion:  # before the upload; registry.promote() asks again
             raise ChampionMovedError.between(candidate.name, candidate.champion, champion)
         # Two models of one run must not share a folder, nor two packages of one model.
-        files = digests_of(candidate.package)
+        files = file_digests(candidate.package)
         content = digest_of({**files})
         path = f"model-{candidate.fingerprint[:12]}-{content[:12]}"
         # The fingerprint determines the weights.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlparse
 
-from perennial.clients.object_store import LocalObjectStore, ObjectStore, sha256_of_file
+from perennial.clients.object_store import LocalObjectStore, ObjectStore, file_digests
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.lineage import CONTRACT_FILE
@@ -111,7 +111,7 @@ class VersionFiles:
         Raises:
             DamagedModelError: a file is missing, altered, or was not registered.
         """
-        found = digests_of(folder)
+        found = file_digests(folder)
         if registered is None:
             _verify_by_tags(version, folder, found)
         else:
@@ -179,15 +179,6 @@ def remove_loading_traces(folder: Path, registered: Collection[str]) -> None:
     for file in traces:
         if file.relative_to(folder).as_posix() not in registered:
             file.unlink()
-
-
-def digests_of(folder: Path) -> dict[str, str]:
-    """Return path below a folder → SHA-256, for every file in it."""
-    return {
-        file.relative_to(folder).as_posix(): sha256_of_file(file)
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
 
 
 def damaged_file(version: ModelVersion, file: str, error: Exception) -> DamagedModelError:

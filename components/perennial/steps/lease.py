@@ -8,8 +8,10 @@ process ids, are never reused, and see through the sessions of a training's rank
 
 import fcntl
 import os
+import sys
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -35,6 +37,16 @@ class RunLease:
         self._subject = subject or str(folder)
         self.token = f"{os.getpid()}-{time.time_ns()}"
         self._stream: IO[str] | None = None
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return this process's environment variables, adapted for processes of the run."""
+        return {
+            # Set by KFP's executor; with it, importing kfp fails in child processes.
+            **{name: value for name, value in environment.items() if name != "_KFP_RUNTIME"},
+            # They import what this process can import: the task may lie beside the contract.
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            LEASE: self.address,
+        }
 
     def acquire(self, timeout_seconds: float = 20.0) -> None:
         """Become the supervisor, after the processes of a dead one have ended.

@@ -4,7 +4,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing_extensions import override
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.environment import LEASE, RENDEZVOUS
+from perennial.contracts.environment import RENDEZVOUS
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import JOB_FILE, Job, JobFailure, TrainingJob
@@ -145,7 +144,7 @@ class LocalLauncher(Launcher):
         write_atomically(job.root / JOB_FILE, job.to_json().encode())
         log = job.logs / "job.log"
         self.log = str(log)
-        variables = worker_environment(os.environ, self._threads, lease)
+        variables = {**lease.variables(os.environ), **worker_settings(self._threads)}
         worker = ("perennial.engine.worker", [str(job.root / JOB_FILE)])
         ranks = start_processes(
             run_module,
@@ -231,18 +230,4 @@ def rank_variables(job: TrainingJob, rank: int) -> dict[str, str]:
         **{"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"},
         **{"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size},
         RENDEZVOUS: str(job.rendezvous),
-    }
-
-
-def worker_environment(
-    environment: Mapping[str, str], threads: int, lease: RunLease
-) -> dict[str, str]:
-    """Return this process's environment variables, adapted for the workers."""
-    return {
-        # Set by KFP's executor; with it, importing kfp fails in child processes.
-        **{name: value for name, value in environment.items() if name != "_KFP_RUNTIME"},
-        # The workers import what this process can import: the task may lie beside the contract.
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        LEASE: lease.address,
-        **worker_settings(threads),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from perennial.clients.object_store import open_store
+from perennial.clients.object_store import file_digests, open_store
 from perennial.clients.outages import errors_logged
 from perennial.contracts.data import ModelSection
 from perennial.contracts.environment import Environment
@@ -19,7 +19,6 @@ from perennial.engine.evaluation.job_files import (
     FOLDER,
     delete_inputs,
     fetch_results,
-    file_digests,
     upload_inputs,
 )
 from perennial.engine.evaluation.processes import (

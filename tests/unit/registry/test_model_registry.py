@@ -8,12 +8,11 @@ from threading import Barrier, Thread
 import pytest
 from mlflow.artifacts import download_artifacts
 
-from perennial.clients.object_store import ConflictError, LocalObjectStore, open_store
+from perennial.clients.object_store import ConflictError, LocalObjectStore, file_digests, open_store
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.registry.champion_records import AliasChange, ChampionMovedError
 from perennial.registry.model_registry import CHALLENGER, CHAMPION, ModelRegistry, open_registry
-from perennial.registry.version_files import digests_of
 
 NAME = "flights"
 KEY = f"registry/{NAME}.json"
@@ -50,7 +49,7 @@ def add(environment, registry, tmp_path):
             fingerprint=fingerprint,
             tags={"x": "y"},
             description="why",
-            files=digests_of(folder) if with_digests else {},
+            files=file_digests(folder) if with_digests else {},
         ).version
 
     return register

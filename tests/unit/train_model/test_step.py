@@ -18,7 +18,7 @@ from perennial.steps.journal import Journal
 from perennial.steps.lease import RunLease
 from perennial.train_model.step import train_model_step
 from perennial.training_jobs.config import ResourcesSection, TrainModelConfig
-from perennial.training_jobs.launcher import LocalLauncher, worker_environment
+from perennial.training_jobs.launcher import LocalLauncher, worker_settings
 from tiny_training import TinyOptions, tiny_job, tiny_section
 
 MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")
@@ -209,7 +209,7 @@ def test_the_division_of_the_work_is_not_in_the_fingerprint(root, layout):
 
 def test_workers_get_an_environment_of_their_own(tmp_path):
     lease = RunLease(tmp_path)
-    found = worker_environment({"_KFP_RUNTIME": "true", "KEPT": "1"}, 3, lease)
+    found = lease.variables({"_KFP_RUNTIME": "true", "KEPT": "1"}) | worker_settings(3)
     assert "_KFP_RUNTIME" not in found
     assert found["KEPT"] == "1"
     assert found["OMP_NUM_THREADS"] == found["POLARS_MAX_THREADS"] == "3"

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue
 from perennial.clients.object_store import sha256_of_file
 from perennial.contracts.artifact import Artifact, flush_path, write_atomically
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, flattened
 from perennial.contracts.training import (
     CollectiveWaits,
     EvaluationPoint,
@@ -277,17 +277,11 @@ def differences(
     stored: Mapping[str, JsonValue], current: Mapping[str, JsonValue]
 ) -> list[tuple[str, str, str]]:
     """Yield dotted key, stored value and current value of each setting that differs."""
-    before, now = dict(_leaves(stored)), dict(_leaves(current))
+    before, now = (
+        {key: repr(value) for key, value in flattened(each).items()} for each in (stored, current)
+    )
     return [
         (key, before.get(key, ABSENT), now.get(key, ABSENT))
         for key in sorted(before.keys() | now.keys())
         if before.get(key, ABSENT) != now.get(key, ABSENT)
     ]
-
-
-def _leaves(settings: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", repr(value)

@@ -6,7 +6,6 @@ Dask cluster of the profile: the machines with GPUs then read tensors.
 
 import hashlib
 import logging
-import os
 import shutil
 import socket
 import tempfile
@@ -22,7 +21,7 @@ import polars as pl
 import torch.distributed as dist
 from pydantic import JsonValue
 
-from perennial.clients.object_store import ConflictError, open_store
+from perennial.clients.object_store import ConflictError, complete_file, open_store
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import digest_of
@@ -333,10 +332,8 @@ def _encode_sample(
             for chunk in rows[mine].iter_slices(ENCODE_ROWS):
                 parts.append(checked(task.encode(chunk), chunk.height, task))
     batch = joined(parts, task, "the sample of validation rows")
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    save_block(partial, batch)
-    partial.replace(target)
+    with complete_file(target) as partial:
+        save_block(partial, batch)
 
 
 def _sample(job: TrainingJob, snapshot: Snapshot) -> Indices:

@@ -7,21 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perennial.clients.object_store import ObjectStore, open_store, sha256_of_file
+from perennial.clients.object_store import ObjectStore, file_digests, open_store, sha256_of_file
 from perennial.contracts.errors import PerennialError
 from perennial.engine.job import ScoringJob, ScoringResult
 
 INPUTS, RESULTS, TARGET = "inputs", "results", "target"
 FOLDER = "scoring"
 """Folder of the store in which each run has one for its scorings."""
-
-
-def file_digests(place: Path) -> dict[str, str]:
-    """Return path below a folder → SHA-256 of each file; of a file, its own with an empty path."""
-    if place.is_file():
-        return {"": sha256_of_file(place)}
-    files = (path for path in sorted(place.rglob("*")) if path.is_file())
-    return {path.relative_to(place).as_posix(): sha256_of_file(path) for path in files}
 
 
 def upload_inputs(job: ScoringJob, places: Mapping[str, Path]) -> None:

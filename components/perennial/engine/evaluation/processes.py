@@ -25,7 +25,7 @@ from torch import nn
 
 from perennial.contracts import errors
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.environment import LEASE, RENDEZVOUS
+from perennial.contracts.environment import RENDEZVOUS
 from perennial.contracts.errors import PerennialError, ShardingError
 from perennial.contracts.section import Section
 from perennial.engine.evaluation.scoring import Share, blames_machine, scoring_device
@@ -243,8 +243,7 @@ def blaming_the_machine() -> Iterator[None]:
 def _environment(
     environment: Mapping[str, str], rank: int, lease: RunLease, shards: int
 ) -> dict[str, str]:
-    # Set by KFP's executor; with it, importing kfp fails in child processes.
-    kept = {name: value for name, value in environment.items() if name != "_KFP_RUNTIME"}
+    kept = lease.variables(environment)
     visible = kept.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(n) for n in range(torch.cuda.device_count())]
     threads = torch.get_num_threads()
@@ -258,9 +257,6 @@ def _environment(
         kept["CUDA_VISIBLE_DEVICES"] = devices[rank % len(devices)]
     return {
         **kept,
-        # The user's task is imported from wherever this process finds it.
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        LEASE: lease.address,
         "OMP_NUM_THREADS": str(threads),
         "POLARS_MAX_THREADS": str(threads),
     }
