@@ -44,7 +44,7 @@ NUMERIC_PACKAGES = (
 class RunRecord(Artifact):
     """One local run.
 
-    File tree: `run.json`, `contract.json`, `pipeline.yaml` (what is executed), `events.jsonl`,
+    File tree: `run.json`, `sources.json`, `pipeline.yaml` (what is executed), `events.jsonl`,
     `driver.log` (everything printed), `steps/<step>-<inputs>/` (log, outputs and report of each
     step), `report.html`.
     """
