@@ -15,6 +15,8 @@ LONG: list[Bug] = []
 
 for long, task_type, check, outcome, hint in (
     (True, tasks.LossPerProcess, "rank_equivalence", "failed", "RANK, collectives"),
+    (True, tasks.AmplifiesRoundingPerProcess, "rank_equivalence", "failed", "RANK, collectives"),
+    (False, tasks.AmplifiesRounding, "rank_equivalence", "warned", "of another rounding differs"),
     (False, tasks.KeepsMeanInPython, "rank_equivalence", "failed", r"model\.mean changes.*buffer"),
     (True, tasks.SometimesUsed, "rank_equivalence", "failed", "gets no gradient in some updates"),
     (False, tasks.StartsFromRank, "rank_data", "failed", "RANK, the process id"),

@@ -36,6 +36,25 @@ class LossPerProcess(TabularClassification):
         return super().losses(output, batch) * processes
 
 
+class AmplifiesRounding(TabularClassification):
+    """a map that is iterated in the model makes a rounding larger with each update"""
+
+    def build_model(self):
+        class Iterated(Around):
+            def forward(self, numbers, categories):
+                output = super().forward(numbers, categories)
+                value = output.sigmoid()
+                for _ in range(12):
+                    value = 4 * value * (1 - value)
+                return output + value
+
+        return Iterated(super().build_model())
+
+
+class AmplifiesRoundingPerProcess(LossPerProcess, AmplifiesRounding):
+    """losses are multiplied by the number of processes, in a task that amplifies rounding"""
+
+
 class LossesOfAllRanks(TabularClassification):
     """losses are summed over the ranks by the task itself"""
 

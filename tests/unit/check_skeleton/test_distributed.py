@@ -165,6 +165,8 @@ def test_a_gradient_that_rounding_moves_is_not_there_from_another_start(
 
     monkeypatch.setattr(distributed, "make_trials", lambda _: exact_trials(*first))
     monkeypatch.setattr(distributed, "repeat_exact_trials", repeated, raising=False)
+    steady = exact_trials((1.0, 2.0), 1.0)
+    monkeypatch.setattr(distributed, "run_rounded_trial", lambda *_: steady)
     training = TrainingSection(strategy="ddp")
     subject = prepared(TabularClassification, datasets("binary"), training=training)
     result = distributed.check_rank_equivalence(subject)

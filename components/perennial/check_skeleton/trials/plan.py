@@ -50,6 +50,7 @@ class Trial:
     # Without anything random, so that any number of processes computes the same.
     is_exact: bool = False
     is_needed: bool = False  # whether later trials are useless when this one fails
+    is_rounded: bool = False  # whether it starts from weights that differ by about a rounding
 
 
 @dataclass(frozen=True)

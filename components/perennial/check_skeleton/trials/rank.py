@@ -56,6 +56,7 @@ OUTPUT = "output.txt"
 KEPT = (int, float, str, list, tuple, dict, Tensor, np.ndarray)
 FRAMEWORK = frozenset(vars(nn.Module()))
 SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
+ONE_ROUNDING = 1e-7  # of float32 numbers
 # An update number that no trial reaches: its random numbers are not used elsewhere.
 PROBED_STEP = 1_000_003
 
@@ -144,6 +145,10 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
         switch_dropout_off(training.model)
         if plan.randomness_off == "evaluation":
             simplify(training.model)
+    if trial.is_rounded:
+        with torch.no_grad():
+            for weight in training.model.parameters():
+                weight.mul_(1 + ONE_ROUNDING * torch.randn(weight.shape))
     before = digest_attributes(training)
     _train(folder, trial, training, recorded, record)
     after = digest_attributes(training)

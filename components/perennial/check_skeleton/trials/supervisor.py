@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -143,7 +143,12 @@ def repeat_exact_trials(subject: Subject, repeat: int) -> Trials:
     return _run_trials(subject.reseeded(repeat), repeat)
 
 
-def _run_trials(subject: Subject, repeat: int = 0) -> Trials:
+def run_rounded_trial(subject: Subject, repeat: int) -> Trials:
+    """Run the training of one process from weights that differ by about a rounding."""
+    return _run_trials(subject.reseeded(repeat) if repeat else subject, repeat, is_rounded=True)
+
+
+def _run_trials(subject: Subject, repeat: int = 0, *, is_rounded: bool = False) -> Trials:
     with seeded(subject.seed):
         model = seeded_model(subject.task, subject.seed)
     initial = compute_digest(model.state_dict())
@@ -163,6 +168,8 @@ def _run_trials(subject: Subject, repeat: int = 0) -> Trials:
     stages = plan_stages(subject, size, randomness_off, has_batch_norm=has_batch_norm)
     if repeat:
         stages = tuple(stage for stage in stages if all(trial.is_exact for trial in stage))
+    if is_rounded:
+        stages = ((replace(stages[0][0], is_rounded=True),),)
     try:
         task = pickle.dumps((subject.make_task, subject.task.state()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
