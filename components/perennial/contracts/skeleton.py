@@ -35,6 +35,15 @@ class CheckResult(Section):
     seconds: float = 0.0
 
     @property
+    def shown_outcome(self) -> str:
+        """The outcome as the console and the pages name it."""
+        if self.is_unmeasured:
+            return "not measured"
+        if self.outcome != "skipped":
+            return self.outcome
+        return "switched off" if self.severity == "off" else "not applicable"
+
+    @property
     def blocks(self) -> bool:
         """Whether this outcome must stop the training."""
         return self.outcome == "failed" and not self.waived

@@ -7,7 +7,7 @@ from typing import Self
 
 from perennial.contracts.gate import Interval, ReferenceTest, Verdict
 from perennial.contracts.lineage import Lineage
-from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, TrainingResult, describe_parts
 from perennial.contracts.validation import ValidationReport
@@ -52,7 +52,7 @@ def model_card(content: CardContent) -> str:
     """Return the card; equal content gives equal text."""
     verdict, results = content.verdict, content.skeleton.results
     metrics = [comparison.metric for comparison in verdict.comparisons]
-    outcomes = [_shown_outcome(result) for result in results]
+    outcomes = [result.shown_outcome for result in results]
     skipped = {
         reason: [
             result.check for result, shown in zip(results, outcomes, strict=True) if shown == reason
@@ -154,15 +154,6 @@ def _members(lineage: Lineage) -> str:
     """Return the parts of an ensemble; empty for a single model."""
     parts = ["this training", *(each.describe() for each in lineage.members)]
     return "; ".join(parts) if lineage.members else ""
-
-
-def _shown_outcome(result: CheckResult) -> str:
-    """Return an outcome as the console and the pages name it."""
-    if result.is_unmeasured:
-        return "not measured"
-    if result.outcome != "skipped":
-        return result.outcome
-    return "switched off" if result.severity == "off" else "not applicable"
 
 
 def _counted(outcomes: Sequence[str]) -> str:

@@ -182,7 +182,7 @@ def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple
 def _skeleton(report: SkeletonReport | None) -> list[tuple[str, str]]:
     if report is None:
         return [("checks", LACKING)]
-    outcomes = [result.outcome for result in report.results]
+    outcomes = [result.shown_outcome for result in report.results]
     counted = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
     waivers = [
         (f"waived: {result.check}", f"{result.waived} (it {result.outcome}: {result.measured})")
