@@ -429,7 +429,7 @@ def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:
         raise BadDataError(
             "no column holds pictures",
             evidence=", ".join(f"{c.name} is {c.dtype}" for c in others),
-            action="write PNG or JPEG bytes, lists of numbers, or paths that end in .png or .jpg",
+            action="write bytes of pictures, lists of numbers, or paths that end in .png or .jpg",
         )
     picture = pictures[0]
     draft.features = [picture.name]
