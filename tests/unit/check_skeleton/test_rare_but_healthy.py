@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from perennial.check_skeleton.checks.loss.losses import _judge_initial_loss
 from perennial.check_skeleton.examination import run_checks
+from perennial.check_skeleton.registry import Judge
 from perennial.data.dataset import Dataset
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from skeleton_tables import pinned, prepared, table
@@ -140,3 +143,38 @@ def test_a_sample_without_the_few_largest_labels_is_judged_by_its_own(task_type,
     assert result.outcome == outcome, result.measured
     (unaware,) = run_checks(replace(subject, label_spread=1.0), ["initial_loss"])
     assert unaware.outcome == "failed"
+
+
+class StartsAnywhere(TabularRegression):
+    """The initial output of every row is one drawn number."""
+
+    spread, least = 1.0, 0.0
+
+    def build_model(self):
+        model = super().build_model()
+        last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+        with torch.no_grad():
+            last.bias.fill_(self.least + self.spread * float(torch.randn(())))
+        return model
+
+    def expected_initial_loss(self):
+        return None
+
+
+class StartsFarAway(StartsAnywhere):
+    """So does this, and it is never near zero."""
+
+    least = 9.0
+
+
+def test_a_start_that_few_draws_make_wild_is_healthy(datasets):
+    """A layer that is drawn over values that rise and fall together starts so."""
+
+    def judge(task_type, seed):
+        subject = prepared(task_type, datasets("regression"), training=TrainingSection(seed=seed))
+        return subject, _judge_initial_loss(Judge("initial_loss"), subject).outcome
+
+    wild = next(seed for seed in range(50) if judge(StartsAnywhere, seed)[1] == "failed")
+    for task_type, outcome in ((StartsAnywhere, "passed"), (StartsFarAway, "failed")):
+        (result,) = run_checks(judge(task_type, wild)[0], ["initial_loss"])
+        assert result.outcome == outcome, result.measured
