@@ -248,20 +248,14 @@ def _split_problems(
     at: Callable[[str, str], str], data: DataSection, split: SplitSection
 ) -> Iterator[Problem]:
     """Yield what the split and its windows lack in [data]."""
-    if split.method == "time" and data.time is None:
-        yield Problem(
-            at("split", "method"),
-            '"time"',
-            "a time column to split by",
-            'method = "auto"  # or, in [data]: time = "…"',
-        )
-    if split.method == "group" and data.group is None:
-        yield Problem(
-            at("split", "method"),
-            '"group"',
-            "a group column to split by",
-            'method = "auto"  # or, in [data]: group = "…"',
-        )
+    for role in ("time", "group"):
+        if split.method == role and getattr(data, role) is None:
+            yield Problem(
+                at("split", "method"),
+                f'"{role}"',
+                f"a {role} column to split by",
+                f'method = "auto"  # or, in [data]: {role} = "…"',
+            )
     if split.resolved_method(data) == "group" and data.group in data.features:
         yield Problem(
             at("data", "features"),

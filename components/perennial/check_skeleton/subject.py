@@ -108,7 +108,8 @@ class Subject:
         others = {"stages": (), "adapter": None, "distillation": None}
         whole = training.without_extras().model_copy(update=others)
         known = split_rows, data, initial, seen, training.stages, training.adapter, teaching
-        spread = _measure_label_spread(dataset, train)
+        # A pass over the split's labels, which the other kinds need not pay for.
+        spread = _measure_label_spread(dataset, train) if task.kind == "regression" else 1.0
         subject = cls(make_task, task, train, validation, settings, whole, *known, spread)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))

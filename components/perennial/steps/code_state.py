@@ -54,7 +54,7 @@ class CodeState(Artifact):
 def refuse_edited_code() -> None:
     """Refuse to go on with other code than the run began with; nothing outside a local run.
 
-    Each step and each attempt of a training imports the task anew: a model would be trained by one
+    Each step and each attempt of a training imports the task again: a model would be trained by one
     code and selected, judged and registered by another, under the name of the first.
 
     Raises:

@@ -135,7 +135,7 @@ class LocalLauncher(Launcher):
 
     @override
     def start(self, job: TrainingJob) -> None:
-        refuse_edited_code()  # the ranks import the task anew
+        refuse_edited_code()  # the ranks import the task again
         # The workers end when this lease is released, or when this process dies. The folder must
         # not be touched before it is held: another run may be training in it.
         lease = RunLease(job.root)

@@ -49,10 +49,13 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         given = parsed.collect()
         if ROW_ID in data.ids and newest and ROW_ID not in given.columns:
             # `init` counted the rows where nothing else identifies them.
-            given = given.with_row_index(ROW_ID, _next_row_id(store, listing, Path(folder)))
+            counted_on = _read_columns(store, listing, Path(folder), [ROW_ID])
+            largest = counted_on.select(pl.col(ROW_ID).max()).item()
+            given = given.with_row_index(ROW_ID, 0 if largest is None else int(largest) + 1)
             yield f"ids: {ROW_ID!r}, added: it goes on from the rows that are there"
         if data.time and newest and HISTORY in newest and HISTORY not in given.columns:
-            known = _known_values(store, listing, Path(folder), data.time, data.label)
+            columns = [data.time, data.label, HISTORY]
+            known = _read_columns(store, listing, Path(folder), columns)
             given = _add_history(given, known, data.time, data.label)
         schema = newest or given.schema
         named = [data.label, *filter(None, [data.time, data.group]), *data.ids, *data.features]
@@ -104,7 +107,7 @@ def _parse(
 
 
 def _kind(data: DataSection, known: pl.Schema) -> Kind:
-    """Return the kind of data that `init` would have been told."""
+    """Return the kind of data that `init` read the dataset as."""
     if data.text:
         return "text"
     types = [dtype for name, dtype in known.items() if name in data.features]
@@ -134,28 +137,15 @@ def _newest_schema(store: ObjectStore, listing: Listing, folder: Path) -> pl.Sch
         return pl.Schema(pl.read_parquet_schema(newest))
 
 
-def _next_row_id(store: ObjectStore, listing: Listing, folder: Path) -> int:
-    """Return the number behind the largest row id of all partitions."""
-    largest = -1
-    for partition in listing.partitions:
-        with readable(f"{listing.uri}/{partition.key}"):
-            file = store.fetch(partition.key, folder)
-            found = pl.scan_parquet(file).select(pl.col(ROW_ID).max()).collect().item()
-        largest = max(largest, -1 if found is None else int(found))
-    return largest + 1
-
-
-def _known_values(
-    store: ObjectStore, listing: Listing, folder: Path, time: str, label: str
+def _read_columns(
+    store: ObjectStore, listing: Listing, folder: Path, columns: list[str]
 ) -> pl.DataFrame:
-    """Return the columns of a series of all partitions."""
+    """Return columns of all partitions."""
     parts = []
     for partition in listing.partitions:
         with readable(f"{listing.uri}/{partition.key}"):
-            parts.append(
-                pl.read_parquet(store.fetch(partition.key, folder), columns=[time, label, HISTORY])
-            )
-    return pl.concat(parts)
+            parts.append(pl.read_parquet(store.fetch(partition.key, folder), columns=columns))
+    return pl.concat(parts, how="vertical_relaxed")
 
 
 def _add_history(given: pl.DataFrame, known: pl.DataFrame, time: str, label: str) -> pl.DataFrame:

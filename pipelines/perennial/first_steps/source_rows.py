@@ -96,8 +96,8 @@ def _scan_csv(files: list[Path], texts: Collection[str]) -> Source:
         separator = max(",;\t|", key=next(lines, "").count)
     quote: str | None = '"'
     if any(_has_quotes_as_text(source, separator) for source in sources):
-        quote, note = None, "quotes are taken for text: they do not enclose whole cells"
-        notes.append(f"read: {note}")
+        quote = None
+        notes.append("read: quotes are taken for text: they do not enclose whole cells")
     # By default Polars decides on a column's type by its first 100 rows.
     scan = partial(
         pl.scan_csv, sources, separator=separator, quote_char=quote, try_parse_dates=True,
@@ -192,7 +192,7 @@ def _lines_of(source: Path | bytes) -> IO[str]:
 
 
 def _has_quotes_as_text(source: Path | bytes, separator: str) -> bool:
-    """Whether quotes are part of cells that can be told apart without them.
+    """Whether quotes are part of cells that can be separated without them.
 
     A writer that encloses cells in quotes does so with each cell that has one.
     """
@@ -225,10 +225,7 @@ def _read_texts(files: Sequence[Path]) -> Source:
     if len(set(folders)) > 1:
         table = pl.DataFrame({TEXT: contents, LABEL: folders, "file": [f.name for f in files]})
         return table.lazy(), [f"read: {len(files):,} files, each with its folder as {LABEL!r}"]
-    paragraphs = [part.strip() for text in contents for part in _paragraphs(text)]
+    lines = (text.replace("\r\n", "\n") for text in contents)
+    paragraphs = [part.strip() for text in lines for part in text.split("\n\n")]
     table = pl.DataFrame({TEXT: [part for part in paragraphs if part]}, schema={TEXT: pl.String})
     return table.lazy(), ["read: each paragraph, up to an empty line, is a row"]
-
-
-def _paragraphs(text: str) -> list[str]:
-    return text.replace("\r\n", "\n").split("\n\n")

@@ -145,7 +145,7 @@ def repeat_exact_trials(subject: Subject, repeat: int) -> Trials:
 
 def run_rounded_trial(subject: Subject, repeat: int) -> Trials:
     """Run the training of one process from weights that differ by about a rounding."""
-    return _run_trials(subject.reseeded(repeat) if repeat else subject, repeat, is_rounded=True)
+    return _run_trials(subject.reseeded(repeat), repeat, is_rounded=True)
 
 
 def _run_trials(subject: Subject, repeat: int = 0, *, is_rounded: bool = False) -> Trials:

@@ -4,6 +4,7 @@ import logging
 import sys
 from pathlib import Path
 
+from perennial.contracts.errors import join_names
 from perennial.contracts.user_code import OWN_NAME, forget_user_modules
 
 logger = logging.getLogger(__name__)
@@ -37,5 +38,5 @@ def use_carried_code(folder: Path) -> None:
             "the version in %s carries other code than this process has imported (%s): its "
             "predictions may differ; load it first in a new process",
             folder.parent,
-            ", ".join(changed[:3]) + ("; …" if len(changed) > 3 else ""),
+            join_names(changed),
         )

@@ -261,15 +261,20 @@ def judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
 
 def may_be_rounding(trials: Trials) -> bool:
     """Whether processes differ from one, but by no more than a gradient that rounding moves."""
-    alone, others = trials["alone"].ranks[0], [trials[name] for name in ("ddp", "fsdp")]
-    if alone.drifting or not all(each.is_complete for each in others):
-        return False
-    if any(rank.final != each.ranks[0].final for each in others for rank in each.ranks.values()):
-        return False
-    found = [measure_difference(alone, each.ranks[0]) for each in others]
+    found = _measure_equal_ranks(trials)
     return any(each.is_large for each in found) and all(
         each.loss <= LOSS_AT_JUMP and each.weight <= JUMP for each in found
     )
+
+
+def _measure_equal_ranks(trials: Trials) -> list[Difference]:
+    """Return how each strategy differs from one process; none if its ranks or attributes do."""
+    alone, others = trials["alone"].ranks[0], [trials[name] for name in ("ddp", "fsdp")]
+    if alone.drifting or not all(each.is_complete for each in others):
+        return []
+    if any(rank.final != each.ranks[0].final for each in others for rank in each.ranks.values()):
+        return []
+    return [measure_difference(alone, each.ranks[0]) for each in others]
 
 
 def _describe_rounding(subject: Subject, trials: Trials) -> str:
@@ -277,18 +282,13 @@ def _describe_rounding(subject: Subject, trials: Trials) -> str:
 
     Kinks, such as of a sparse softmax, and batch statistics may amplify it.
     """
-    alone, others = trials["alone"].ranks[0], [trials[name] for name in ("ddp", "fsdp")]
-    if alone.drifting or not all(each.is_complete for each in others):
-        return ""
-    if any(rank.final != each.ranks[0].final for each in others for rank in each.ranks.values()):
-        return ""
-    found = [measure_difference(alone, each.ranks[0]) for each in others]
-    if any(each.first_step == 1 for each in found):
+    found = _measure_equal_ranks(trials)
+    if not found or any(each.first_step == 1 for each in found):
         return ""
     rounded = run_rounded_trial(subject, trials.repeat)
     if rounded.reason or not rounded["alone"].is_complete:
         return ""
-    own = measure_difference(alone, rounded["alone"].ranks[0])
+    own = measure_difference(trials["alone"].ranks[0], rounded["alone"].ranks[0])
     if any(
         each.loss > AMPLIFIED * own.loss or each.weight > AMPLIFIED * own.weight for each in found
     ):
