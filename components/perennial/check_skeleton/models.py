@@ -125,6 +125,29 @@ def measure_changes(before: Tensor, after: Tensor) -> Tensor:
     return (after - before).abs() / (1 + before.abs())
 
 
+def run_up_to_difference(
+    model: nn.Module, batch: Batch, other: Batch
+) -> list[tuple[Tensor, Tensor]]:
+    """Return both outputs at the steps up to the first whose label [B, T] differs.
+
+    One pair for each axis of the output that may be the labels' steps. Rows of equal labels are
+    left out; there is no pair if all are.
+    """
+    codes, others = (each.get(LABEL, torch.empty(0)) for each in (batch, other))
+    before, after = (run_model(model, each) for each in (batch, other))
+    if codes.ndim != 2 or others.shape != codes.shape or after.shape != before.shape:
+        return []
+    differs = (codes != others).long()
+    is_known = (differs.cumsum(dim=1) - differs == 0) & (differs.sum(dim=1, keepdim=True) > 0)
+    pairs = []
+    # Classes may come first, and labels begin with a mark that no step answers.
+    for axis, steps in enumerate(before.shape[1:], start=1):
+        if differs.any() and 0 <= (marks := codes.shape[1] - steps) <= 1:
+            own, changed = (each.movedim(axis, 1)[is_known[:, marks:]] for each in (before, after))
+            pairs.append((own, changed))
+    return pairs
+
+
 def compute_mean_loss(losses: Tensor, batch: Batch) -> Tensor:
     """Return the mean as the engine takes it: by weight where the batch has one."""
     if WEIGHT not in batch:

@@ -77,11 +77,12 @@ class DataSection(Section):
     meta: tuple[ColumnName, ...] = ()
     """Columns kept for reports and slices only."""
     features: tuple[ColumnName, ...] = ()
-    """Columns that the model sees. Empty means every column without another role."""
+    """Columns that the model sees. Empty means every column without another role. A text or a list
+    may be feature and label at once: a model of sequences predicts the rest of its own input."""
     text: tuple[ColumnName, ...] = ()
     """Columns of free text, which have a role of their own as well. Name them: their lengths and
     characters are then validated and watched for drift, where the values of other text columns
-    count as categories. For a language model the one column may be feature and label at once."""
+    count as categories."""
     available_at: dict[ColumnName, ColumnName] = Field(default_factory=dict)
     """Feature → column with the time at which its value became known, for a feature that an event
     of its own records. A value known after the prediction time is leakage."""
@@ -103,11 +104,15 @@ class DataSection(Section):
         for role, columns in named.items():
             for column in filter(None, columns):
                 both = {role, roles.get(column, role)}
-                # A language model predicts its own text; reports and slices may be by group, and
-                # a recommender's user is a feature.
-                is_own_label = column in self.text and both == {"label", "features"}
-                is_group_too = both in ({"group", "meta"}, {"group", "features"})
-                if column in roles and not is_own_label and not is_group_too:
+                # A language model predicts its own text, a recommender the items of its own list
+                # (`snapshot_data` judges the types); reports and slices may be by group, and a
+                # recommender's user is a feature.
+                may_be_both = both in (
+                    {"label", "features"},
+                    {"group", "meta"},
+                    {"group", "features"},
+                )
+                if column in roles and not may_be_both:
                     way = "give each column one role"
                     if both == {"features", "time"}:
                         way += ": drop it from features and set time_is_feature = true"

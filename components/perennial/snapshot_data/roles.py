@@ -11,7 +11,8 @@ from perennial.contracts.snapshot import Snapshot
 
 _TIME_TYPES = ("Datetime", "Date")
 # Keys are hashed as texts, which these have none of.
-_NO_KEYS = ("Map", "List", "Array", "Binary", "Duration", "Object")
+_LISTS = ("List", "Array")
+_NO_KEYS = (*_LISTS, "Map", "Binary", "Duration", "Object")
 _SHOWN_COLUMNS, _SHOWN_NAME = 50, 60
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -85,6 +86,12 @@ def _type_problems(
     for column in data.text:
         if columns[column] != "String":
             yield f"data.text {column!r} is {columns[column]}, expected String"
+    is_sequence = data.label in data.text or columns[data.label].startswith(_LISTS)
+    if data.label in data.features and not is_sequence:
+        yield (
+            f"data.label {data.label!r} is among data.features, where the model would read its "
+            "answer: remove it there; only lists, and texts that data.text names, may be both"
+        )
     for feature, column in data.available_at.items():
         if data.time and columns[column] != columns[data.time]:
             yield (

@@ -5,7 +5,7 @@ data: learner_histories
 [data]
 label = "solved"
 time = "started_at"
-features = ["skills", "answers"]
+features = ["skills", "solved"]
 ids = ["row_id"]
 
 [training]
@@ -61,7 +61,7 @@ class KnowledgeTracing(Task):
         questions = np.zeros((rows.height, SEQ), dtype=np.int64)
         interactions = np.zeros((rows.height, SEQ), dtype=np.int64)
         target = np.full((rows.height, SEQ), NONE, dtype=np.float32)
-        for i, (skills, solved) in enumerate(zip(rows["skills"].to_list(), rows["answers"].to_list())):
+        for i, (skills, solved) in enumerate(zip(rows["skills"].to_list(), rows["solved"].to_list())):
             q = np.array([skill_id.get(s, 0) for s in skills[-SEQ:]])
             a = np.array(solved[-SEQ:])
             questions[i, : len(q)] = q

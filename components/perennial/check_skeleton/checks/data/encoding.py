@@ -19,7 +19,11 @@ from perennial.check_skeleton.checks.data.placeholder_labels import describe_pla
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
 from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
-from perennial.check_skeleton.models import build_noisy_model, run_model
+from perennial.check_skeleton.models import (
+    build_noisy_model,
+    run_model,
+    run_up_to_difference,
+)
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     ROUNDING,
@@ -187,20 +191,8 @@ def _is_taught_by_steps_before(subject: Subject, rows: pl.DataFrame, model: nn.M
     """
     label = subject.task.columns.label
     exchanged = rows.with_columns(rows[label].gather(np.roll(np.arange(rows.height), 1)))
-    batches = [subject.task.encode(each) for each in (rows, exchanged)]
-    codes, others = (each.get(LABEL, torch.empty(0)) for each in batches)
-    before, after = (run_model(model, inputs_of(each)) for each in batches)
-    if codes.ndim != 2 or others.shape != codes.shape or after.shape != before.shape:
-        return False
-    differs = (codes != others).long()
-    is_known = differs.cumsum(dim=1) - differs == 0
-    # Classes may come first, and labels begin with a mark that no step answers.
-    for axis, steps in enumerate(before.shape[1:], start=1):
-        if 0 <= (marks := codes.shape[1] - steps) <= 1:
-            own, other = (each.movedim(axis, 1)[is_known[:, marks:]] for each in (before, after))
-            if differs.any() and are_equal(own, other, ROUNDING):
-                return True
-    return False
+    pairs = run_up_to_difference(model, *map(subject.task.encode, (rows, exchanged)))
+    return any(are_equal(own, other, ROUNDING) for own, other in pairs)
 
 
 @check(
@@ -325,7 +317,12 @@ def _find_exchanged(pairs: pl.DataFrame) -> dict[str, int]:
 
 
 def _find_merged(pairs: pl.DataFrame) -> list[object]:
-    """Return values that share a code although others lie between them; text has no order."""
+    """Return values that share a code although others lie between them; text has no order.
+
+    Lists are not classes: many may end in the same value.
+    """
+    if pairs["raw"].dtype.is_nested():
+        return []
     is_number = pairs["raw"].dtype.is_numeric()
     for (code,), group in pairs.group_by("code", maintain_order=True):
         if len(group) < 2:

@@ -1,6 +1,7 @@
 """Check sequences: weights, targets, and independence of the future."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +18,24 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import are_inputs_of_label, made_up
-from perennial.check_skeleton.models import build_noisy_model, measure_changes, run_model
+from perennial.check_skeleton.models import (
+    build_noisy_model,
+    measure_changes,
+    run_model,
+    run_up_to_difference,
+)
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Padding,
     Subject,
+    are_equal,
+    find_differences,
     find_padding,
     select_head,
     select_rows,
 )
 from perennial.check_skeleton.verdict import DEPENDENCIES
+from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 
@@ -36,6 +45,7 @@ AGREEMENT = 0.5
 # Of its own size; smaller movements are rounding.
 SMALLEST_MOVE = 1e-5
 OFFSETS = (1, 0, 2, -1, 3, -2)
+HIDDEN = "the target tokens are hidden from the model"
 # Masked language models hide their target tokens, four in five by one code.
 HIDDEN_SHARE = 0.5
 MOST_POSITIONS = 24
@@ -106,7 +116,7 @@ def find_target_offset(subject: Subject, batch: Batch) -> TargetOffset | str:
     shown, asks = batch[best.tokens][wanted >= 0], wanted[wanted >= 0]
     code = shown.mode().values if len(shown) else -1
     if bool((shown == code).double().mean() >= HIDDEN_SHARE and not (asks == code).any()):
-        return "the target tokens are hidden from the model"
+        return HIDDEN
     return best
 
 
@@ -304,7 +314,7 @@ def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
 
 @check(
     "future_independence",
-    expects="the same outputs for two texts up to their first difference",
+    expects="the same outputs for two sequences up to their first difference",
     source="labels that are not shifted, or attention without its mask, leak the target: the "
     "loss falls to nothing and the model is useless",
 )
@@ -313,6 +323,8 @@ def check_future_independence(subject: Subject, judge: Judge) -> CheckResult:
     if reason := _find_no_future(subject):
         return judge.skipped(reason)
     label, rows = subject.task.columns.label, subject.train_rows.head(PROBED_ROWS)
+    if rows[label].dtype != pl.String:
+        return _judge_lists(subject, judge, rows)
     batch = subject.task.encode(rows)
     parting = _change_second_halves(rows[label], subject.train[LABEL].shape[1] // 2)
     with made_up("texts with other characters in their second half"):
@@ -338,11 +350,71 @@ def _find_no_future(subject: Subject) -> str:
     rows, labels = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if subject.task.reconstructs_inputs:
         return "the target of each position is its own token, as the task declares"
-    if rows.dtype != pl.String or labels.ndim != 2 or labels.is_floating_point():
-        return "the label is not text"
+    is_text = rows.dtype == pl.String and labels.ndim == 2 and not labels.is_floating_point()
+    if not is_text and not (rows.dtype.is_nested() and _is_list_of_values(rows)):
+        return "the label is neither text nor a list"
     if not are_inputs_of_label(subject):
         return "no input depends on the label"
     return ""
+
+
+def _judge_lists(subject: Subject, judge: Judge, rows: pl.DataFrame) -> CheckResult:
+    """Judge what the model reads of lists before the label that it predicts.
+
+    One value of each list is changed, for a label may be the same for several. Where there is a
+    label for each step, outputs stay up to the first that differs; where a list has one code, as
+    that of its last value, inputs stay if the code changes.
+    """
+    lists, batch = rows[subject.task.columns.label], subject.task.encode(rows)
+    is_of_steps = batch[LABEL].ndim == 2
+    others = []
+    for share in (0.5, 1.0) if is_of_steps else (1.0,):
+        with made_up("lists with another value in one place"):
+            others.append(subject.task.encode(rows.with_columns(_change_value(lists, share))))
+    if not is_of_steps:
+        return _judge_codes(judge, batch, others[0])
+    if not any(find_differences(inputs_of(batch), inputs_of(other)) for other in others):
+        return judge.skipped("no input depends on the label")
+    if find_target_offset(subject, batch) == HIDDEN:
+        return judge.skipped(HIDDEN)
+    return _judge_steps(subject, judge, batch, others)
+
+
+def _judge_steps(
+    subject: Subject, judge: Judge, batch: Batch, others: Sequence[Batch]
+) -> CheckResult:
+    """Judge the outputs up to the first step whose label differs."""
+    model = build_noisy_model(subject)
+    if not are_equal(run_model(model, batch), run_model(model, batch)):
+        return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+    moves = [
+        min(float(measure_changes(own, after).max()) for own, after in pairs)
+        for other in others
+        if (pairs := run_up_to_difference(model, batch, other))
+    ]
+    if not moves:
+        return judge.skipped("no step of the model's output belongs to a label that changes")
+    if max(moves) <= LOOKING_AHEAD:
+        return judge.passed(f"{len(moves)} values in each of {len(batch[LABEL])} lists")
+    return judge.failed(
+        f"outputs move by up to {max(moves):.2g} with the label of their own step or a later one",
+        hint="labels that are not shifted against the inputs, or a model that looks ahead; an "
+        "autoencoder declares with reconstructs_inputs = True that its labels are its inputs",
+    )
+
+
+def _judge_codes(judge: Judge, batch: Batch, other: Batch) -> CheckResult:
+    """Judge whether inputs change together with the one code that each list is to be given."""
+    is_other = batch[LABEL] != other[LABEL]
+    if batch[LABEL].is_floating_point() or batch[LABEL].ndim != 1 or not bool(is_other.any()):
+        return judge.skipped("no list's label is the code of its last value")
+    ahead, after = (select_rows(inputs_of(each), is_other) for each in (batch, other))
+    if changed := find_differences(ahead, after):
+        return judge.failed(
+            f"with the last value of a list its label changes, and so do {join_names(changed)}",
+            hint="the inputs contain the value that is to be predicted from them: leave it out",
+        )
+    return judge.passed(f"the inputs of {int(is_other.sum())} lists do not contain their labels")
 
 
 def _judge_outputs(
@@ -393,6 +465,23 @@ def _change_second_halves(texts: pl.Series, most: int) -> pl.Series:
     return pl.Series(texts.name, changed, dtype=pl.String)
 
 
+def _is_list_of_values(lists: pl.Series) -> bool:
+    """Whether each row is a list or an array of plain values."""
+    dtype = lists.dtype
+    return isinstance(dtype, pl.List | pl.Array) and not dtype.inner.is_nested()
+
+
+def _change_value(lists: pl.Series, share: float) -> pl.Series:
+    """Return the lists with another value of theirs at a share of their length."""
+    values = sorted(lists.explode().drop_nulls().unique().to_list())
+    exchange = dict(zip(values, values[1:] + values[:1], strict=True))
+    changed = lists.to_list()
+    for each in filter(None, changed):
+        at = int(share * (len(each) - 1))
+        each[at] = exchange.get(each[at])
+    return pl.Series(lists.name, changed, dtype=lists.dtype)
+
+
 def find_filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
     """Return the shortest padded texts, and their padding after its first token, [B, T].
 
@@ -438,8 +527,11 @@ def measure_learned_beyond_lists(subject: Subject) -> float | None:
     that is padded in the same way.
     """
     column, labels = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
-    is_listed = isinstance(column.dtype, pl.List) and not column.dtype.inner.is_nested()
-    if not is_listed or labels.ndim != 2 or subject.task.scored_together > 1:
+    if (
+        not (isinstance(column.dtype, pl.List) and _is_list_of_values(column))
+        or labels.ndim != 2
+        or subject.task.scored_together > 1
+    ):
         return None
     lengths = column.list.len().fill_null(0).cast(pl.Int64).to_torch()
     width = labels.shape[1]
