@@ -1,4 +1,4 @@
-"""Text classification: texts as bytes or byte pairs, through a small bidirectional encoder.
+"""Text classification: texts as bytes or byte pairs, through a small bidirectional encoder or none.
 
 Use it by name in a contract, `task = "perennial.tasks.text_classification:TextClassification"`,
 with the text column as the one of `data.features`, and under `data.text`.
@@ -6,7 +6,7 @@ with the text column as the one of `data.features`, and under `data.text`.
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Self, cast
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 import numpy as np
 import polars as pl
@@ -58,8 +58,10 @@ class TextOptions(MeasuredOptions):
 class TextEncoderOptions(TextOptions):
     """How texts become tokens, and the encoder that reads them."""
 
-    layers: PositiveInt = 2
-    """Number of blocks; add some when the training loss stays high."""
+    layers: Annotated[int, Field(ge=0)] = 2
+    """Number of blocks; add some when the training loss stays high. 0 reads a text as a bag of its
+    tokens, whose order is lost (fastText, arXiv:1607.01759): with byte pairs, the better choice for
+    up to some ten thousand texts of a sentence or more, and a twentieth of the time."""
     heads: PositiveInt = 4
     """Attention heads; 32 to 64 features per head are usual."""
     width: PositiveInt = 128
@@ -249,14 +251,16 @@ class OwnEncoder(TextTask):
 class TextEncoder(nn.Module):
     """Learned positions, pre-norm blocks without a causal mask, mean over the text, linear head.
 
-    Shapes: B texts of up to T tokens of width D; K classes. `initial_output` is the head's bias.
+    Without blocks there are no positions: a mean has no order. Shapes: B texts of up to T tokens of
+    width D; K classes. `initial_output` is the head's bias.
     """
 
     def __init__(self, options: TextEncoderOptions, initial_output: Tensor) -> None:
         super().__init__()
         names = ("vocab_size", "context_length", "heads", "width", "dropout")
         chosen = {name: getattr(options, name) for name in names}
-        self.embedding = Embedding(DecoderOptions(variant="gpt2", **chosen))
+        variant: Literal["gpt2", "llama"] = "gpt2" if options.layers else "llama"
+        self.embedding = Embedding(DecoderOptions(variant=variant, **chosen))
         self.blocks = nn.ModuleList(
             TransformerBlock(options.width, options.heads, options.dropout)
             for _ in range(options.layers)

@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from string import Template
@@ -46,6 +47,9 @@ FEWEST_ROWS = 150  # of which 15% choose the checkpoint; 16 are needed
 ROWS_OF_A_CATEGORY, FREQUENT_SHARE = 20, 0.5
 # Days of a stream below which a quarter of each month has too few test days for the gate (8).
 FEWEST_DAYS = 45
+# Below so many texts of so many bytes a bag of byte pairs beats an encoder of a training's own:
+# log loss 0.53 and 0.67 on 1,000 reviews, in a twentieth of the time.
+MANY_TEXTS, SENTENCE, PAIRS = 20_000, 40, 4000
 LARGEST_SIDE = 64  # of pictures, to begin with: encoded ones take four bytes per pixel and channel
 LARGEST_BATCH = {"table": 1024, "custom": 1024, "image": 128, "text": 32, "text classes": 64}
 EPOCHS = {"table": 30, "custom": 30, "image": 15, "text": 3, "text classes": 20}
@@ -415,10 +419,20 @@ def _choose_text(draft: Draft, others: Sequence[Column]) -> None:
 def _learn_from_text(draft: Draft, text: Column) -> None:
     draft.text = text.name
     draft.features = [text.name]
+    draft.notes.append(f"text: {text.name!r}, {text.length:.0f} bytes on average")
     # A byte is a token. Twice the mean, so that few texts are cut.
     room = 2 ** math.ceil(math.log2(2 * max(text.length, 1.0)))
+    if draft.rows < MANY_TEXTS and text.length >= SENTENCE:
+        if find_spec("tokenizers"):
+            room //= 2  # a pair is two bytes or more
+            draft.options |= {"layers": 0, "vocab_size": PAIRS}
+            draft.notes.append("few texts: their words are read, not their order (layers = 0)")
+        else:
+            draft.notes.append(
+                "few texts are learned better from byte pairs: pip install 'perennial[text]', and "
+                "`perennial init` again"
+            )
     draft.options["context_length"] = min(max(room, 32), 512)
-    draft.notes.append(f"text: {text.name!r}, {text.length:.0f} bytes on average")
 
 
 def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:

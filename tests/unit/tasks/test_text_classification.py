@@ -63,10 +63,14 @@ def compute(task: TextClassification, model: nn.Module, rows: pl.DataFrame) -> t
         return model(**inputs_of(task.encode(rows)))
 
 
-@pytest.mark.parametrize("vocab_size", [257, 280], ids=["bytes", "byte pairs"])
-def test_topics_are_learned_from_one_telling_word(vocab_size):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"vocab_size": 280}, {"vocab_size": 400, "layers": 0}],
+    ids=["bytes", "byte pairs", "bag of byte pairs"],
+)
+def test_topics_are_learned_from_one_telling_word(options):
     train, other = messages(240), messages(300).tail(60)
-    task = make(train, vocab_size=vocab_size)
+    task = make(train, **options)
     torch.manual_seed(0)
     model, batch = task.build_model(), task.encode(train)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -143,6 +147,14 @@ def test_the_order_of_words_and_what_follows_a_word_count():
     outputs = compute(task, noisy(task), of("not good", "good not", "nog todo"))
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-3)
     assert not torch.allclose(outputs[0], outputs[2], atol=1e-3)
+
+
+def test_without_layers_a_text_is_a_bag_of_its_tokens():
+    task = make(layers=0)
+    outputs = compute(task, noisy(task), of("not good", "good not", "not bad"))
+    torch.testing.assert_close(outputs[0], outputs[1])
+    assert not torch.allclose(outputs[0], outputs[2], atol=1e-3)
+    assert task.build_model().embedding.positions is None
 
 
 def test_the_first_loss_is_the_label_entropy():

@@ -19,6 +19,7 @@ from perennial.clients.object_store import open_store
 from perennial.contract import load_contract
 from perennial.contracts.data import TaskColumns
 from perennial.data.partitions import find_partitions
+from perennial.first_steps import first_contract
 from perennial.first_steps.first_contract import schema_text
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -511,6 +512,24 @@ def test_a_class_beside_one_column_of_texts_is_text_classification(init):
     assert "meta" not in contract["data"]
     assert "text: 'message', 33 bytes on average" in printed
     assert "too many for a category" not in printed
+
+
+def test_few_sentences_are_a_bag_of_byte_pairs(init):
+    texts = [f"my parcel {row} has not arrived yet, where is it now" for row in range(ROWS)]
+    frame = pl.DataFrame({"kind": ["late", "lost"] * (ROWS // 2), "mail": texts})
+    contract, printed = init(frame, "--label", "kind", kind="text")
+    options = {"layers": 0, "vocab_size": 4000, "context_length": 64}
+    assert contract["model"]["options"] == options
+    assert "few texts: their words are read, not their order (layers = 0)" in printed
+
+
+def test_without_the_package_of_byte_pairs_a_note_names_it(init, monkeypatch):
+    monkeypatch.setattr(first_contract, "find_spec", lambda name: None)
+    texts = [f"my parcel {row} has not arrived yet, where is it now" for row in range(ROWS)]
+    frame = pl.DataFrame({"kind": ["late", "lost"] * (ROWS // 2), "mail": texts})
+    contract, printed = init(frame, "--label", "kind", kind="text")
+    assert contract["model"]["options"] == {"context_length": 128}
+    assert "pip install 'perennial[text]'" in printed
 
 
 def test_texts_beside_other_features_stay_out_of_a_table(init):

@@ -121,7 +121,7 @@ def test_texts_without_spaces_are_texts_and_room_counts_their_bytes(tmp_path, in
     pl.DataFrame({"label": CLASSES, "review": texts}).write_csv(tmp_path / "x.csv")
     contract, _, _ = init("table", tmp_path / "x.csv")
     assert contract["data"]["features"] == ["review"]
-    assert contract["model"]["options"]["context_length"] == 128
+    assert contract["model"]["options"]["context_length"] == 64
 
 
 def test_names_without_spaces_stay_categories(tmp_path, init):
