@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import os
 import secrets
+import shlex
 import shutil
 import sqlite3
 import time
@@ -139,12 +140,13 @@ class Home:
             return
         if not recorded.resolve().is_relative_to(store.root.resolve()):
             former = recorded.parents[2]
+            link = shlex.join(["ln", "-s", str(self.path), str(former)])
             raise PerennialError(
                 f"the home {self.path} was moved or copied: the models of {model} are recorded "
                 f"in {former}",
                 evidence=f"MLflow's experiment {model} writes to {recorded}",
-                action=f"move it back, or let the former place lead here: ln -s {self.path} "
-                f"{former}; a copy that is to begin without models needs no {self.path.name}",
+                action=f"move it back, or let the former place lead here: {link}; a copy that is "
+                f"to begin without models needs no {self.path.name}",
             )
 
     def folder(self, run_id: str) -> Path:

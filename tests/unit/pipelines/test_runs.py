@@ -1,5 +1,6 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
+import shlex
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -238,8 +239,11 @@ def test_a_home_that_was_moved_is_refused_until_its_former_place_leads_to_it(tmp
     open_tracking(replace(Home(former).environment, run_id="run"), "clicks")
     Home(former).require_its_place("clicks")
     former.rename(moved)
-    with pytest.raises(PerennialError, match=r"was moved or copied.* in .*a b/\.perennial"):
+    with pytest.raises(
+        PerennialError, match=r"was moved or copied.* in .*a b/\.perennial"
+    ) as refused:
         Home(moved).require_its_place("clicks")
+    assert shlex.join(["ln", "-s", str(moved), str(former)]) in refused.value.action
     Home(moved).require_its_place("another")
     former.symlink_to(moved)
     Home(moved).require_its_place("clicks")
