@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -174,6 +174,8 @@ class Home:
     def new_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
         """Make a run's folder and first record."""
         now = datetime.now(UTC)
+        # A clock that was set back must not put this run before those that it follows.
+        created = max([now, *(run.created + timedelta(microseconds=1) for run in self.runs())])
         run = RunRecord.model_validate(
             {
                 "run_id": f"{contract.model.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
@@ -182,7 +184,7 @@ class Home:
                 "contract_digest": contract.digest(),
                 "code_digest": code,
                 "status": "running",
-                "created": now,
+                "created": created,
                 "attempts": 0,
                 "parameters": {
                     "contract": LargeParameter(contract.to_json(), self.store_uri).store()

@@ -4,6 +4,7 @@ import shlex
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def test_newest_run_is_continued_unless_it_succeeded(home, contract, status, con
     end(home, run, status)
     found = home.unfinished_run(contract, "continuous_training", "code")
     assert (found is not None) == continued
+
+
+def test_a_run_is_newer_than_one_of_a_clock_that_was_set_back(home, contract):
+    before = home.new_run(contract, "continuous_training", "code")
+    later = {"created": before.created + timedelta(days=100)}
+    before.model_copy(update=later).write(home.folder(before.run_id))
+    run = home.new_run(contract, "continuous_training", "code")
+    assert home.unfinished_run(contract, "continuous_training", "code") == run
 
 
 def test_another_contract_pipeline_or_code_is_another_run(home, contract):
