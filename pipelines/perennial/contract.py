@@ -240,6 +240,14 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
         )
     yield from _adapter_problems(at("training", "adapter"), contract)
     yield from _baseline_problems(at("gate", "must_beat"), contract)
+    gate = contract.gate
+    if gate.mode == "non_inferior" and "fresher" in gate.also_better and not contract.data.time:
+        yield Problem(
+            at("gate", "also_better"),
+            '"fresher"',
+            "a time column, which tells whose data end later",
+            'also_better = ["smaller"]  # or ["faster"]; or, in [data]: time = "…"',
+        )
     if contract.scoring.shards > 1:
         yield from _sharding_problems(at("scoring", "shards"), contract)
 

@@ -5,13 +5,14 @@ import importlib.util
 import logging
 import os
 import secrets
+import shlex
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -139,12 +140,13 @@ class Home:
             return
         if not recorded.resolve().is_relative_to(store.root.resolve()):
             former = recorded.parents[2]
+            link = shlex.join(["ln", "-s", str(self.path), str(former)])
             raise PerennialError(
                 f"the home {self.path} was moved or copied: the models of {model} are recorded "
                 f"in {former}",
                 evidence=f"MLflow's experiment {model} writes to {recorded}",
-                action=f"move it back, or let the former place lead here: ln -s {self.path} "
-                f"{former}; a copy that is to begin without models needs no {self.path.name}",
+                action=f"move it back, or let the former place lead here: {link}; a copy that is "
+                f"to begin without models needs no {self.path.name}",
             )
 
     def folder(self, run_id: str) -> Path:
@@ -172,6 +174,8 @@ class Home:
     def new_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
         """Make a run's folder and first record."""
         now = datetime.now(UTC)
+        # A clock that was set back must not put this run before those that it follows.
+        created = max([now, *(run.created + timedelta(microseconds=1) for run in self.runs())])
         run = RunRecord.model_validate(
             {
                 "run_id": f"{contract.model.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
@@ -180,7 +184,7 @@ class Home:
                 "contract_digest": contract.digest(),
                 "code_digest": code,
                 "status": "running",
-                "created": now,
+                "created": created,
                 "attempts": 0,
                 "parameters": {
                     "contract": LargeParameter(contract.to_json(), self.store_uri).store()

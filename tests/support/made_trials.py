@@ -83,7 +83,7 @@ def made_trial(
     if found is None:
         return Trial(number=number, stage="explore", values=values, state="infeasible", value=None)
     trainings = tuple(
-        TrialTraining(seed=seed, fingerprint="0" * 64, value=float(value))
+        TrialTraining(seed=seed, fingerprint=f"{number:04}{seed:060}", value=float(value))
         for seed, value in enumerate(found)
     )
     whole: dict[str, Any] = {"stage": "explore", "state": "complete", "trainings": trainings}

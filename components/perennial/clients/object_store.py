@@ -23,6 +23,7 @@ Content = TypeVar("Content", bound=Section)
 Result = TypeVar("Result")
 MAX_ATTEMPTS = 20
 """Lost conditional writes before an error; each means that another writer was first."""
+_LOCKS = ".locks"
 _UPLOADING = ".uploading"
 _NAME_BYTES = 100
 
@@ -64,7 +65,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list_everything(self) -> Sequence[TreeEntry]:
-        """Return every entry below the root, hidden or not, readable or not.
+        """Return every entry below the root, hidden or not, readable or not, but no lock.
 
         Raises:
             PerennialError: the store cannot be listed.
@@ -280,7 +281,7 @@ class LocalObjectStore(ObjectStore):
                 evidence="it is a dangling link" if self.root.is_symlink() else "it is a file",
                 action="name the folder that holds the files",
             )
-        return list(walk_tree(self.root))
+        return list(walk_tree(self.root, lambda key: key != _LOCKS))
 
     @override
     def first_bytes(self, key: str, count: int) -> bytes:
@@ -385,7 +386,7 @@ class LocalObjectStore(ObjectStore):
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        lock = self.root / ".locks" / hashlib.sha256(key.encode()).hexdigest()
+        lock = self.root / _LOCKS / hashlib.sha256(key.encode()).hexdigest()
         lock.parent.mkdir(parents=True, exist_ok=True)
         # Never deleted: two processes could then hold locks on two files of this name.
         with lock.open("w") as stream:

@@ -37,9 +37,13 @@ def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
     Raises:
         BadDataError: a partition differs from most; each difference is listed.
     """
-    # Judged against the majority: a bad first partition must not blame all the others.
-    counts = Counter(frozenset(partition.columns.items()) for partition in partitions)
-    usual = counts.most_common(1)[0][0]
+    # Judged against the majority: a bad first partition must not blame all the others. Of two
+    # partitions, the larger one is right: what is appended is mostly small.
+    counts, rows = Counter[frozenset[tuple[str, str]]](), Counter[frozenset[tuple[str, str]]]()
+    for partition in partitions:
+        counts[frozenset(partition.columns.items())] += 1
+        rows[frozenset(partition.columns.items())] += partition.file.rows
+    usual = max(counts, key=lambda columns: (counts[columns], rows[columns]))
     expected = next(dict(part.columns) for part in partitions if set(part.columns.items()) == usual)
     problems = [text for partition in partitions for text in _differences(expected, partition)]
     if problems:

@@ -116,7 +116,9 @@ def decide_study(
     search = Search.of(plan, trials)
     study, confidence = plan.study, 1.0 - judged.repeats.level
     baseline = judged.candidates[BASELINE]
-    rivals = [each for number, each in judged.candidates.items() if number != BASELINE]
+    trained = {each.number: [one.fingerprint for one in each.trainings] for each in trials}
+    # A trial with the contract's own values is the baseline: more confirmations would show nothing.
+    rivals = [one for one in judged.candidates.values() if trained[one.trial] != trained[BASELINE]]
     shown = {trial.number: search.sign * (trial.value or 0.0) for trial in search.usable}
     comparisons = compare_candidates(
         [(each, baseline) for each in rivals],
@@ -174,9 +176,11 @@ def _verdict(
     plan: StudyPlan, comparisons: Sequence[Confirmed], too_small: str
 ) -> tuple[Decision, Confirmed | None, str]:
     least = plan.study.min_improvement
-    best = max(comparisons, key=_estimate)
     if too_small:
         return "inconclusive", None, f"{too_small}: they decide nothing"
+    if not comparisons:
+        return "reject", None, "no finalist has other values than the contract"
+    best = max(comparisons, key=_estimate)
     adopted = [each for each in comparisons if each.decision == "adopt"]
     if adopted:
         winner = max(adopted, key=_estimate)

@@ -1,5 +1,6 @@
 """Verbs of the first hour: is the machine ready, and a first contract for one's own data."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -48,7 +49,7 @@ def init(  # noqa: PLR0917 - typer orders options by it
     print_lines(
         write_first_contract(kind, data, out, label=label, time=time, ids=ids or (), name=name)
     )
-    contract = out / CONTRACT_FILE
+    contract = shlex.quote(str(out / CONTRACT_FILE))
     return print_lines(
         [
             "next:",

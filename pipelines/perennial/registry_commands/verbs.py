@@ -32,7 +32,7 @@ Version: TypeAlias = Annotated[
     str, typer.Argument(metavar="VERSION", help="a version's number or alias, unless in MODEL@2")
 ]
 CodeFolder: TypeAlias = Annotated[Path, file("folder of the task's module", metavar="FOLDER")]
-SkipGate: TypeAlias = Annotated[bool, flag("--force", "skip the gate")]
+SkipGate: TypeAlias = Annotated[bool, flag("--force", "skip the gate, and the check that it loads")]
 
 
 def models(

@@ -1,5 +1,6 @@
 """Verbs of `perennial study` that train nothing on this machine."""
 
+import shlex
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -99,7 +100,8 @@ def analyze(
     lines += [found.findings.noise.text, found.findings.length.text]
     lines.append(f"page: {stored.file(PAGE_NAME)}")
     if (next_study := stored.next_study()) is not None:
-        lines.append(f"next: perennial study run {contract} --study {next_study}")
+        command = ["perennial", "study", "run", str(contract), "--study", str(next_study)]
+        lines.append(f"next: {shlex.join(command)}")
     return print_lines(lines)
 
 

@@ -100,6 +100,13 @@ def test_a_file_that_is_removed_while_a_folder_is_listed_is_not_listed(tmp_path,
     assert [item.key for item in store.list()] == ["b"]
 
 
+def test_locks_are_not_listed(tmp_path):
+    store = LocalObjectStore(tmp_path)
+    store.write("a", b"1")
+    assert (tmp_path / ".locks").is_dir()
+    assert [entry.key for entry in store.list_everything()] == ["a"]
+
+
 def test_a_write_replaces_the_content(store):
     store.write("a", b"old")
     store.write("a", b"new")

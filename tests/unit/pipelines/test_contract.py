@@ -169,6 +169,10 @@ MISTAKES = {
         without('time = "shown_at"') + '\n[gate]\nmust_beat = ["last_value"]\n',
         ["must_beat", "a time column"],
     ),
+    "a fresher model without a time": (
+        without('time = "shown_at"') + '\n[gate]\nmode = "non_inferior"\n',
+        ["also_better", "a time column"],
+    ),
     "people without a figure": (
         with_line("gate", 'must_beat = ["human"]\nmetric = "roc_auc"'),
         ["must_beat", "human = { roc_auc = … }"],

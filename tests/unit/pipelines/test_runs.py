@@ -1,8 +1,10 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
+import shlex
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,14 @@ def test_newest_run_is_continued_unless_it_succeeded(home, contract, status, con
     end(home, run, status)
     found = home.unfinished_run(contract, "continuous_training", "code")
     assert (found is not None) == continued
+
+
+def test_a_run_is_newer_than_one_of_a_clock_that_was_set_back(home, contract):
+    before = home.new_run(contract, "continuous_training", "code")
+    later = {"created": before.created + timedelta(days=100)}
+    before.model_copy(update=later).write(home.folder(before.run_id))
+    run = home.new_run(contract, "continuous_training", "code")
+    assert home.unfinished_run(contract, "continuous_training", "code") == run
 
 
 def test_another_contract_pipeline_or_code_is_another_run(home, contract):
@@ -238,8 +248,11 @@ def test_a_home_that_was_moved_is_refused_until_its_former_place_leads_to_it(tmp
     open_tracking(replace(Home(former).environment, run_id="run"), "clicks")
     Home(former).require_its_place("clicks")
     former.rename(moved)
-    with pytest.raises(PerennialError, match=r"was moved or copied.* in .*a b/\.perennial"):
+    with pytest.raises(
+        PerennialError, match=r"was moved or copied.* in .*a b/\.perennial"
+    ) as refused:
         Home(moved).require_its_place("clicks")
+    assert shlex.join(["ln", "-s", str(moved), str(former)]) in refused.value.action
     Home(moved).require_its_place("another")
     former.symlink_to(moved)
     Home(moved).require_its_place("clicks")

@@ -185,6 +185,12 @@ class TestBadPartitions:
         assert "2024-01/rows.parquet lacks" in caught.value.evidence
         assert "2024-02" not in caught.value.evidence
 
+    def test_the_smaller_of_two_is_blamed(self, write, months):
+        two = {JANUARY: renamed(months[JANUARY]).head(5), FEBRUARY: months[FEBRUARY]}
+        with pytest.raises(BadDataError, match="1 of 2 partitions") as caught:
+            take_snapshot(section(write(two)), SplitSection())
+        assert "2024-01/rows.parquet lacks" in caught.value.evidence
+
     @pytest.mark.parametrize("damage", ["truncated", "text", "empty"])
     def test_a_file_that_is_no_whole_parquet_is_named(self, write, months, damage):
         path = write(months) / FEBRUARY

@@ -22,11 +22,12 @@ def init(tmp_path, capsys):
     """Runs `init`; gives the contract, the rows as stored, and what was printed."""
 
     def run(kind, data, *arguments, code=0):
-        out = tmp_path / "own"
+        out = tmp_path / "my own"
         assert main(["init", kind, str(data), "--out", str(out), *arguments]) == code
         printed = capsys.readouterr()
         if code:
             return {}, pl.DataFrame(), printed.err
+        assert f"perennial run '{out}/contract.toml'" in printed.out
         contract = tomllib.loads((out / "contract.toml").read_text())
         return contract, pl.read_parquet(out / "data"), printed.out
 
