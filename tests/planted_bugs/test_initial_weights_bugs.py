@@ -78,6 +78,14 @@ def test_trained_weights_pass(base, examine_weights):
     assert result.outcome == "passed", result
 
 
+def test_a_champion_may_know_nothing_after_strong_drift(bases, examine_weights):
+    """Retraining is wanted then; whether the new model is better is the gate's question."""
+    subject, _ = bases("table")
+    outdated = subject.task.build_model().state_dict()
+    result = examine_weights(subject, outdated, source="champion")
+    assert (result.outcome, "strong drift" in result.hint) == ("warned", True), result
+
+
 def test_base_weights_that_were_never_loaded_are_caught(base, examine_weights):
     """All random: those of another seed help as little as those of this one."""
     subject, _ = base
