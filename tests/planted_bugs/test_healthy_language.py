@@ -39,6 +39,10 @@ MORE = {
     "classification of reviews": (
         TextClassification, "reviews", {"options": CLASSIFIER_SIZES | {"vocab_size": 400}},
     ),
+    "bag of byte pairs": (
+        TextClassification, "reviews",
+        {"options": CLASSIFIER_SIZES | {"vocab_size": 400, "layers": 0}},
+    ),
     "gpt2 of transformers": (
         TransformersCausalLM, "texts", {"options": transformers_of("gpt2", GPT2_SIZES)},
     ),
