@@ -19,11 +19,7 @@ from perennial.check_skeleton.checks.data.placeholder_labels import describe_pla
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
 from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
-from perennial.check_skeleton.models import (
-    build_noisy_model,
-    run_model,
-    run_up_to_difference,
-)
+from perennial.check_skeleton.models import build_noisy_model, run_model, run_up_to_difference
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     ROUNDING,

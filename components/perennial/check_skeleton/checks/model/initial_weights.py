@@ -71,15 +71,15 @@ def check_initial_weights(subject: Subject, judge: Judge) -> CheckResult:
         "(model.initial.rename), and do inputs have the normalisation, tokenization and order of "
         "columns that they were trained with?"
     )
-    if initial.origin.source == "champion":
+    is_champion = initial.origin.source == "champion"
+    if is_champion:
         hint = (
             "the champion does not know these rows: expected after strong drift, and training "
             'from random weights may then learn more (model.initial.source = "scratch"); if '
             "nothing drifted, compare encode with the champion's"
         )
     # A new head, fitted briefly, may not show all that the weights know.
-    is_doubtful = bool(initial.new) or initial.origin.source == "champion"
-    return (judge.warned if is_doubtful else judge.failed)(shown, hint, **means)
+    return (judge.warned if initial.new or is_champion else judge.failed)(shown, hint, **means)
 
 
 def _measure_losses(

@@ -351,7 +351,7 @@ def _find_no_future(subject: Subject) -> str:
     if subject.task.reconstructs_inputs:
         return "the target of each position is its own token, as the task declares"
     is_text = rows.dtype == pl.String and labels.ndim == 2 and not labels.is_floating_point()
-    if not is_text and not (rows.dtype.is_nested() and _is_list_of_values(rows)):
+    if not is_text and not _is_list_of_values(rows):
         return "the label is neither text nor a list"
     if not are_inputs_of_label(subject):
         return "no input depends on the label"
@@ -527,11 +527,8 @@ def measure_learned_beyond_lists(subject: Subject) -> float | None:
     that is padded in the same way.
     """
     column, labels = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
-    if (
-        not (isinstance(column.dtype, pl.List) and _is_list_of_values(column))
-        or labels.ndim != 2
-        or subject.task.scored_together > 1
-    ):
+    is_listed = isinstance(column.dtype, pl.List) and _is_list_of_values(column)
+    if not is_listed or labels.ndim != 2 or subject.task.scored_together > 1:
         return None
     lengths = column.list.len().fill_null(0).cast(pl.Int64).to_torch()
     width = labels.shape[1]
