@@ -37,7 +37,7 @@ def rows_of_shapes(rows: int = 300) -> pl.DataFrame:
     })  # fmt: skip
 
 
-def subject_of(folder, columns, read, width=None, layers=None):
+def subject_of(folder, columns, read, *, width=None, layers=None, rows=None):
     """A task that feeds what `read` makes of columns, the first linear layer of a given width."""
 
     class Shaped(Classes):
@@ -55,7 +55,7 @@ def subject_of(folder, columns, read, width=None, layers=None):
             first = [nn.Linear(width, 4)] if width else []
             return Module(nn.Sequential(*(layers() if layers else [*first, nn.Flatten()])))
 
-    dataset = dataset_of(rows_of_shapes(), folder)
+    dataset = dataset_of(rows_of_shapes() if rows is None else rows, folder)
     return Subject.prepare(
         lambda: Shaped(Shaped.Options(), dataset.snapshot.task_columns), dataset, SETTINGS,
         TrainingSection(steps=100, global_batch_size=64),
@@ -158,3 +158,46 @@ def test_axes_reshaped_by_the_model_fail(layers, outcome, tmp_path):
     columns, read = HEALTHY["channels last"]
     result = check_encoding(subject_of(tmp_path, columns, read, layers=layers))
     assert result.outcome == outcome, result.measured
+
+
+def spectra(x):
+    """What each of nine frames holds of six frequencies, [N, 6, 9]."""
+    frames = np.lib.stride_tricks.sliding_window_view(x, 8, axis=1)[:, ::5]
+    return np.log(np.abs(np.fft.rfft(frames * np.hanning(9)[:8], 10)) + 1e-2).transpose(0, 2, 1)
+
+
+def delayed(x):
+    return np.lib.stride_tricks.sliding_window_view(x, 10, axis=1)
+
+
+RECORDINGS = {
+    "bands over frames": (spectra, "passed"),
+    "frames over bands": (lambda x: spectra(x).transpose(0, 2, 1), "passed"),
+    "one channel of a picture": (lambda x: spectra(x)[:, None], "passed"),
+    "parts of the recording": (lambda x: x[:, :45].reshape(-1, 9, 5), "passed"),
+    "delays": (delayed, "passed"),
+    "normalised by recording": (lambda x: (s := spectra(x)) - s.mean((1, 2), keepdims=True), "passed"),
+    "frames by reshape": (lambda x: spectra(x).reshape(-1, 9, 6), "failed"),
+    "frames by reshape, then turned": (
+        lambda x: spectra(x).reshape(-1, 9, 6).transpose(0, 2, 1), "failed"
+    ),
+    "bands by reshape, as a picture": (
+        lambda x: spectra(x).transpose(0, 2, 1).reshape(-1, 1, 6, 9), "failed"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_recordings_torn_by_a_reshape_fail(name, tmp_path):
+    read, outcome = RECORDINGS[name]
+    random = np.random.default_rng(8)
+    rows = pl.DataFrame(
+        {
+            "row": range(200),
+            "sound": random.normal(0, 1, (200, 48)).cumsum(axis=1).round(3).tolist(),
+            "label": random.integers(0, 2, 200),
+        }
+    )
+    result = check_encoding(subject_of(tmp_path, ["sound"], read, rows=rows))
+    assert result.outcome == outcome, result.measured
+    assert ("scattered" in result.measured) == (outcome == "failed")

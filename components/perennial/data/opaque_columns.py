@@ -24,11 +24,12 @@ STATISTICS: Mapping[OpaqueKind, tuple[str, ...]] = {
         *("width", "height", "brightness", "contrast", "color"),
         *("edges_across", "edges_down", "slant", "center_x", "center_y"),
     ),
-    "numbers": ("length", "mean", "spread", "low", "high"),
+    "numbers": ("length", "mean", "spread", "low", "high", "missing"),
     "text": (
         *("length", "words", "letters", "capitals", "digits", "spaces", "symbols", "non_ascii"),
     ),
 }
+_FORM = ("width", "height", "length", "words", "missing")
 _CHARACTERS = {
     "letters": r"\p{L}",
     "capitals": r"\p{Lu}",
@@ -37,7 +38,9 @@ _CHARACTERS = {
     "symbols": r"[^\p{L}\p{Nd}\s]",
     "non_ascii": r"[^\x00-\x7F]",
 }
-# Zero, or nothing at all, in every value that carries no information.
+# Null in every value that cannot be read.
+_READ: Mapping[OpaqueKind, str] = {"picture": "contrast", "numbers": "length", "text": "words"}
+# Zero in every value that carries no information.
 _VARIES: Mapping[OpaqueKind, str] = {"picture": "contrast", "numbers": "spread", "text": "words"}
 # Statistics of large pictures are taken of every k-th pixel: they are means, not details.
 _MEASURED_PIXELS = 64
@@ -57,6 +60,11 @@ def statistic(column: str, name: str) -> str:
     return f"{column}.{name}"
 
 
+def is_content(derived: str) -> bool:
+    """Whether a derived column describes the content that models learn from, not its form."""
+    return derived.rpartition(".")[2] not in _FORM
+
+
 def derived_columns(opaque: Mapping[str, OpaqueKind]) -> list[str]:
     """The names of all derived columns."""
     return [statistic(name, each) for name, kind in opaque.items() for each in STATISTICS[kind]]
@@ -71,12 +79,15 @@ def derive(rows: pl.DataFrame, opaque: Mapping[str, OpaqueKind]) -> pl.DataFrame
 
 def is_unreadable(column: str, kind: OpaqueKind) -> pl.Expr:
     """Whether a value that is there could not be read; the derived columns must be in the table."""
-    return pl.col(column).is_not_null() & pl.col(statistic(column, _VARIES[kind])).is_null()
+    return pl.col(column).is_not_null() & pl.col(statistic(column, _READ[kind])).is_null()
 
 
 def is_blank(column: str, kind: OpaqueKind) -> pl.Expr:
-    """Whether a value is one colour, one number, or text without a word."""
-    return (pl.col(statistic(column, _VARIES[kind])) == 0).fill_null(False)
+    """Whether a value is one colour, one number several times, or text without a word."""
+    is_flat = pl.col(statistic(column, _VARIES[kind])) == 0
+    if kind == "numbers":
+        is_flat &= pl.col(statistic(column, "length")) > 1
+    return is_flat.fill_null(False)
 
 
 def picture_statistics(pixels: NDArray[np.generic]) -> tuple[float, ...]:
@@ -151,21 +162,27 @@ def _measured(value: bytes | pl.Series | None) -> tuple[float | None, ...]:
 
 
 def _number_table(column: pl.Series) -> pl.DataFrame:
+    """The statistics of each list's numbers that are there, and the share of those that are not.
+
+    A gap in a series is a null or NaN. A list with an infinite number cannot be read.
+    """
     lists = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
     while isinstance(lists.dtype, pl.List) and isinstance(lists.dtype.inner, pl.List | pl.Array):
         lists = lists.list.eval(pl.element().explode())
-    values = lists.cast(pl.List(pl.Float64)).alias("value").to_frame()
-    each = pl.col("value").list
-    is_finite = pl.col("value").list.eval(pl.element().is_finite().fill_null(False)).list.all()
+    value = pl.col("value").list
+    known, length = value.eval(pl.element().fill_nan(None)).list.drop_nulls().list, value.len()
+    is_infinite = value.eval(pl.element().is_infinite()).list.any()
     found = {
-        "length": each.len(),
-        "mean": each.mean(),
-        "spread": each.std(ddof=0),
-        "low": each.min(),
-        "high": each.max(),
+        "length": length,
+        "mean": known.mean(),
+        "spread": known.std(ddof=0),
+        "low": known.min(),
+        "high": known.max(),
+        "missing": 1.0 - known.len() / length,
     }
+    values = lists.cast(pl.List(pl.Float64)).alias("value").to_frame()
     return values.select(
-        pl.when(is_finite & (each.len() > 0)).then(found[name]).alias(statistic(column.name, name))
+        pl.when(~is_infinite).then(found[name]).alias(statistic(column.name, name))
         for name in STATISTICS["numbers"]
     )
 

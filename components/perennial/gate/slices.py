@@ -43,6 +43,7 @@ REFINED = 8  # single conditions that are searched for a second one
 QUARTERS = (0.25, 0.5, 0.75)
 FEW_VALUES = 12  # numbers with so few are taken one by one
 MOST_VALUES = 30  # of a text column, the most frequent
+VALUE = "value"  # a column's own name may be `count`, which polars adds
 # Proposals that share more than this of their rows count as one.
 ALIKE = 0.5
 
@@ -169,7 +170,7 @@ def cut_column(column: pl.Series, searched: Rows) -> Column | None:
     name = column.name
     if column.dtype.is_numeric() and column.filter(pl.Series(searched)).n_unique() > FEW_VALUES:
         return _quarters(column, searched)
-    frequent = _texts(column).value_counts(sort=True)[name].head(MOST_VALUES).to_list()
+    frequent = _texts(column).value_counts(sort=True)[VALUE].head(MOST_VALUES).to_list()
     if len(frequent) < 2:
         return None
     numbers = {value: number for number, value in enumerate(frequent)}
@@ -182,7 +183,7 @@ def cut_column(column: pl.Series, searched: Rows) -> Column | None:
 
 
 def _texts(values: pl.Series) -> pl.Series:
-    return values.cast(pl.String).fill_null("(missing)")
+    return values.cast(pl.String).fill_null("(missing)").alias(VALUE)
 
 
 def _quarters(column: pl.Series, searched: Rows) -> Column | None:
@@ -278,9 +279,9 @@ def _declared(rows: pl.DataFrame, gate: GateSection) -> Iterator[Slice]:
     for column in gate.slices:
         parts = [rows[part][column] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
         counts = pl.concat([_texts(part).value_counts() for part in parts])
-        counts = counts.group_by(column).agg(pl.col("count").sum())
+        counts = counts.group_by(VALUE).agg(pl.col("count").sum())
         # Sorted, because `group_by` returns groups in no fixed order.
-        for value in counts.filter(pl.col("count") >= gate.slice_min_rows)[column].sort():
+        for value in counts.filter(pl.col("count") >= gate.slice_min_rows)[VALUE].sort():
             yield Slice(column, value, array_of((_texts(p) == value).to_numpy() for p in parts))
 
 

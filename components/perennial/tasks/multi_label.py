@@ -72,7 +72,7 @@ class TabularMultiLabel(TabularTask):
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
         lists = self._split(train.select(self.columns.label).drop_nulls().collect().to_series())
         # `value_counts` has no order, and a label's place must not depend on one.
-        counts = lists.explode().drop_nulls().value_counts().sort(self.columns.label)
+        counts = lists.explode().drop_nulls().alias("value").value_counts().sort("value")
         if not 0 < counts.height <= MOST_LABELS:
             raise BadDataError(
                 f"the column {self.columns.label!r} has {counts.height:,} labels to learn",
@@ -82,7 +82,7 @@ class TabularMultiLabel(TabularTask):
             )
         shares = (counts["count"] / len(lists)).clip(LEAST_SHARE, 1.0 - LEAST_SHARE)
         return {
-            "classes": tuple(counts[self.columns.label]),
+            "classes": tuple(counts["value"]),
             "class_shares": tuple(shares),
             "rows": len(lists),
         }

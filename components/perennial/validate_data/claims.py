@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import Severity
+from perennial.data.opaque_columns import is_content, statistic
 from perennial.validate_data.config import ColumnExpectation, ExpectationsSection
 from perennial.validate_data.facts import Facts
 from perennial.validate_data.labels import SURE_CLASSES
 
 _COARSE_SHARE = 0.5
+_MOST_CLASSES_PER_ROW = 0.5
+# Two of so many measured numbers are seldom equal.
+_LONG_LIST = 16
 # A broken camera or parser leaves more of these than nature does.
 _BLANK_SHARE = 0.01
 _HINTS = {
@@ -17,7 +22,7 @@ _HINTS = {
     "label_values": "the label never changes, so a model cannot learn anything: check its "
     "definition and the filter that made the data",
     "rarest_class_rows": "metrics of the rarest class are noise: collect more of it, or merge "
-    "classes",
+    'classes; set expectations.label_kind = "number" if the label is an amount',
     "duplicate_row_share": "the source delivers rows twice: deduplicate on write",
     "overlap_beyond_chance": "validation and test hold copies of training rows, so they measure "
     "memorisation: deduplicate the data, or split by a group that keeps copies together",
@@ -38,8 +43,8 @@ _HINTS = {
     "under data.meta",
     "distinct_share": "nearly every row has a value of its own, like an identifier: list it under "
     "data.ids or data.meta",
-    "unreadable_share": "pictures that cannot be decoded, or lists with values that are not finite "
-    "numbers: write them again at the source",
+    "unreadable_share": "pictures that cannot be decoded, or lists with infinite numbers: write "
+    "them again at the source",
     "blank_share": "pictures of one colour, lists of one number or texts without a word: look for "
     "a broken camera, crop or parser",
     "repeated_share": "the same content comes under several ids: deduplicate it, or split by a "
@@ -94,26 +99,22 @@ def _claim(
 
 def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -> tuple[Claim, ...]:
     """Return every claim on a snapshot, the table first, then column by column."""
-    claims = [_claim("rows", "rows", low=section.min_rows)]
+    claims, rows = [_claim("rows", "rows", low=section.min_rows)], int(str(facts.values["rows"]))
     claims += _label_claims(snapshot, section, facts)
     claims += _repeat_claims(snapshot, section, facts)
     claims += _role_claims(snapshot)
     for feature in snapshot.described_features:
         claims += _feature_claims(feature, section, facts)
     for column, derived in facts.opaque.items():
-        claims += [
-            # Training and serving refuse a row that cannot be read.
-            _claim(f"unreadable_share:{column}", column, high=0.0),
-            _claim(f"blank_share:{column}", column, high=_BLANK_SHARE, severity="warning"),
-            _claim(
-                f"repeated_share:{column}",
-                column,
-                high=section.max_repeated_share,
-                severity="warning",
-            ),
-        ]
+        # Training and serving refuse a row that cannot be read. Bytes of which none can are no
+        # pictures, but sounds for instance.
+        unreadable = float(facts.values[f"unreadable_share:{column}"] or 0)
+        if round(unreadable * rows) < int(str(facts.values[f"values:{column}"])):
+            claims.append(_claim(f"unreadable_share:{column}", column, high=0.0))
+        if column in snapshot.task_columns.features:
+            claims += _content_claims(column, snapshot, section, facts)
         for each in derived:
-            claims += _leakage_claims(each, section, facts)
+            claims += _leakage_claims(each, section, facts, is_content=is_content(each))
     for column, expectation in section.columns.items():
         claims += _declared_claims(column, expectation)
     for distance in facts.splits:
@@ -152,9 +153,10 @@ def _label_claims(
             "untrained_classes",
             label,
             f"the classes {untrained} have no training row: wait for more data, drop their rows, "
-            'or set expectations.label_kind = "number" if the label is an amount',
+            'or set expectations.label_kind = "number" if the label is an amount, or list it '
+            "under data.text if it is text to be written",
             high=0,
-            severity="warning" if _may_be_amount(snapshot, section, facts) else "critical",
+            severity="critical" if _has_classes(snapshot, section, facts) else "warning",
         )
         yield _claim("rarest_class_rows", label, low=section.min_class_rows, severity="warning")
         if alike := facts.label.look_alikes:
@@ -164,11 +166,13 @@ def _label_claims(
             yield _claim("look_alike_classes", label, hint, high=0, severity="warning")
 
 
-def _may_be_amount(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -> bool:
-    """Whether whole numbers were taken for classes that may as well be years of age."""
-    is_number = snapshot.columns[snapshot.data.label].startswith(("Int", "UInt", "Float"))
-    is_guess = section.label_kind == "auto" and is_number
-    return is_guess and facts.label.num_values > SURE_CLASSES
+def _has_classes(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -> bool:
+    """Whether the label's classes are no guess, which years of age and transcripts may disprove."""
+    if section.label_kind != "auto":
+        return True
+    if snapshot.columns[snapshot.data.label].startswith(("Int", "UInt", "Float")):
+        return facts.label.num_values <= SURE_CLASSES
+    return facts.label.num_values <= _MOST_CLASSES_PER_ROW * int(str(facts.values["rows"]))
 
 
 def _repeat_claims(
@@ -237,12 +241,37 @@ def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) ->
     yield from _leakage_claims(feature, section, facts)
 
 
-def _leakage_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
+def _content_claims(
+    column: str, snapshot: Snapshot, section: ExpectationsSection, facts: Facts
+) -> Iterator[Claim]:
+    """Claims on the contents of a column of pictures, lists or texts.
+
+    Lists of zeros are usual where most lists hold a zero, as of rain or sales. Short lists may
+    repeat, and of several columns of lists each may: shops share a weather.
+    """
+    features = snapshot.task_columns.features
+    lists = [name for name in features if statistic(name, "missing") in facts.sample]
+    is_list = column in lists
+    low, length = (
+        facts.sample[statistic(column, name)].median() if is_list else None
+        for name in ("low", "length")
+    )
+    if low != 0:
+        yield _claim(f"blank_share:{column}", column, high=_BLANK_SHARE, severity="warning")
+    if not is_list or (len(lists) == 1 and cast(float, length or 0.0) >= _LONG_LIST):
+        most = section.max_repeated_share
+        yield _claim(f"repeated_share:{column}", column, high=most, severity="warning")
+
+
+def _leakage_claims(
+    feature: str, section: ExpectationsSection, facts: Facts, *, is_content: bool = False
+) -> Iterator[Claim]:
     """Claims that no feature predicts the label alone; the width of a picture may, too."""
     auc = f"leakage_auc:{feature}"
     if auc in facts.values and feature not in section.leakage_allow:
-        yield _claim(auc, feature, high=section.leakage_limit(facts.values))
-        yield _claim(auc, feature, high=section.leakage_auc_warn, severity="warning")
+        doubtful, leak = section.leakage_limits(facts.values, is_content=is_content)
+        yield _claim(auc, feature, high=leak)
+        yield _claim(auc, feature, high=doubtful, severity="warning")
 
 
 def _declared_claims(column: str, limits: ColumnExpectation) -> Iterator[Claim]:

@@ -14,6 +14,13 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PINNED = re.compile(r"(?P<store>\w+://.+)/(?P<key>[^/#]+)#sha256=(?P<digest>[0-9a-f]{64})")
 """An address in an object store, with the digest of what lies there."""
 Auc = Annotated[float, Field(ge=0.5, le=1.0)]
+AS_THE_PAST = 0.8
+"""What is this much closer to 1 than the label's value before is no leak: rows without a label, or
+at the beginning, lack that value."""
+LEAK_ERRORS = 2.0
+CONTENT_AUC = 0.999
+"""Above it, a statistic of contents holds the label. Measured on healthy tasks: the spread of
+pixels of cracked tiles 0.997, the spread of a broken compressor's vibration 0.982."""
 
 
 class ColumnExpectation(Section):
@@ -90,10 +97,11 @@ class ExpectationsSection(Section):
     """Share of validation and test rows whose group also occurs in training. None does not judge
     it; set it when the model must serve groups that it has never seen."""
     leakage_auc_fail: Advanced[Auc] = 0.95
-    """A feature that alone ranks the label this well, and better than all others together, was most
-    likely recorded after it. Measured on flights of 2013: arrival delay 1.00, legitimate features
-    at most 0.61. In easy problems the others reach as much: on tumours measured under a microscope
-    the best feature 0.96, those below 0.95 together 0.98."""
+    """A feature that alone ranks the label this well, and better than all others together and than
+    the label's value before (with `data.time`), was most likely recorded after it. Measured on
+    flights of 2013: arrival delay 1.00, legitimate features at most 0.61. In easy problems the
+    others reach as much: on tumours measured under a microscope the best feature 0.96, those below
+    0.95 together 0.98."""
     leakage_auc_warn: Advanced[Auc] = 0.85
     """Look at such a feature; departure delay, known too late for its use, reached 0.90."""
     leakage_allow: tuple[ColumnName, ...] = ()
@@ -128,9 +136,22 @@ class ExpectationsSection(Section):
             )
         return self
 
-    def leakage_limit(self, facts: Mapping[str, FactValue]) -> float:
-        """Return the AUC above which a feature is a leak: no less than the others' together."""
-        return max(self.leakage_auc_fail, float(facts.get("joint_auc") or 0.0))
+    def leakage_limits(
+        self, facts: Mapping[str, FactValue], *, is_content: bool
+    ) -> tuple[float, float]:
+        """Return the AUCs above which a feature warns, and fails as a leak.
+
+        No less than what the others reach together, and the label's own past, and by more than the
+        error of few rows. What a statistic of
+        contents says, such as a picture's brightness, models are to learn: only copies of the label
+        fail.
+        """
+        past = 1 - AS_THE_PAST * (1 - float(facts.get("persistence_auc") or 0.0))
+        sure = self.leakage_auc_fail + LEAK_ERRORS * float(facts.get("leakage_error") or 0.0)
+        others = float(facts.get("joint_auc") or 0.0)
+        known = max(self.leakage_auc_fail, others, past)
+        leak = max(known, min(sure, CONTENT_AUC))
+        return (known, CONTENT_AUC) if is_content else (max(self.leakage_auc_warn, past), leak)
 
 
 class ValidateDataConfig(Section):

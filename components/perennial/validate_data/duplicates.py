@@ -25,7 +25,8 @@ class Repeats:
         overlap_share: Held-out rows whose key occurs in training.
         chance_share: Training rows whose key occurs there again: what `overlap_share` would be if
             held-out rows were drawn like training rows.
-        chance_error: Standard error of `overlap_share - chance_share`, if they were.
+        chance_error: Standard error of `overlap_share - chance_share`, if they were; no less than
+            one repeated training row gives.
         conflict_share: Rows whose key comes with more than one label.
     """
 
@@ -109,12 +110,12 @@ def repeats_of(counts: pl.DataFrame) -> Repeats:
     seen = held_out.join(train.select("key").unique(), on="key", how="semi")
     again = train.group_by("key").agg(pl.col("rows").sum()).filter(pl.col("rows") > 1)
     trained, tested = max(_rows(train), 1), max(_rows(held_out), 1)
-    chance = _rows(again) / trained
+    chance, likely = _rows(again) / trained, (_rows(again) + 1) / (trained + 1)
     return Repeats(
         duplicate_share=1.0 - counts["key"].n_unique() / total if total else 0.0,
         overlap_share=_rows(seen) / tested,
         chance_share=chance,
-        chance_error=sqrt(chance * (1 - chance) * (1 / trained + 1 / tested)),
+        chance_error=sqrt(likely * (1 - likely) * (1 / trained + 1 / tested)),
         conflict_share=_rows(conflicts) / max(total, 1),
     )
 

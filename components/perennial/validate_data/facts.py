@@ -22,7 +22,7 @@ from perennial.validate_data.labels import (
     opaque_label_kind,
     shares_of_second,
 )
-from perennial.validate_data.leakage import joint_auc, leakage_aucs
+from perennial.validate_data.leakage import auc_error, joint_auc, leakage_aucs, persistence_auc
 from perennial.validate_data.partition_facts import DISTINCT, KEYS, facts_measurement
 from perennial.validate_data.samples import uniform_sample
 from perennial.validate_data.sketches import BlockKey, Place, block_sketches
@@ -96,7 +96,7 @@ def summarise(
     label = label_facts(counts, opaque or section.label_kind)
     sampled = _in_windows(state["sample"], snapshot, SPLIT_COLUMN, "__day__")
     sample = uniform_sample(sampled, SPLIT_COLUMN)
-    own = (SPLIT_COLUMN, "__day__", "__key__", "__stratum__", data.label)
+    own = (SPLIT_COLUMN, "__day__", "__key__", "__stratum__", "__time__", "__group__", data.label)
     features = {name: dtype for name, dtype in sample.schema.items() if name not in own}
     aucs = leakage_aucs(sample, features, data.label, label.kind)
     suspects = {name for name, auc in aucs.items() if auc > section.leakage_auc_fail}
@@ -109,12 +109,16 @@ def summarise(
     }
     values: dict[str, FactValue] = {
         **_table_facts(snapshot, label),
-        **_repeat_facts(keys),
+        **_repeat_facts(keys, is_in_order=snapshot.split.resolved_method(data) == "time"),
         **_column_facts(state["columns"]),
         **{f"leakage_auc:{name}": round(auc, 4) for name, auc in aucs.items()},
     }
     if suspects:
         values["joint_auc"] = round(joint_auc(sample, others, data.label, label.kind), 4)
+    if aucs:
+        values["leakage_error"] = round(auc_error(sample[data.label], label.kind), 4)
+    if data.time and aucs:
+        values["persistence_auc"] = round(persistence_auc(sample, data.label, label.kind), 4)
     if data.time:
         last = (now + CLOCK_MARGIN).astimezone(UTC).date()
         later = state["days"].filter(pl.col("day") > last)
@@ -182,8 +186,11 @@ def _column_facts(table: pl.DataFrame) -> dict[str, FactValue]:
     return facts
 
 
-def _repeat_facts(keys: Mapping[str, pl.DataFrame]) -> dict[str, FactValue]:
-    """Shares of repeated keys, by the kind of the keys."""
+def _repeat_facts(keys: Mapping[str, pl.DataFrame], *, is_in_order: bool) -> dict[str, FactValue]:
+    """Return the shares of repeated keys, by the kind of the keys.
+
+    `is_in_order` tells that held-out rows come after training rows of the same period.
+    """
     facts: dict[str, FactValue] = {}
     for kind, counts in keys.items():
         found = repeats_of(counts)
@@ -198,8 +205,10 @@ def _repeat_facts(keys: Mapping[str, pl.DataFrame]) -> dict[str, FactValue]:
         if kind == "labelled_features":
             facts["overlap_share"] = found.overlap_share
             facts["coarse_share"] = found.chance_share
-            # What training rows repeat of each other, held-out rows repeat by chance as well.
-            chance = found.chance_share + _CHANCE_ERRORS * found.chance_error
+            # What training rows repeat of each other, held-out rows repeat by chance as well. Of
+            # two Mondays in training each repeats one, and the Monday behind them two.
+            usual = found.chance_share * (2 if is_in_order else 1)
+            chance = usual + _CHANCE_ERRORS * found.chance_error
             facts["overlap_beyond_chance"] = max(found.overlap_share - chance, 0.0)
         if kind.startswith(DISTINCT) and counts["rows"].sum() >= _MIN_DISTINCT_ROWS:
             facts[kind.replace(":", "_share:", 1)] = 1.0 - found.duplicate_share

@@ -1,9 +1,8 @@
 """Label facts: its kind, its classes, and their rows in every split."""
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 from unicodedata import normalize
 
 import numpy as np
@@ -14,8 +13,9 @@ from perennial.validate_data.columns import finite
 from perennial.validate_data.samples import level_of, lowest_level
 from perennial.validate_data.sketches import BlockKey
 
-LabelKind = Literal["classes", "number", "text", "list"]
-OPAQUE: frozenset[LabelKind] = frozenset({"text", "list"})
+OpaqueLabelKind = Literal["text", "list", "structure", "bytes"]
+LabelKind = Literal["classes", "number"] | OpaqueLabelKind
+OPAQUE = frozenset(get_args(OpaqueLabelKind))
 """Counted by their hashes: a value has neither a class nor a mean."""
 
 # More different whole numbers than this are amounts; the tasks' losses are costly beyond it too.
@@ -24,7 +24,12 @@ SURE_CLASSES = 20
 """Up to so many different whole numbers are classes; more may be amounts, such as years of age."""
 MAX_VALUES = 10_000
 """Different label values that are counted; of more, a sample with all their rows."""
-_NUMBERS = re.compile(r"(List|Array)\((Float|Int|UInt|Decimal)")
+_OPAQUE_TYPES: dict[str, OpaqueLabelKind] = {
+    "List": "list",
+    "Array": "list",
+    "Struct": "structure",
+    "Binary": "bytes",
+}
 _VALUE = ("value", "split", "day")
 _FEW = 3
 # In two halves, 2^36 mantissas add up within 64 bits.
@@ -36,7 +41,7 @@ class LabelFacts:
     """The label over the whole snapshot.
 
     Attributes:
-        kind: Classes, a number, free text, or a list of numbers.
+        kind: Classes, a number, or what is counted by its hash alone.
         classes: Rows of each class in each split, most frequent class first; else empty.
         num_values: Different values; estimated on a sample of them beyond `MAX_VALUES`.
     """
@@ -103,11 +108,12 @@ def merge_labels(table: pl.DataFrame) -> pl.DataFrame:
     return kept.select(table.columns).sort(_VALUE)
 
 
-def opaque_label_kind(data: DataSection, dtype: str) -> Literal["text", "list"] | None:
-    """Return the kind of a label that is free text or a list of numbers, from polars' type."""
-    if data.label in data.text:
-        return "text"
-    return "list" if _NUMBERS.match(dtype) else None
+def opaque_label_kind(data: DataSection, dtype: str) -> OpaqueLabelKind | None:
+    """Return the kind of a label without classes or mean, such as tags or a mask.
+
+    `dtype` is polars' type as text.
+    """
+    return "text" if data.label in data.text else _OPAQUE_TYPES.get(dtype.partition("(")[0])
 
 
 def label_value(label: str, dtype: pl.DataType, *, is_opaque: bool) -> pl.Expr:

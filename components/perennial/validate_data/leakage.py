@@ -6,6 +6,7 @@ leak is found whether the label rises with the feature, falls with it, or hides 
 values, and a column of identifiers, which only fits the first half, is not mistaken for one.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -62,12 +63,44 @@ def joint_auc(
     return _auc(codes, _targets(rows[label], kind), kind) if codes else 0.5
 
 
+def auc_error(label: pl.Series, kind: LabelKind, auc: float = 0.95) -> float:
+    """Return the standard error of an area that half of these labels are scored for.
+
+    sqrt(a (1 - a) / m) for m rows of the rarer side, after Birnbaum and Klose (1957); of several
+    classes, of the most frequent one against the rest, and of numbers, of two equal halves.
+    """
+    scored = max(min(len(label), SAMPLE_ROWS) // 2, 1)
+    share = 0.5
+    if kind == "classes":
+        most = label.alias("value").value_counts(sort=True)["count"][0] / len(label)
+        share = min(most, 1 - most)
+    return math.sqrt(auc * (1 - auc) / max(share * scored, 1))
+
+
+def persistence_auc(sample: pl.DataFrame, label: str, kind: LabelKind) -> float:
+    """Area under the ROC curve of the label's own last value before, of the row's group.
+
+    What a forecast may know: in a series that changes slowly, its past ranks the label as a leak
+    does. The sample has times `__time__` and groups `__group__`; of a part of the rows, the last
+    value lies further back, so that this is too low rather than too high.
+    """
+    rows = sample.head(SAMPLE_ROWS).with_row_index("__row__")
+    moments = rows.drop_nulls("__time__").sort("__time__")
+    before = moments.select("__group__", "__time__", pl.col(label).alias("__before__"))
+    known = moments.select("__row__", "__group__", "__time__").join_asof(
+        before, on="__time__", by="__group__", allow_exact_matches=False, check_sortedness=False
+    )
+    joined = rows.join(known.select("__row__", "__before__"), on="__row__", how="left")
+    codes = _codes(joined.sort("__row__"), "__before__", joined.schema["__before__"])
+    return _auc([codes], _targets(rows[label], kind), kind)
+
+
 def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:
     """Return the targets to rank, each with its weight."""
     if kind == "number":
         found = [(1.0, rankdata(label.cast(pl.Float64).to_numpy()))]
     else:
-        counts = label.value_counts(sort=True).head(_MAX_SCORED_CLASSES)
+        counts = label.alias("value").value_counts(sort=True).head(_MAX_SCORED_CLASSES)
         found = [
             (float(count), (label == value).cast(pl.Float64).to_numpy())
             for value, count in counts.iter_rows()

@@ -33,10 +33,10 @@ from perennial.validate_data.sketches import count_blocks
 from perennial.validate_data.state import FactsState, merge, merge_in_steps
 from perennial.validate_data.state_store import Measurement
 
-FACTS_VERSION = 2
+FACTS_VERSION = 3
 """Raised when a state's tables or what they count change."""
 BATCH_ROWS = 250_000
-_NO_LABELS = (pl.Struct, pl.List, pl.Array, pl.Binary, pl.Duration, pl.Map, pl.Object)
+_NO_LABELS = (pl.Duration, pl.Map, pl.Object)
 KEYS, DISTINCT = "keys:", "distinct:"
 """Begin the names of tables of keys, and the kinds of those that are values of a text column."""
 
@@ -82,11 +82,11 @@ class Measuring:
         features = snapshot.described_features
         label = schema[data.label]
         is_opaque = opaque_label_kind(data, str(label)) is not None
-        if label.base_type() in _NO_LABELS and not is_opaque:
+        if label.base_type() in _NO_LABELS:
             raise BadDataError(
-                f"data.label {data.label!r} is {label}",
-                evidence="only numbers, texts, booleans, times and lists of numbers can be counted",
-                action="write the label as one of these",
+                f"data.label {data.label!r} is {label}, which cannot be counted",
+                action="write the label as a number, a text, a boolean, a time or bytes, or as a "
+                "list or structure of them",
             )
         self._schema = schema
         self._opaque = opaque_columns(
@@ -103,6 +103,7 @@ class Measuring:
             snapshot, pl.Schema({**schema, **self._derived}), section.columns, opaque=self._opaque
         )
         self._label = label_value(data.label, label, is_opaque=is_opaque)
+        self._is_opaque = is_opaque
         is_number = label.is_numeric() or label == pl.Boolean
         self._number = finite(data.label, label) if is_number else pl.lit(None, pl.Float64)
         self._few = pl.lit(None, pl.Int8) if is_number or is_opaque else self._label
@@ -201,12 +202,19 @@ class Measuring:
 
     def _sampled(self, batch: pl.DataFrame) -> pl.DataFrame:
         # Pictures and free texts themselves are too large to keep; their statistics are not.
-        label = [] if self._data.label in self._opaque else [self._data.label]
+        label = [] if self._is_opaque else [self._data.label]
         used = dict.fromkeys([*self.features, *label])
         stratum = pl.col("__block__") if self._is_windowed else pl.lit(None, pl.Int32)
         labelled = batch.filter(pl.col(SPLIT_COLUMN).is_not_null())
         own = (SPLIT_COLUMN, "__day__", "__key__")
-        return labelled.select(*used, *own, stratum.alias("__stratum__"))
+        time, group = self._data.time, self._data.group
+        return labelled.select(
+            *used,
+            *own,
+            stratum.alias("__stratum__"),
+            (pl.col(time).dt.epoch("us") if time else pl.lit(None, pl.Int64)).alias("__time__"),
+            (pl.col(group).hash() if group else pl.lit(0, pl.UInt64)).alias("__group__"),
+        )
 
 
 def _refuse_clashes(schema: pl.Schema, derived: Mapping[str, pl.DataType]) -> None:

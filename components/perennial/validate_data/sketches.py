@@ -117,13 +117,13 @@ def _categories(
     names = texts["column"].unique().cast(pl.String)
     present = counts.select(
         "__block__", *((pl.col("__rows__") - pl.col(name)).alias(name) for name in names)
-    ).unpivot(index="__block__", variable_name="column", value_name="present")
-    scaled = pl.col("rows") * pl.col("present") / pl.col("rows").sum().over("column", "block")
+    ).unpivot(index="__block__", variable_name="__column__", value_name="__present__")
+    scaled = pl.col("rows") * pl.col("__present__") / pl.col("rows").sum().over("column", "block")
     table = (
         shown.group_by("column", "block", "name")
         .agg(pl.col("rows").sum())
         .with_columns(pl.col("column").cast(pl.String))
-        .join(present, left_on=["column", "block"], right_on=["column", "__block__"])
+        .join(present, left_on=["column", "block"], right_on=["__column__", "__block__"])
         .with_columns(scaled.round().cast(pl.Int64).alias("rows"))
         .sort("name")
         .group_by("column", "block")

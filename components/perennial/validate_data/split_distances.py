@@ -76,7 +76,7 @@ def split_distances(
 
 def _values(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Series:
     if is_text(dtype):
-        return rows[name].cast(pl.String).drop_nulls()
+        return rows[name].cast(pl.String).drop_nulls().alias("value")
     return rows.select(finite(name, dtype).cast(pl.Float64)).to_series().drop_nulls().drop_nans()
 
 

@@ -17,6 +17,7 @@ from perennial.contracts.initial import PretrainedWeights
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
 from perennial.data.dataset import Dataset
+from perennial.data.opaque_columns import is_content
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.reports.text import counted
 from perennial.runs import Home
@@ -198,11 +199,15 @@ def obstacles_in_profile(home: Home, contract: Contract, snapshot: Snapshot) -> 
         for name, value in report.facts.items()
         if name.startswith(LEAKAGE) and isinstance(value, int | float)
     }
-    most = expectations.leakage_limit(report.facts)
+
+    def leak(name: str) -> float:
+        of_content = name not in features and is_content(name)
+        return expectations.leakage_limits(report.facts, is_content=of_content)[1]
+
     leaks = {
         name: auc
         for name, auc in aucs.items()
-        if auc > most
+        if auc > leak(name)
         and name.partition(".")[0] in features
         and name not in expectations.leakage_allow
     }

@@ -78,10 +78,10 @@ def count_test_blocks(snapshot: Snapshot) -> tuple[pl.DataFrame, Blocks]:
 
 def _rarer_class(labels: pl.Series, blocks: Blocks, gate: GateSection) -> Iterator[str]:
     """Whether a ranking metric of two classes has enough rows of the rarer one."""
-    counts = labels.drop_nulls().value_counts(sort=True)
+    counts = labels.drop_nulls().alias("value").value_counts(sort=True)
     if counts.height != CLASSES:
         return
-    rare = labels.eq_missing(counts[labels.name][-1]).to_numpy()
+    rare = labels.eq_missing(counts["value"][-1]).to_numpy()
     rows, held = int(rare.sum()), blocks.at(rare).count
     if rows < gate.min_rare_rows or held < gate.min_rare_blocks:
         yield (

@@ -32,8 +32,8 @@ class FirstTask(Task):
                 numbers[name] = [mean, scale, len(values) < len(column)]
             else:
                 texts = column.cast(pl.String).fill_null("(missing)")
-                counts = texts.value_counts().sort(name)
-                categories[name] = counts.filter(pl.col("count") >= 20)[name].to_list()
+                counts = texts.alias("text").value_counts().sort("text")
+                categories[name] = counts.filter(pl.col("count") >= 20)["text"].to_list()
         label = train.select(self.columns.label).drop_nulls().collect().to_series()
         # JSON, stored with the weights.
         self.fitted = {"numbers": numbers, "categories": categories, **self.fit_label(label)}
@@ -77,8 +77,8 @@ CLASSIFICATION = {
     "first_output": 'self.fitted["shares"]).log(',
     "fit_label": """
     def fit_label(self, label):
-        counts = label.value_counts().sort(label.name)
-        classes = counts[label.name].cast(pl.String).to_list()
+        counts = label.alias("value").value_counts().sort("value")
+        classes = counts["value"].cast(pl.String).to_list()
         return {"classes": classes, "shares": [n / len(label) for n in counts["count"]]}
 """,
     "encode_label": """

@@ -100,19 +100,31 @@ def test_unreadable_pictures_are_distinguished_from_missing_ones():
     assert rows["p.brightness"].is_null().to_list() == [False, True, True, False]
 
 
-LISTS = [[1.0, 3.0], [2.0, 2.0], [1.0, float("nan")], [1.0, None], [], None]
+INFINITE = float("inf")
+LISTS = [
+    [1.0, 3.0],
+    [2.0, 2.0],
+    [1.0, float("nan")],
+    [1.0, None],
+    [None],
+    [],
+    [1.0, INFINITE],
+    None,
+]
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_lists_are_measured_when_all_their_numbers_are_finite(nested):
+def test_lists_are_measured_without_their_gaps_and_unreadable_if_infinite(nested):
     values = [[each] if nested and each is not None else each for each in LISTS]
     dtype = pl.List(pl.List(pl.Float64)) if nested else pl.List(pl.Float64)
     column = pl.Series("v", values, dtype=dtype)
     rows = column.to_frame().hstack(derived(column, "numbers"))
-    assert rows["v.mean"].to_list() == [2.0, 2.0, None, None, None, None]
-    assert rows["v.spread"].to_list() == [1.0, 0.0, None, None, None, None]
-    assert rows.select(is_unreadable("v", "numbers")).to_series().to_list() == [0, 0, 1, 1, 1, 0]
-    assert rows.select(is_blank("v", "numbers")).to_series().to_list() == [0, 1, 0, 0, 0, 0]
+    assert rows["v.mean"].to_list() == [2.0, 2.0, 1.0, 1.0, None, None, None, None]
+    assert rows["v.spread"].to_list() == [1.0, 0.0, 0.0, 0.0, None, None, None, None]
+    assert rows["v.missing"].to_list() == [0.0, 0.0, 0.5, 0.5, 1.0, None, None, None]
+    unreadable = rows.select(is_unreadable("v", "numbers")).to_series()
+    assert unreadable.to_list() == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert rows.select(is_blank("v", "numbers")).to_series().to_list() == [0, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_texts_are_counted_in_characters():

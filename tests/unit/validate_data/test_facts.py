@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from perennial.clients.object_store import open_store
+from perennial.contracts.validation import ValidationReport
 from perennial.validate_data import (
     distributions,
     duplicates,
@@ -285,3 +286,36 @@ class TestLeakage:
     @pytest.mark.parametrize("rows", [0, 1, 199])
     def test_few_rows_are_skipped(self, rows):
         assert self.auc(self.X[:rows], self.X[:rows] > 0, "classes") is None
+
+
+INTERNAL = [
+    *("count", "proportion", "len", "rows", "value", "column", "present", "block", "day", "key"),
+    *(
+        "level",
+        "cut",
+        "split",
+        "code",
+        "shift",
+        "name",
+        "label_",
+        "low",
+        "high",
+        "index",
+        "literal",
+    ),
+]
+
+
+@pytest.mark.parametrize("label", ["count", "value", "rows"])
+def test_columns_may_be_named_like_what_is_counted(label, healthy, snapshot_of, validate):
+    """As sales are by `count` and `value`, and polars' own columns by `count` and `len`."""
+    random = np.random.default_rng(1)
+    columns = {
+        name: random.choice(["a", "b"], 1000) if place % 2 else random.normal(size=1000)
+        for place, name in enumerate(INTERNAL)
+        if name != label
+    }
+    rows = healthy.head(1000).select("id", "at", "user", pl.col("label").alias(label))
+    validate(snapshot_of(rows.with_columns(**columns), label=label, available_at={}))
+    facts = ValidationReport.read(validate.out / "validation").facts
+    assert {f"leakage_auc:{name}" for name in columns} <= facts.keys()

@@ -135,8 +135,95 @@ def test_a_list_that_never_changes_is_no_label(healthy, snapshot_of, validate):
         validate(snapshot_of(rows, meta=("user",), available_at={}))
 
 
-def test_a_record_is_still_no_label(healthy, snapshot_of, validate):
-    rows = forecasts(healthy, lambda values: values)
-    rows = rows.with_columns(label=pl.struct(value=1.0))
-    with pytest.raises(BadDataError, match="lists of numbers can be counted"):
+LABELS = {
+    "tags": ("list", [["red", "round"], [], ["red"]]),
+    "tags of each token": ("list", [["O", "B-ORG"], ["O"], ["B-ORG"]]),
+    "boxes": ("list", [[{"x": 1.0, "of": "cat"}], [], [{"x": 2.0, "of": "dog"}]]),
+    "a mask": ("bytes", [picture(1), picture(2), picture(3)]),
+    "an array's bytes": ("bytes", [b"\x01\x00", b"\x02\x00", b"\x03\x00"]),
+    "a record": ("structure", [{"x": 1.0}, {"x": 2.0}, {"x": 3.0}]),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_tags_boxes_masks_and_records_are_labels_without_classes(
+    name, healthy, snapshot_of, validate
+):
+    kind, values = LABELS[name]
+    label = pl.Series([values[row % 3] for row in range(1000)])
+    rows = healthy.head(1000).select("id", "at", "user", "amount").with_columns(label=label)
+    report = judged(validate, snapshot_of(rows, meta=("user",), available_at={}))
+    assert not_met(report) == set()
+    assert (report.facts["label_kind"], report.facts["label_values"]) == (kind, 3)
+
+
+def test_a_duration_is_no_label(healthy, snapshot_of, validate):
+    rows = forecasts(healthy, lambda values: values).with_columns(
+        label=pl.duration(days=pl.int_range(pl.len()))
+    )
+    with pytest.raises(BadDataError, match="cannot be counted"):
         validate(snapshot_of(rows, meta=("user",), available_at={}))
+
+
+def test_texts_to_be_written_are_not_classes_that_lack_rows(healthy, snapshot_of, validate):
+    """As the numbers of meters, which are read from their pictures."""
+    rows = healthy.head(1000).select("id", "at", "user", "amount")
+    rows = rows.with_columns(label=pl.format("{}", pl.int_range(pl.len()) * 7919 % 983))
+    report = judged(validate, snapshot_of(rows, meta=("user",), available_at={}))
+    assert report.failures == ()
+
+
+def gaps(random):
+    """Readings of six hours, of which some are missing."""
+    readings = random.normal(20, 3, (1000, 6))
+    return [[None if random.random() < 0.2 else float(each) for each in row] for row in readings]
+
+
+LISTS = {
+    "gaps": gaps,
+    "no item at all": lambda random: [list(range(n)) for n in random.integers(0, 4, 1000)],
+    "one item": lambda random: [[int(n)] for n in range(1000)],
+    "no sales in most weeks": lambda random: random.poisson(0.2, (1000, 9)).tolist(),
+    "the rooms' own and the common weather": lambda random: random.normal(size=(1000, 5)).tolist(),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_with_gaps_zeros_and_few_items_pass(name, healthy, snapshot_of, validate):
+    random = np.random.default_rng(4)
+    lists = pl.Series(LISTS[name](random))
+    rows = healthy.head(1000).select("id", "at", "user", "label").with_columns(readings=lists)
+    if "common" in name:
+        weather = random.normal(size=(100, 5)).tolist()
+        rows = rows.with_columns(weather=pl.Series([weather[row // 10] for row in range(1000)]))
+    report = judged(validate, snapshot_of(rows, meta=("user",), available_at={}))
+    assert not_met(report) == set()
+
+
+FLAWS = {
+    "an infinite reading": ([1.0, float("inf"), 2.0], "unreadable share"),
+    "a sensor that is stuck": ([7.0, 7.0, 7.0], "blank share"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_broken_lists_are_named(name, healthy, snapshot_of, validate):
+    broken, fact = FLAWS[name]
+    readings = np.random.default_rng(4).normal(20, 3, (1000, 3)).tolist()
+    lists = pl.Series([broken if row % 50 == 0 else readings[row] for row in range(1000)])
+    rows = healthy.head(1000).select("id", "at", "user", "label").with_columns(readings=lists)
+    snapshot = snapshot_of(rows, meta=("user",), available_at={})
+    if fact == "unreadable share":
+        with pytest.raises(BadDataError, match=fact):
+            validate(snapshot)
+    else:
+        assert "readings" in not_met(judged(validate, snapshot))
+
+
+def test_bytes_that_are_no_pictures_are_the_tasks_to_read(healthy, snapshot_of, validate):
+    sounds = [b"RIFF" + np.random.default_rng(row).bytes(60) for row in range(1000)]
+    rows = (
+        healthy.head(1000).select("id", "at", "user", "label").with_columns(sound=pl.Series(sounds))
+    )
+    report = judged(validate, snapshot_of(rows, meta=("user",), available_at={}))
+    assert not_met(report) == set()

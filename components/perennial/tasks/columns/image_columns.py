@@ -197,7 +197,8 @@ def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
     if not np.isfinite(pixels[~is_missing]).all():
         raise BadDataError(
             f"pictures in {column.name!r} contain numbers that are missing or not finite",
-            action="fix them at the source; validate_data counts them",
+            action="fix them at the source; `max = 0` under "
+            f'[expectations.columns."{column.name}.missing"] stops such a run before it trains',
         )
     return pixels
 

@@ -244,7 +244,7 @@ def _distribution(
 
 
 def _value_shares(values: pl.Series, of: pl.Series) -> NDArray[np.float64]:
-    counts = dict(values.value_counts().iter_rows())
+    counts = dict(values.alias("value").value_counts().iter_rows())
     return np.array([counts.get(value, 0) for value in of.to_list()]) / len(values)
 
 

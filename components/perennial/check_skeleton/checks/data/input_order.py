@@ -6,7 +6,8 @@ order, correlates with the tensors much better than the original.
 
 `reshape` and `view` change the shape but keep the order of the numbers. A picture whose channels
 were moved this way is scrambled: read in its original shape, it is far smoother. A table of points
-whose axes were exchanged this way has the row's numbers in the row's order.
+whose axes were exchanged this way has the row's numbers in the row's order. What one moment of a
+recording decides, such as all bands of a spectrum, is scattered over both axes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
-from perennial.check_skeleton.subject import Codes, Floats, Subject, select_head
+from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_head
 from perennial.contracts.errors import BadDataError
 from perennial.data.pictures import decode_picture
 from perennial.engine.task import Batch, inputs_of
@@ -50,6 +51,7 @@ SLIGHTLY_SMOOTHER = 0.9
 NEARLY_ALL = 0.9
 SAME_ORDER = 0.999
 OTHER = 0.9
+SHORTEST_RECORDING, MOMENTS = 32, 8
 
 
 def find_misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> tuple[str, str] | None:
@@ -148,7 +150,7 @@ def describe_torn_input(subject: Subject) -> str:
             found := _describe_torn_table(subject, numbers) or _describe_torn_list(subject, numbers)
         ):
             return f"{name} is {found}"
-    return ""
+    return _describe_torn_recording(subject)
 
 
 class _SeenError(Exception):
@@ -266,6 +268,66 @@ def _measure_steps(values: Floats, step: int) -> Floats:
     """Return the mean squared difference of numbers so many places apart, by row."""
     found: Floats = np.square(values[:, step:] - values[:, :-step]).mean(axis=1)
     return found
+
+
+def _describe_torn_recording(subject: Subject) -> str:
+    """Describe an input [H, W] in which a list's moments are scattered; empty if there is none.
+
+    One number of a list, such as a moment of a recording, changes whole rows or columns of what is
+    computed by frames, as spectra are. If the changed places are scattered, but whole rows or
+    columns of the same numbers in the shape [W, H], a reshape exchanged the axes.
+    """
+    row = subject.train_rows.head(1)
+    for column in row.select(*subject.task.columns.features):
+        moved = _change_moments(column)
+        if moved is None:
+            continue
+        try:
+            batch = subject.task.encode(pl.concat([row] * len(moved)).with_columns(moved))
+        except Exception:  # a task may reject numbers that this check makes up
+            continue
+        for name, tensor in inputs_of(batch).items():
+            numbers = tensor.numpy()
+            numbers = numbers.reshape(
+                len(numbers), *(side for side in numbers.shape[1:] if side > 1)
+            )
+            if numbers.ndim != 3 or numbers.shape[1] == numbers.shape[2]:
+                continue
+            high, wide = numbers.shape[1:]
+            places = numbers[1:] != numbers[0]
+            if not any(map(_is_band, places)) and all(
+                _is_band(each.reshape(wide, high)) or _is_band(each.T.reshape(high, wide))
+                for each in places
+            ):
+                return (
+                    f"{name} is {high} x {wide}, but each moment of {column.name} decides "
+                    f"scattered places: whole rows or columns if read as {wide} x {high}"
+                )
+    return ""
+
+
+def _change_moments(column: pl.Series) -> pl.Series | None:
+    """Return a list of numbers as it is and with one of its numbers at another end of its range."""
+    kind, numbers = column.dtype, column.to_list()[0]
+    if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_numeric():
+        return None
+    if numbers is None or None in numbers or len(numbers) < SHORTEST_RECORDING:
+        return None
+    low, high, changed = min(numbers), max(numbers), [numbers]
+    for moment in np.linspace(0, len(numbers) - 1, MOMENTS + 2).astype(int)[1:-1]:
+        is_high = numbers[moment] > (low + high) / 2
+        changed.append([*numbers[:moment], low if is_high else high, *numbers[moment + 1 :]])
+    return pl.Series(column.name, changed, dtype=kind)
+
+
+def _is_band(places: Flags) -> bool:
+    """Whether places [H, W] are some whole rows, or some whole columns, at most half of all."""
+    rows, columns = places.any(axis=1), places.any(axis=0)
+    return bool(
+        (rows.all() or columns.all())
+        and np.array_equal(places, np.outer(rows, columns))
+        and 0 < places.mean() <= 0.5
+    )
 
 
 def _read_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Floats]]:

@@ -295,11 +295,11 @@ def describe_merged_values(
         return None
     base = rows[[0] * column.n_unique()]
     try:
-        counts = column.value_counts().sort(name)
-        encoded = inputs_of(subject.task.encode(base.with_columns(counts[name])))
+        counts = column.alias("value").value_counts().sort("value")
+        encoded = inputs_of(subject.task.encode(base.with_columns(counts["value"].alias(name))))
         keys = np.array(compute_example_keys(encoded), dtype=object)
         _, codes = np.unique(keys, return_inverse=True)
-        numbers, shares = counts[name].cast(pl.Int64).to_numpy(), counts["count"] / len(column)
+        numbers, shares = counts["value"].cast(pl.Int64).to_numpy(), counts["count"] / len(column)
         values = Values(name, numbers, codes, shares.to_numpy())
         unknown = _find_unknown(subject, base, values)
     except Exception:  # values of one row in another may contradict its other columns
