@@ -66,7 +66,8 @@ class ClaimRate(Task):
         built = np.array([np.nan if b is None else b for b in rows["built"]], dtype=float)
         steps = (built[:, None] > np.array(self.fitted["knots"])).astype(float)
         columns = [area.reshape(n, 1), bonus.reshape(n, 1), steps, np.isnan(built).reshape(n, 1)]
-        for c, levels in self.fitted["one_hot"].items():
+        for c in CATEGORIES:
+            levels = self.fitted["one_hot"][c]
             columns.append(np.array([[value == level for level in levels] for value in rows[c]]).reshape(n, -1))
         batch = {"x": torch.as_tensor(np.hstack(columns), dtype=torch.float32)}
         if "claims" in rows.columns:
