@@ -48,6 +48,7 @@ def all_bugs() -> list[Bug]:
         eighth_tables,
         fifth,
         forecasts,
+        fourteenth,
         fourth,
         images,
         retrieval,
@@ -67,7 +68,8 @@ def all_bugs() -> list[Bug]:
     first = [tables, images, texts, retrieval, forecasts]
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
-    modules = [*first, *later, *seventh, eighth_images, eighth_tables, twelfth, thirteenth]
+    eighth = [eighth_images, eighth_tables]
+    modules = [*first, *later, *seventh, *eighth, twelfth, thirteenth, fourteenth]
     return [each for module in modules for each in module.BUGS]
 
 
