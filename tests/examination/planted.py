@@ -48,6 +48,7 @@ def all_bugs() -> list[Bug]:
         eighth_tables,
         fifth,
         forecasts,
+        fourteenth_media,
         fourth,
         images,
         retrieval,
@@ -68,6 +69,7 @@ def all_bugs() -> list[Bug]:
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
     modules = [*first, *later, *seventh, eighth_images, eighth_tables, twelfth, thirteenth]
+    modules += [fourteenth_media]
     return [each for module in modules for each in module.BUGS]
 
 

@@ -15,6 +15,7 @@ from examination import (
     eleventh_data,
     eleventh_media_data,
     fifth_data,
+    fourteenth_media_data,
     fourth_data,
     ninth_tables_data,
     seventh_images_data,
@@ -44,6 +45,7 @@ DATA = (
     eleventh_media_data,
     thirteenth_data,
     thirteenth_media_data,
+    fourteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
