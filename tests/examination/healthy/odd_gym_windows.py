@@ -8,6 +8,9 @@ group = "athlete"
 meta = ["session"]
 ids = ["row_id"]
 
+[split]
+salt = "32"
+
 [training]
 steps = 300
 global_batch_size = 64
