@@ -49,6 +49,7 @@ def all_bugs() -> list[Bug]:
         fifth,
         forecasts,
         fourteenth,
+        fourteenth_media,
         fourth,
         images,
         retrieval,
@@ -69,7 +70,8 @@ def all_bugs() -> list[Bug]:
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
     eighth = [eighth_images, eighth_tables]
-    modules = [*first, *later, *seventh, *eighth, twelfth, thirteenth, fourteenth]
+    last = [twelfth, thirteenth, fourteenth, fourteenth_media]
+    modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]
 
 

@@ -16,6 +16,7 @@ from examination import (
     eleventh_media_data,
     fifth_data,
     fourteenth_data,
+    fourteenth_media_data,
     fourth_data,
     ninth_tables_data,
     seventh_images_data,
@@ -46,6 +47,7 @@ DATA = (
     thirteenth_data,
     thirteenth_media_data,
     fourteenth_data,
+    fourteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"

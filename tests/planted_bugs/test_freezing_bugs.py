@@ -32,12 +32,18 @@ class Network(nn.Module):
 
 
 class Healthy(TabularClassification):
+    """Its weights come from elsewhere: they are the same whatever the seed."""
+
     network = Network
+    is_loaded = True
 
     def build_model(self):
         numbers = self.encode(self._rows)["numbers"].shape[1]
         (size, *_) = (len(values) + 1 for values in self.fitted.categories.values())
-        return self.network(numbers, size)
+        with torch.random.fork_rng():
+            if self.is_loaded:
+                torch.manual_seed(0)
+            return self.network(numbers, size)
 
     def fit(self, train):
         super().fit(train)
@@ -54,6 +60,12 @@ class CutOff(Healthy):
     """The frozen body runs without gradients, so that the adapter below it learns nothing."""
 
     network = type("Network", (Network,), {"cuts_off": True})
+
+
+class Unloaded(Healthy):
+    """Nobody loads what is frozen."""
+
+    is_loaded = False
 
 
 def examine(workshop, task, **training):
@@ -85,6 +97,17 @@ def test_an_adapter_without_a_gradient_is_caught(workshop):
     result = examine(workshop, CutOff, frozen=("body.*",))
     assert (result.outcome, "adapter.weight" in result.measured) == ("failed", True), result
     assert examine(workshop, CutOff, frozen=("table.*",)).outcome == "passed"
+
+
+def test_what_is_frozen_at_random_values_is_caught(workshop):
+    result = examine(workshop, Unloaded, frozen=("body.*",))
+    assert (result.outcome, "body.0.weight" in result.measured) == ("failed", True), result
+    assert "[model.initial]" in result.hint
+
+
+def test_what_a_later_stage_trains_may_begin_at_random(workshop):
+    stages = ({"steps": 2, "trainable": ("head.*",)}, {"steps": 2})
+    assert examine(workshop, Unloaded, steps=4, stages=stages).outcome == "passed"
 
 
 def test_a_pattern_without_a_match_is_caught_before_the_training(workshop):

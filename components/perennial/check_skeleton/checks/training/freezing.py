@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from perennial.check_skeleton.checks.model.silent_parameters import find_drawn_at_random
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, seeded
 from perennial.contracts.errors import PerennialError, join_names
@@ -31,7 +32,7 @@ def check_frozen_parameters(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("no parameter is frozen, there are no stages and no adapter")
     whole = training.model_copy(update={"frozen": (), "stages": (), "adapter": None})
     silent_anyway, _, _ = _update(subject, whole, 0)
-    counts, start = list[str](), 0
+    counts, moved, start = list[str](), set[str](), 0
     for stage in training.stages or (training.stage_at(0).stage,):
         try:
             silent, changed, trained = _update(subject, training, start)
@@ -60,21 +61,37 @@ def check_frozen_parameters(subject: Subject, judge: Judge) -> CheckResult:
                 hint="gradients must pass through frozen parts to what is below them: look for "
                 "no_grad or detach that depends on requires_grad",
             )
-        counts.append(f"{trained:,}")
+        counts.append(f"{sum(trained.values()):,}")
+        moved |= trained.keys()
         start += stage.steps
-    return judge.passed(f"trained parameters: {', then '.join(counts)}")
+    shown = f"trained parameters: {', then '.join(counts)}"
+    return _judge_untrained(judge, subject, moved) or judge.passed(shown)
+
+
+def _judge_untrained(judge: Judge, subject: Subject, trained: set[str]) -> CheckResult | None:
+    """Judge what no stage trains: an adapter's base and weights from elsewhere may stay."""
+    if subject.adapter is not None or subject.initial is not None:
+        return None
+    kept = [name for name, _ in subject.build_model().named_parameters() if name not in trained]
+    if not (drawn := find_drawn_at_random(subject, kept)):
+        return None
+    return judge.failed(
+        f"{len(drawn)} parameters are frozen at random initial values: {join_names(drawn)}",
+        hint="no stage trains them and model.initial loads nothing: name the model that they come "
+        "from under [model.initial], or let them learn",
+    )
 
 
 def _update(
     subject: Subject, training: TrainingSection, step: int
-) -> tuple[set[str], set[str], int]:
+) -> tuple[set[str], set[str], dict[str, int]]:
     """Train for some updates: names without a gradient, names of frozen tensors that changed.
 
-    Also the number of trained values.
+    Also the names of all trained parameters, with their sizes.
     """
     task, model = subject.task, _build_model(subject, training)
     freeze(model, training, step)
-    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    trained = {name: each.numel() for name, each in model.named_parameters() if each.requires_grad}
     kept = {name: value.clone() for name, value in _frozen_tensors(model).items()}
     model.train()  # afterwards, because it may thaw what is frozen
     optimizer = build_optimizer(model, training, find_blocks=lambda: task.blocks(model))
@@ -89,7 +106,7 @@ def _update(
         optimizer.step()
     now = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     changed = {name for name, value in kept.items() if not torch.equal(value, now[name])}
-    return silent, changed, sum(model.get_parameter(name).numel() for name in trained)
+    return silent, changed, trained
 
 
 def _build_model(subject: Subject, training: TrainingSection) -> nn.Module:
