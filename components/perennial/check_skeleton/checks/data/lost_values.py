@@ -31,6 +31,7 @@ from perennial.check_skeleton.checks.data.signals import (
     measure_signal,
     probe_rows,
 )
+from perennial.check_skeleton.checks.data.unknown_texts import judge_unknown_texts
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
@@ -105,7 +106,7 @@ class Column:
 )
 def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `encode` keeps the differences between the values of a column."""
-    judged = (judge_lists, judge_levels, judge_angles)
+    judged = (judge_lists, judge_levels, judge_angles, judge_unknown_texts)
     if lost := next(filter(None, (each(judge, subject) for each in judged)), None):
         return lost
     if unread := find_unread_features(subject):

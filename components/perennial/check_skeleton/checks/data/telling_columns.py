@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
+from perennial.check_skeleton.checks.data.broken_pairs import judge_broken_pairs
 from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
 from perennial.check_skeleton.checks.data.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
@@ -139,6 +140,7 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
         or position
         or _judge_shares(judge, rows, found)
         or _judge_self_count(judge, subject)
+        or judge_broken_pairs(judge, subject)
         or judge.passed(
             f"the best single predictor is {best}: {found[best]:.1%} of the label's variance"
             if best
