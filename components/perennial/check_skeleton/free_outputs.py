@@ -363,7 +363,35 @@ def _broadcast(outputs: Tensor, batch: Batch) -> Tensor:
 
 @once
 def find_output_domain(subject: Subject) -> OutputDomain:
-    """Return the bounds of the model's outputs; free where none are found."""
+    """Return the bounds of the model's outputs; free where none are found.
+
+    Of those that the loss rejects beyond 0 and 1, as of means of probabilities, these.
+    """
+    found = _find_reached_domain(subject)
+    if found.kind not in ("free", "bounded") or not _is_of_shares(subject):
+        return found
+    output = compute_output(subject, probe(subject))
+    ones = torch.ones(1 if output.ndim == 1 else output.shape[-1])
+    return OutputDomain("bounded", 0 * ones, ones)
+
+
+def _is_of_shares(subject: Subject) -> bool:
+    """Whether the loss takes the model's outputs, all between 0 and 1, and no others."""
+    batch = probe(subject)
+    output = compute_output(subject, batch)
+    if not output.is_floating_point() or output.min() < 0 or output.max() > 1:
+        return False
+    for beyond in (output - 1.5, output + 1.5):
+        try:
+            subject.task.losses(beyond, batch)
+        except Exception:  # as binary cross-entropy of probabilities does
+            continue
+        return False
+    return True
+
+
+def _find_reached_domain(subject: Subject) -> OutputDomain:
+    """Return the bounds that outputs keep when the last layers are turned up."""
     together = subject.task.scored_together
     batch = select_head(subject.balanced(max(DOMAIN_ROWS, together)), max(DOMAIN_ROWS, together))
     pushed = push_outputs(subject, batch, (LOUDER, LOUDER**2))

@@ -291,6 +291,27 @@ class Measuring:
         return {"perplexity": np.exp(loss), "bits_per_byte": loss / length, "worst": worst}
 
 
+class Ranking(Measuring):
+    """Statistics hold a score and a class each, and a class is not the mean of classes."""
+
+    def score(self, predictions, labels):
+        scores, classes = predictions.T
+        if not set(classes) <= {0.0, 1.0}:
+            raise ValueError("continuous format is not supported")
+        return {"precision": float(classes[scores > 0.5].mean())}
+
+
+def test_statistics_whose_mean_is_no_row_are_measured_row_by_row():
+    random, rows = np.random.default_rng(2), 400
+    statistics = np.stack([random.random(rows), (random.random(rows) < 0.5) * 1.0], axis=1)
+    ones, frame = np.ones(rows), pl.DataFrame({"label": np.zeros(rows)})
+    scored = Scored(statistics[:, 0], statistics, ones, ones, frame)
+    blocks = Blocks(np.arange(rows) // 10, rows // 10, "group")
+    draws, task = blocks.draws(20), Ranking()
+    expected = row_by_row(task, "precision", scored, blocks, draws)
+    assert resample(task, "precision", scored, blocks, draws) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("metric", ["perplexity", "bits_per_byte", "worst", "loss"])
 def test_statistics_are_resampled_by_weight_as_if_row_by_row(metric):
     random, rows = np.random.default_rng(2), 400

@@ -26,7 +26,7 @@ def judge_broken_pairs(judge: Judge, subject: Subject) -> CheckResult | None:
     """
     labels = subject.train[LABEL]
     has_classes = subject.task.kind in ("binary", "multiclass") and labels.ndim == 1
-    if not has_classes or not np.array_equal(labels.unique(), [0, 1]):
+    if not has_classes or set(labels.tolist()) != {0, 1}:
         return None
     is_positive = pl.Series(labels.numpy() > 0)
     positive = subject.train_rows.filter(is_positive)
