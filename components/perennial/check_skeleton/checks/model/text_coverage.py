@@ -76,6 +76,7 @@ SAMPLE_TEXTS = 200
 REPEATS = 8
 # Fewer are features made by hand: a length, a title, a count.
 FEWEST_NUMBERS = 8
+FEWEST_TO_LOSE = 3
 PADDED_SHARE = 0.05
 # A column of mostly repeated values that stay distinct may contain names.
 REPEATED_SHARE = 0.5
@@ -138,12 +139,16 @@ def _judge_padding(
     judge: Judge, subject: Subject, words: Sequence[Vocabulary]
 ) -> CheckResult | None:
     """Judge words with the code of padding; None where there are none."""
-    padded = find_words_as_padding(subject) if words else None
+    columns = [subject.train_rows[name] for name in subject.task.columns.features]
+    lists = [each.name for each in columns if each.dtype == pl.List(pl.String)]
+    padded = find_words_as_padding(
+        subject, [*(_find_frequent_words(subject) if words else ()), *lists]
+    )
     if padded is None:
         return None
     name, lost_words, share = padded
     return (judge.failed if share >= COMMON_WORD else judge.warned)(
-        f"{', '.join(lost_words[:4])} in {name}, in {share:.0%} of the texts, has the code of "
+        f"{', '.join(lost_words[:4])} in {name}, in {share:.0%} of the rows, has the code of "
         "padding",
         hint="the vocabulary is numbered from 0, which is the code of padding: start after the "
         "codes of padding and unknown words",
@@ -388,35 +393,55 @@ def _measure_column(subject: Subject, name: str, words: dict[str, int]) -> Vocab
     )
 
 
-def find_words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
-    """Return frequent words with the code of padding, with their column and share of the texts.
+def find_words_as_padding(
+    subject: Subject, names: Sequence[str]
+) -> tuple[str, list[str], float] | None:
+    """Return frequent words with the code of padding, with their column and share of the rows.
 
     Such a word disappears after a text, where only padding follows, but not before it. Words that
-    `encode` drops by design disappear at both ends.
+    `encode` drops by design disappear at both ends. The columns hold texts, or lists of words.
     """
-    for name in _find_frequent_words(subject):
+    for name in names:
         column = subject.train_rows[name]
         try:
             found = _find_vanished(subject, name)
         except Exception:  # a task may reject new texts
             continue
         if found:
-            has = column.fill_null("").str.split(" ").list.contains(pl.lit(found[0]))
+            texts = column if column.dtype != pl.String else column.fill_null("").str.split(" ")
+            has = texts.list.contains(pl.lit(found[0]))
             return name, found, float(has.mean() or 0.0)  # type: ignore[arg-type]
     return None
 
 
 def _find_vanished(subject: Subject, name: str) -> list[str]:
-    texts = subject.train_rows[name].drop_nulls()
-    counts = Counter(word for text in texts for word in set(text.split()) if word.isalnum())
+    column = subject.train_rows[name].drop_nulls()
+    is_list = column.dtype != pl.String
+    texts = [each if is_list else each.split() for each in column]
+    counts = Counter(word for text in texts for word in set(text) if is_list or word.isalnum())
     size = sum(each[0].numel() for each in inputs_of(subject.train).values())
     most = min(MOST_WORDS, BUDGET // (2 * max(size, 1)))
     words = [word for word, count in counts.most_common(most) if count >= FREQUENT_TEXTS]
+    if is_list:  # which may drop a word that they hold already, as the last one itself
+        rest = (([one], [word for word in words if word != one]) for one in words[:2])
+        found = (_find_vanished_from(subject, name, *each) for each in rest)
+        return next(filter(None, found), [])
     # A short text, so that there is room for one more word.
-    short = sorted(texts.unique(maintain_order=True), key=lambda text: len(text.split()))
-    context = short[len(short) // 10]
-    changed = [f"{context} {word}" for word in words] + [f"{word} {context}" for word in words]
-    _, (own, *keys) = _encode_texts(subject, name, [context, *changed])
+    short = sorted(dict.fromkeys(map(tuple, texts)), key=len)
+    return _find_vanished_from(subject, name, short[len(short) // 10], words)
+
+
+def _find_vanished_from(
+    subject: Subject, name: str, context: Sequence[str], words: Sequence[str]
+) -> list[str]:
+    """Return the words that a context of words does not change for, at one end of it alone."""
+    if len(words) < FEWEST_TO_LOSE:
+        return []
+    behind, before = ([*context, word] for word in words), ([word, *context] for word in words)
+    texts = [[*context], *behind, *before]
+    is_list = subject.train_rows[name].dtype != pl.String
+    given = texts if is_list else [" ".join(text) for text in texts]
+    _, (own, *keys) = _encode_texts(subject, name, given)
     pairs = list(zip(words, keys[: len(words)], keys[len(words) :], strict=True))
     at_end = [word for word, behind, before in pairs if behind == own != before]
     at_start = [word for word, behind, before in pairs if before == own != behind]
@@ -425,11 +450,13 @@ def _find_vanished(subject: Subject, name: str) -> list[str]:
     return found if len(found) <= max(PADDED_SHARE * len(words), 1) else []
 
 
-def _encode_texts(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, list[bytes]]:
+def _encode_texts(
+    subject: Subject, name: str, texts: Sequence[str] | Sequence[list[str]]
+) -> tuple[int, list[bytes]]:
     """Return how many numbers of the inputs differ between these texts, and the inputs."""
     place = int(subject.train_rows[name].is_not_null().arg_max() or 0)
     rows = subject.train_rows[[place] * len(texts)]
-    changed = rows.with_columns(pl.Series(name, texts, dtype=pl.String))
+    changed = rows.with_columns(pl.Series(name, texts, dtype=rows[name].dtype))
     inputs = inputs_of(subject.task.encode(changed))
     flat = [tensor.reshape(len(texts), -1) for tensor in inputs.values()]
     moved = sum(int((each != each[:1]).any(dim=0).sum()) for each in flat)
