@@ -156,3 +156,23 @@ def test_labels_in_another_order_and_counted_gaps_fail(task_type, labels, measur
 def test_labels_as_they_are_masked_gaps_and_risks_pass(task_type, labels, tmp_path):
     result = examined(task_type, labels, tmp_path)
     assert result.outcome == "passed", result.measured
+
+
+class Named(Digits):
+    """Names the answers of `predict`, which a statistic does not serve unless it says so."""
+
+    prediction_names = ("first", "second", "third")
+
+    def predict(self, output):
+        return output.argmax(dim=-1)
+
+
+class NamedAndServed(Named):
+    serves_predictions = True
+
+
+@pytest.mark.parametrize(("task_type", "outcome"), [(Named, "failed"), (NamedAndServed, "passed")])
+def test_names_that_are_not_those_of_what_is_served_fail(task_type, outcome, tmp_path):
+    result = examined(task_type, readings(), tmp_path)
+    assert result.outcome == outcome, result
+    assert outcome == "passed" or "serves_predictions" in result.hint

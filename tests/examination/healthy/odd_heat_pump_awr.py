@@ -44,6 +44,7 @@ class HeatPumpPolicy(Task):
     """Weights are of the data, not of the model: exp(advantage / beta), the baseline a ridge regression of returns."""
 
     kind = "statistic"
+    serves_predictions = True
     metrics = {"weighted_nll": "minimize"}
 
     def observe(self, rows):

@@ -88,7 +88,11 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     predicted = task.predict(output).detach().double().numpy()
     labels = batch[LABEL].double().numpy()
     wrong = _describe_wrong_form(task, predicted, len(labels))
-    if problem := wrong or _describe_other_names(subject):
+    if (
+        problem := wrong
+        or _describe_other_names(subject)
+        or _describe_missing_names(task, predicted)
+    ):
         return judge.failed(
             problem,
             hint="see `kind` in the task's protocol for what predict returns"
@@ -130,6 +134,14 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
         if offset:
             return judge.failed(offset, hint=why)
     return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
+
+
+def _describe_missing_names(task: Task, served: Floats) -> str:
+    """Describe names of served columns that are too few or too many; empty if they fit."""
+    names, width = list(task.prediction_names), served.shape[1] if served.ndim > 1 else 1
+    if not names or len(names) == width or served.ndim > 2:
+        return ""
+    return f"prediction_names has {len(names)} names, but {width} columns are served"
 
 
 def _describe_other_names(subject: Subject) -> str:
@@ -312,6 +324,13 @@ def _judge_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckRe
     if disorder := describe_disorder(subject):
         return judge.failed(
             disorder, hint="predict joins digits, columns or steps otherwise than losses reads them"
+        )
+    served = task.predict(output) if task.serves_predictions else found
+    if unnamed := _describe_missing_names(task, served.detach().numpy()):
+        return judge.failed(
+            unnamed,
+            hint="a task that measures examples serves its statistics: set serves_predictions = "
+            "True where predict is to be served, or name the statistic's columns",
         )
     return judge.passed(f"shape {list(found.shape)}")
 
