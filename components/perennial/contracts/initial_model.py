@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, TaskState
 from perennial.contracts.snapshot import Snapshot
 
 FOLDER = "initial"
@@ -53,7 +53,7 @@ class FormerTask(Section):
     task: ImportPath
     options: dict[str, JsonValue]
     columns: TaskColumns
-    state: dict[str, JsonValue]
+    state: TaskState
 
 
 class InitialModel(Artifact):

@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    JsonValue,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from perennial.contracts.errors import PerennialError
 
@@ -163,6 +170,17 @@ def tag_of(key: str, default: str) -> Callable[[object], str]:
 def canonical_json(value: JsonValue) -> str:
     """Return JSON with sorted keys and no white space; refuse NaN and infinity, which it lacks."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _through_json(value: JsonValue, validate: ValidatorFunctionWrapHandler) -> object:
+    try:
+        return validate(value)
+    except ValidationError:  # as of tuples, which JSON writes as lists
+        return validate(json.loads(canonical_json(value)))
+
+
+TaskState = Annotated[dict[str, JsonValue], WrapValidator(_through_json)]
+"""What a task learned, as it is read back from JSON."""
 
 
 def digest_of(value: JsonValue) -> str:

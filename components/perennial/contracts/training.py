@@ -11,7 +11,7 @@ from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ImportPath, TaskColumns
 from perennial.contracts.initial_model import Champions, InitialModel, Origin, Teachers
 from perennial.contracts.memory import MemoryPlan
-from perennial.contracts.section import Section
+from perennial.contracts.section import Section, TaskState
 
 ENSEMBLE = "perennial.tasks.ensemble:Ensemble"
 """Task of a model that is the mean of several."""
@@ -229,7 +229,7 @@ class TrainingResult(Artifact):
     task: ImportPath
     options: dict[str, JsonValue]
     columns: TaskColumns
-    task_state: dict[str, JsonValue]
+    task_state: TaskState
     """State that the task fitted on the training split."""
     initial: InitialModel | None = None
     """Weights that the training started with; None for random ones."""
@@ -315,7 +315,7 @@ class Challenger(Artifact):
 
     task: ImportPath
     options: dict[str, JsonValue]
-    task_state: dict[str, JsonValue]
+    task_state: TaskState
     columns: TaskColumns
     training_fingerprint: str
     metric: str

@@ -11,7 +11,7 @@ from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.initial_model import InitialModel, Teachers
-from perennial.contracts.section import Section, digest_of
+from perennial.contracts.section import Section, TaskState, digest_of
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Halving, TrainingResult
 from perennial.engine.config.training import TrainingSection
@@ -207,7 +207,7 @@ class FittedTask(Decision):
 
     file_name: ClassVar[str] = "fitted.json"
 
-    state: dict[str, JsonValue]
+    state: TaskState
 
 
 class PassSize(Decision):

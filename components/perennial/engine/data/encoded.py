@@ -106,8 +106,9 @@ def fitted_state(
         state = task.state()
         if job.shared:
             FittedTask(fingerprint=identity_of(job), state=state).write(Path(job.shared))
-    save_decision(job, FittedTask(fingerprint=job.fingerprint, state=state))
-    return state
+    fitted = FittedTask(fingerprint=job.fingerprint, state=state)
+    save_decision(job, fitted)
+    return fitted.state
 
 
 class EncodedRows(ABC):
