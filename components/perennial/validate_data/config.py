@@ -141,10 +141,9 @@ class ExpectationsSection(Section):
     ) -> tuple[float, float]:
         """Return the AUCs above which a feature warns, and fails as a leak.
 
-        No less than what the others reach together, and the label's own past, and by more than the
-        error of few rows. What a statistic of
-        contents says, such as a picture's brightness, models are to learn: only copies of the label
-        fail.
+        No less than what the others reach together, and the label's own past; a leak also by more
+        than the error of few rows. What a statistic of contents says, such as a picture's
+        brightness, models are to learn: only copies of the label fail.
         """
         past = 1 - AS_THE_PAST * (1 - float(facts.get("persistence_auc") or 0.0))
         sure = self.leakage_auc_fail + LEAK_ERRORS * float(facts.get("leakage_error") or 0.0)

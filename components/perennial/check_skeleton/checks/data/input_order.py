@@ -287,7 +287,7 @@ def _describe_torn_recording(subject: Subject) -> str:
         except Exception:  # a task may reject numbers that this check makes up
             continue
         for name, tensor in inputs_of(batch).items():
-            numbers = tensor.numpy()
+            numbers = tensor.double().numpy()
             numbers = numbers.reshape(
                 len(numbers), *(side for side in numbers.shape[1:] if side > 1)
             )
