@@ -22,7 +22,7 @@ INTERNAL_COLUMNS = frozenset(
             f"__{name}__"
             for name in (
                 *("split", "block", "key", "rows", "day", "stratum"),
-                *("features", "time", "order"),
+                *("features", "time", "order", "group", "before", "column", "present"),
             )
         ),
     ]

@@ -84,14 +84,14 @@ def persistence_auc(sample: pl.DataFrame, label: str, kind: LabelKind) -> float:
     does. The sample has times `__time__` and groups `__group__`; of a part of the rows, the last
     value lies further back, so that this is too low rather than too high.
     """
-    rows = sample.head(SAMPLE_ROWS).with_row_index("__row__")
+    rows = sample.head(SAMPLE_ROWS).with_row_index("__row")
     moments = rows.drop_nulls("__time__").sort("__time__")
     before = moments.select("__group__", "__time__", pl.col(label).alias("__before__"))
-    known = moments.select("__row__", "__group__", "__time__").join_asof(
+    known = moments.select("__row", "__group__", "__time__").join_asof(
         before, on="__time__", by="__group__", allow_exact_matches=False, check_sortedness=False
     )
-    joined = rows.join(known.select("__row__", "__before__"), on="__row__", how="left")
-    codes = _codes(joined.sort("__row__"), "__before__", joined.schema["__before__"])
+    joined = rows.join(known.select("__row", "__before__"), on="__row", how="left")
+    codes = _codes(joined.sort("__row"), "__before__", joined.schema["__before__"])
     return _auc([codes], _targets(rows[label], kind), kind)
 
 

@@ -188,10 +188,7 @@ def test_a_column_with_the_name_of_a_statistic_is_named(snapshot):
 
 
 LABELS = {
-    "struct": constant({"a": 1}, pa.struct([("a", pa.int64())])),
-    "list of texts": constant(["a"], pa.list_(pa.string())),
     "map": constant([("k", 1)], pa.map_(pa.string(), pa.int64())),
-    "bytes": constant(b"x", pa.binary()),
     "duration": constant(timedelta(hours=1), pa.duration("us")),
     "decimal256": constant(Decimal(1), pa.decimal256(60, 2)),
     "not a number": constant(float("nan"), pa.float64()),
