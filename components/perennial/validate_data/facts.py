@@ -117,8 +117,8 @@ def summarise(
         values["joint_auc"] = round(joint_auc(sample, others, data.label, label.kind), 4)
     if aucs:
         values["leakage_error"] = round(auc_error(sample[data.label], label.kind), 4)
-    if data.time and aucs:
-        values["persistence_auc"] = round(persistence_auc(sample, data.label, label.kind), 4)
+        if data.time:
+            values["persistence_auc"] = round(persistence_auc(sample, data.label, label.kind), 4)
     if data.time:
         last = (now + CLOCK_MARGIN).astimezone(UTC).date()
         later = state["days"].filter(pl.col("day") > last)

@@ -351,13 +351,14 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     times = 1 + np.arange(len(weights)) % 3
     counted = task.score(np.repeat(start, times, axis=0), np.repeat(weights, times))
     weighted = task.score(start, weights * times) if WEIGHT in batch else counted
-    # An untrained model may find all that a recall asks for; answers of other rows do not.
-    strange = task.score(task.statistic(outputs[0].roll(1, 0), batch).double().numpy(), weights)
     for name in scores:
         values = scores[name], worse[name]
-        gain = measure_gain(task, name, *values) or measure_gain(
-            task, name, scores[name], strange.get(name, worse[name])
-        )
+        gain = measure_gain(task, name, *values)
+        if gain == 0:
+            # An untrained model may find all that a recall asks for; answers of other rows do not.
+            strange = task.statistic(outputs[0].roll(1, 0), batch).double().numpy()
+            other = task.score(strange, weights).get(name, worse[name])
+            gain = measure_gain(task, name, scores[name], other)
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
                 f"{name} ({task.metrics[name]}) is {values[0]:.4g} at the loss's minimum and "
