@@ -78,9 +78,14 @@ def test_trained_weights_pass(base, examine_weights):
     assert result.outcome == "passed", result
 
 
-def test_a_champion_may_know_nothing_after_strong_drift(bases, examine_weights):
-    """Retraining is wanted then; whether the new model is better is the gate's question."""
+@pytest.mark.parametrize("seed", [0, 16])
+def test_a_champion_may_know_nothing_after_strong_drift(seed, bases, examine_weights):
+    """Retraining is wanted then; whether the new model is better is the gate's question.
+
+    With seed 16 the weights lead by 0.1% when the inputs are moved, by luck.
+    """
     subject, _ = bases("table")
+    torch.manual_seed(seed)
     outdated = subject.task.build_model().state_dict()
     result = examine_weights(subject, outdated, source="champion")
     assert (result.outcome, "strong drift" in result.hint) == ("warned", True), result

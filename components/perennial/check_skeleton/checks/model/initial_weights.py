@@ -30,6 +30,9 @@ NOISE_ERRORS = 3.0
 KNOWN_TIMES = 2.0
 """Another reading is the right one if the weights then know so many times as much: their lead over
 the best rival. On their own data, weights lead by the same under no reading but their own."""
+KNOWN_SHARE = 0.01
+"""And at least such a share of the rival's loss: weights that know nothing lead by 0.1% under one
+of many readings, by luck."""
 
 
 @check(
@@ -112,6 +115,9 @@ def _describe_better_reading(
     model = evaluated(subject.build_model())
     load_initial_weights(model, subject.task, initial)
     name, readings = list_readings(subject)
+    known = max(
+        KNOWN_TIMES * float(given_lead.mean()), KNOWN_SHARE * abs(float(losses[rival].mean()))
+    )
     better = dict[str, float]()
     for described, read in readings.items():
         other = _read_otherwise(subject, name, read)
@@ -122,12 +128,12 @@ def _describe_better_reading(
         random = _measure_fitted(other, evaluated(subject.build_model()), initial)
         rivals = [random, *([losses[rival]] if not initial.new else [])]
         lead = min(rivals, key=np.mean) - found
-        if _is_clear(lead) and lead.mean() > KNOWN_TIMES * max(float(given_lead.mean()), 0.0):
+        if _is_clear(lead) and lead.mean() > known:
             better[f"{name} {described}"] = float(found.mean())
     for described in exchange_blocks(subject, model) if not initial.new else ():
         found = score_in_parts(subject.task, model, subject.validation).losses
         lead = losses[rival] - found
-        if _is_clear(given - found) and lead.mean() > KNOWN_TIMES * max(given_lead.mean(), 0.0):
+        if _is_clear(given - found) and lead.mean() > known:
             better[described] = float(found.mean())
     best = min(better, key=better.__getitem__, default="")
     return f"with {best} it would be {better[best]:.4g}" if best else ""
