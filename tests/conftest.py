@@ -9,6 +9,7 @@ import multiprocessing.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import warnings
@@ -68,6 +69,12 @@ def pytest_collection_modifyitems(config, items):
     gone = {name for name in long - found.keys() if name.partition("::")[0] in files}
     if whole and gone:
         raise pytest.UsageError(f"{LONG.name} names tests that do not exist: {sorted(gone)}")
+
+
+def pytest_runtest_setup():
+    """Let each test begin with the same random numbers, whichever tests ran before it."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 def pytest_collection_finish():
