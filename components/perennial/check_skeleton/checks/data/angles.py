@@ -5,7 +5,7 @@ import math
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import is_plain, spread_rows
+from perennial.check_skeleton.checks.data.signals import is_plain, repeat_row
 from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Floats, Subject
 from perennial.contracts.skeleton import CheckResult
@@ -26,7 +26,7 @@ def judge_angles(judge: Judge, subject: Subject) -> CheckResult | None:
 
     Over two turns and more, neighbouring values then have unrelated inputs, and distant ones alike.
     """
-    rows, columns = spread_rows(subject.train_rows), subject.task.columns
+    rows, columns = subject.train_rows, subject.task.columns
     names = [
         name
         for name in columns.features
@@ -40,7 +40,7 @@ def judge_angles(judge: Judge, subject: Subject) -> CheckResult | None:
         values = values[np.linspace(0, len(values) - 1, VALUES).astype(int)].unique().sort()
         numbers = values.cast(pl.Float64).to_numpy()
         is_wide = len(numbers) >= FEWEST_VALUES and np.ptp(numbers) > SHORTEST_RANGE
-        if is_wide and _is_sine(subject, rows, values, numbers):
+        if is_wide and _is_sine(subject, values, numbers):
             low, high = numbers[[0, -1]]
             return judge.failed(
                 f"inputs are the sine or cosine of {name} in radians, but it runs from {low:.4g} "
@@ -51,10 +51,9 @@ def judge_angles(judge: Judge, subject: Subject) -> CheckResult | None:
     return None
 
 
-def _is_sine(subject: Subject, rows: pl.DataFrame, values: pl.Series, numbers: Floats) -> bool:
-    base = rows[[0] * len(values)].with_columns(values)
+def _is_sine(subject: Subject, values: pl.Series, numbers: Floats) -> bool:
     try:
-        encoded = inputs_of(subject.task.encode(base))
+        encoded = inputs_of(subject.task.encode(repeat_row(subject, values)))
     except Exception:  # values of one row in another may contradict its other columns
         return False
     waves = np.column_stack([np.sin(numbers), np.cos(numbers), np.ones(len(numbers))])

@@ -20,6 +20,7 @@ from perennial.check_skeleton.checks.data.signals import (
     is_input_changed,
     measure_signal,
     probe_rows,
+    read_labels,
 )
 from perennial.check_skeleton.made_up_inputs import write_cast
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
@@ -309,7 +310,7 @@ def find_cuts(subject: Subject) -> Iterator[Cut]:
 
 def describe_lost_end(subject: Subject, cut: Cut) -> str:
     """Describe the cut element's signal for the label, if far above that of all kept ones."""
-    if subject.task.kind == "statistic" or subject.train[LABEL].ndim > 1:
+    if not read_labels(subject):
         return ""
     rows, labels = probe_rows(subject)
     parts = [_split_parts(each) for each in rows[cut.column].to_list()]

@@ -12,11 +12,11 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
-from perennial.check_skeleton.checks.data.signals import has_tags, tabulate_labels
+from perennial.check_skeleton.checks.data.signals import read_labels
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import LABEL, inputs_of
+from perennial.engine.task import inputs_of
 
 # As many as predictions are good enough for.
 STRETCHES = 16, 8, 4
@@ -65,10 +65,10 @@ class Fit:
 )
 def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a linear model predicts the labels of every part of the sample."""
-    is_single = subject.train[LABEL].ndim == 1 and subject.task.kind != "statistic"
-    if not (is_single or has_tags(subject)):
+    columns = [each.tabulate(MOST_CLASSES) for each in read_labels(subject)]
+    if not columns:
         return judge.skipped("labels are not numbers, classes or tags")
-    labels = tabulate_labels(subject, MOST_CLASSES)
+    labels = np.concatenate(columns, axis=1)
     few = f"fewer than {STRETCHES[-1] * FEWEST_ROWS} rows"
     is_small = len(labels) < STRETCHES[-1] * FEWEST_ROWS
     if refusal := few if is_small else describe_refusal(inputs_of(subject.train)):

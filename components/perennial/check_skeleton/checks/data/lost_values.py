@@ -22,14 +22,15 @@ from perennial.check_skeleton.checks.data.levels import (
 from perennial.check_skeleton.checks.data.signals import (
     ROWS,
     Signal,
+    find_tensors_of,
     find_unread_features,
     group_values,
-    has_tags,
     is_input_changed,
     is_ordered,
     is_plain,
     measure_signal,
     probe_rows,
+    read_labels,
 )
 from perennial.check_skeleton.checks.data.unknown_texts import judge_unknown_texts
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
@@ -115,8 +116,8 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
             hint="encode reads another column in its place, or forgets it: read it, or remove it "
             "from data.features",
         )
-    if subject.task.kind == "statistic" and not has_tags(subject):
-        return judge.skipped("the task measures examples: there is no single label to predict")
+    if not read_labels(subject):
+        return judge.skipped("there is no single label to predict")
     rows, labels = probe_rows(subject)
     # Of the prediction's time the hour or the weekday is enough.
     time = subject.data.time if subject.data else None
@@ -214,6 +215,8 @@ def _encode_column(
     except Exception:  # values of one row in another may contradict its other columns
         return None
     _, codes = np.unique(keys, return_inverse=True)
+    if len(set(codes)) == 1 and find_tensors_of(subject, name):
+        return None  # it weighs rows, or counts beside other values of other columns
     signal = measure_signal(groups, labels)
     lost = measure_signal(groups, labels, codes)
     values = pl.DataFrame({"value": column, "code": codes}).drop_nulls().unique()

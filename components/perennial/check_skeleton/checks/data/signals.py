@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import rankdata
 
-from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, find_differences
+from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, find_differences, once
 from perennial.engine.task import LABEL, inputs_of
 
 ROWS = 4096
@@ -15,6 +15,8 @@ BINS = 16
 FEWEST_IN_BIN = 16
 MOST_TAGS = 64
 MOST_CLASSES = 10
+# Of one row, and values of one label: more are amounts.
+MOST_LABELS, FEW_VALUES = 8, 10
 DRAWS = 40
 NONE = -1
 
@@ -35,26 +37,63 @@ class Signal:
     errors: float  # the same difference in standard deviations of random groups
 
 
+@dataclass(frozen=True)
+class Labels:
+    """One label of each row of the training sample, or its tags."""
+
+    raw: pl.Series  # as the data has them
+    codes: Floats  # as numbers [N]; tags, or shares of classes, [N, C]
+    are_numbers: bool  # amounts, not classes
+
+    def tabulate(self, most_classes: int = MOST_CLASSES) -> Floats:
+        """Return columns [N, C]: tags, one of ranks, or of the common classes."""
+        if self.codes.ndim > 1:
+            return self.codes
+        if self.are_numbers:
+            return np.asarray(rankdata(self.codes)[:, None] / len(self.codes))
+        codes, counts = np.unique(self.codes, return_counts=True)
+        common = codes[np.argsort(-counts)[:most_classes]]
+        return np.asarray(self.codes[:, None] == common, dtype=np.float64)
+
+
+@once
+def read_labels(subject: Subject) -> list[Labels]:
+    """Return the labels of the training sample, each of one value, or tags.
+
+    A task of statistics may encode weights beside its labels, so that they are taken as the data
+    has them: single values, or lists of a few numbers, each a label of its own. Empty where there
+    are none, as for tokens, and where some are missing.
+    """
+    raw = subject.train_rows[subject.task.columns.label]
+    if subject.task.kind != "statistic" or has_tags(subject):
+        codes: Floats = subject.train[LABEL].double().numpy()
+        return [Labels(raw, codes, subject.task.kind == "regression")]
+    lists = read_lists(raw)
+    if lists is None and is_plain(raw) and not raw.null_count():
+        numbers = raw.to_physical() if is_ordered(raw) else raw.cast(pl.String).rank("dense")
+        lists = numbers.cast(pl.Float64).to_numpy()[:, None]
+    if lists is None or lists.shape[1] > MOST_LABELS or not np.isfinite(lists).all():
+        return []
+    are_amounts = is_ordered(raw) or raw.dtype.is_nested()
+    counts = [len(np.unique(each)) for each in lists.T]
+    return [
+        Labels(pl.Series(raw.name, each), each, are_amounts and count > FEW_VALUES)
+        for each, count in zip(lists.T, counts, strict=True)
+        if count > 1
+    ]
+
+
 def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Floats]:
     """Return rows from the whole training sample, and their labels as columns of numbers."""
+    taken = probed_places(subject)
+    labels = [each.tabulate()[taken] for each in read_labels(subject)]
+    return subject.train_rows[taken], np.concatenate(labels, axis=1)
+
+
+def probed_places(subject: Subject) -> slice:
+    """Return which rows of the training sample are probed, evenly from all of it."""
     every = max(subject.num_rows() // ROWS, 1)
-    rows = subject.train_rows.gather_every(every).head(ROWS)
-    return rows, tabulate_labels(subject)[::every][:ROWS]
-
-
-def tabulate_labels(subject: Subject, most_classes: int = MOST_CLASSES) -> Floats:
-    """Return the sample's labels as columns [N, C]: tags, one of ranks, or of the common classes.
-
-    Labels are one number each, or tags.
-    """
-    labels: Floats = subject.train[LABEL].double().numpy()
-    if has_tags(subject):
-        return labels
-    if subject.task.kind == "regression":
-        return np.asarray(rankdata(labels)[:, None] / len(labels))
-    codes, counts = np.unique(labels, return_counts=True)
-    common = codes[np.argsort(-counts)[:most_classes]]
-    return np.asarray(labels[:, None] == common, dtype=np.float64)
+    return slice(0, every * ROWS, every)
 
 
 def has_tags(subject: Subject) -> bool:
@@ -177,6 +216,12 @@ def _are_adjacent(values: Floats, codes: Floats) -> bool:
 def spread_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return a few rows from the whole sample: neighbours in time are too similar."""
     return rows.gather_every(max(rows.height // READ_ROWS, 1)).head(READ_ROWS)
+
+
+def repeat_row(subject: Subject, values: pl.Series) -> pl.DataFrame:
+    """Return one row of the training sample once with each value in the column of that name."""
+    place = int(subject.train_rows[values.name].is_not_null().arg_max() or 0)
+    return subject.train_rows[[place] * len(values)].with_columns(values)
 
 
 def is_input_changed(subject: Subject, rows: pl.DataFrame, changed: pl.DataFrame) -> bool:

@@ -7,16 +7,17 @@ features still improve its prediction of the outcome.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 import polars.selectors as cs
-from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from perennial.check_skeleton.checks.data.broken_pairs import judge_broken_pairs
 from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
+from perennial.check_skeleton.checks.data.revealing_positions import describe_label_position
 from perennial.check_skeleton.checks.data.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
@@ -24,16 +25,16 @@ from perennial.check_skeleton.checks.data.signals import (
     group_values,
     is_ordered,
     is_plain,
-    is_position_read,
     is_read,
     measure_signal,
-    probe_rows,
+    probed_places,
+    read_labels,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Floats, Subject, select_head
+from perennial.check_skeleton.subject import Floats, Subject
 from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import LABEL, inputs_of
+from perennial.engine.task import inputs_of
 
 TELLING_SHARE = 0.95
 FINE_BINS = 64
@@ -61,21 +62,11 @@ MOST_OF_OTHERS = 0.75
 # Standard errors: a clear correlation, and what chance makes of none.
 CLEAR, NOTHING, NOTHING_OF_MANY = 3.0, 1.2, 2.0
 FEWEST_COMPARED = 200
-ROWS = 1024
 
 # Rows of a few different shares; more could be any amount.
 FEWEST_OF_SHARE = 20
 SHARE_ERRORS = 3.0
-# A forecast of which more is known by design, as by a decoder's first inputs, is no mistake.
-KNOWN_PART = 0.25
-FEWEST_NUMBERS = 8
-MOST_COLUMNS = 8192
 MOST_LABELS = 64
-MOST_POSITIONS = 64
-# Of the label's deviation: what single precision leaves of equality.
-ROUNDING = 1e-4
-# A constant series is equal at many positions, so it does not show where the label was taken.
-MOST_EQUAL = 0.25
 
 
 @dataclass(frozen=True)
@@ -85,13 +76,18 @@ class Rows:
     subject: Subject  # the subject of the check
     frame: pl.DataFrame  # rows from the whole training sample
     labels: Floats  # their labels as columns of numbers
-    codes: Floats  # their labels as `encode` returns them
+    raw: pl.Series  # their labels as the data has them
+    codes: Floats  # their labels as numbers
     names: list[str]  # features that hold single values
+    has_classes: bool  # whether each row has one class; shares of several, as mixed labels, not
 
-    @property
-    def has_classes(self) -> bool:
-        """Whether each row has one class; shares of several, as of mixed labels, are none."""
-        return self.subject.task.kind != "regression" and self.codes.ndim == 1
+    @cached_property
+    def explained(self) -> dict[str, float]:
+        """The share of the labels' variance that each of the features explains."""
+        return {
+            name: measure_signal(group_values(self.frame[name], FINE_BINS), self.labels).share
+            for name in self.names
+        }
 
 
 @check(
@@ -121,38 +117,53 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
             "is not known yet. Fill each window from its own past. Correct where the series rises "
             "and falls in straight lines",
         )
-    if subject.task.kind == "statistic":
+    probed = _probe_labels(subject)
+    if not probed:
         return position or judge.skipped("there is no single label")
-    frame, labels = probe_rows(subject)
-    # NumPy, and files that it wrote, have no other number for a missing one.
-    frame = frame.with_columns(cs.float().fill_nan(None))
-    codes = subject.train[LABEL][:: max(subject.num_rows() // len(frame), 1)][: len(frame)]
-    plain = [name for name in columns.features if is_plain(frame[name])]
-    rows = Rows(subject, frame, labels, codes.double().numpy(), plain)
-    found = {
-        name: measure_signal(group_values(frame[name], FINE_BINS), labels).share
-        for name in rows.names
-    }
-    best = max(found, key=lambda name: found[name], default="")
+    shares = ((share, name) for rows in probed for name, share in rows.explained.items())
+    best = max(shares, default=(0.0, ""))
+    first = (
+        judge_rows(judge, rows)
+        for rows in probed
+        for judge_rows in (_judge_copies, _judge_definition)
+    )
     return (
-        _judge_copies(judge, rows)
-        or _judge_definition(judge, rows, found)
+        next(filter(None, first), None)
         or position
-        or _judge_shares(judge, rows, found)
+        or next(filter(None, (_judge_shares(judge, rows) for rows in probed)), None)
         or _judge_self_count(judge, subject)
         or judge_broken_pairs(judge, subject)
         or judge.passed(
-            f"the best single predictor is {best}: {found[best]:.1%} of the label's variance"
-            if best
+            f"the best single predictor is {best[1]}: {best[0]:.1%} of the label's variance"
+            if best[1]
             else "no feature holds single values"
         )
     )
 
 
+def _probe_labels(subject: Subject) -> list[Rows]:
+    """Return rows from the whole training sample, once with each label of a row."""
+    taken = probed_places(subject)
+    # NumPy, and files that it wrote, have no other number for a missing one.
+    frame = subject.train_rows[taken].with_columns(cs.float().fill_nan(None))
+    plain = [name for name in subject.task.columns.features if is_plain(frame[name])]
+    return [
+        Rows(
+            subject,
+            frame,
+            each.tabulate()[taken],
+            each.raw[taken],
+            each.codes[taken],
+            plain,
+            has_classes=not each.are_numbers and each.codes.ndim == 1,
+        )
+        for each in read_labels(subject)
+    ]
+
+
 def _judge_copies(judge: Judge, rows: Rows) -> CheckResult | None:
     """Judge columns that are the label under another name."""
-    label = rows.frame[rows.subject.task.columns.label]
-    same = [name for name in rows.names if _is_label(rows.frame[name], label, rows.labels)]
+    same = [name for name in rows.names if _is_label(rows.frame[name], rows.raw, rows.labels)]
     if not same:
         return None
     return (judge.failed if _is_relevant(rows, same) else judge.warned)(
@@ -161,9 +172,9 @@ def _judge_copies(judge: Judge, rows: Rows) -> CheckResult | None:
     )
 
 
-def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
+def _judge_definition(judge: Judge, rows: Rows) -> CheckResult | None:
     """Fail on columns that determine every class, or that only the label explains."""
-    is_class = rows.has_classes
+    is_class, found = rows.has_classes, rows.explained
     strong = (name for name, share in found.items() if share > NUMBERED_SHARE)
     telling = [name for name in strong if not _is_following_time(rows, name)]
     telling.sort(key=lambda name: -found[name])
@@ -215,8 +226,8 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
     return None
 
 
-def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
-    frame = rows.frame
+def _judge_shares(judge: Judge, rows: Rows) -> CheckResult | None:
+    frame, found = rows.frame, rows.explained
     empty = {
         name: measure_signal(np.where(frame[name].is_null().to_numpy(), NONE, 0), rows.labels).share
         for name in rows.names
@@ -304,7 +315,7 @@ def _is_defining(rows: Rows, name: str) -> bool:
 
 def _find_group_mean(rows: Rows) -> str:
     """Return a column, raw or encoded, that is the mean label of small groups; empty if none."""
-    if rows.subject.task.kind != "binary":
+    if not rows.has_classes or len(np.unique(rows.codes)) > 2:
         return ""
     every = max(rows.subject.num_rows() // len(rows.frame), 1)
     for name in rows.names:
@@ -466,133 +477,3 @@ def _measure_correlation(first: Floats, second: Floats) -> float:
         return 0.0
     correlation = float(np.corrcoef(first, second)[0, 1])
     return correlation * float(np.sqrt(len(first) / max(1 - correlation**2, 1e-9)))
-
-
-def describe_label_position(subject: Subject) -> str:
-    """Describe the position of the inputs, raw or encoded, that is the label; empty if none.
-
-    Skipped for a single number, of which the label may be a function by design.
-    """
-    columns = subject.task.columns
-    is_single = len(columns.features) == 1 and is_plain(
-        subject.train_rows[next(iter(columns.features))]
-    )
-    if columns.label in columns.features or is_single or subject.num_rows() < FEWEST_ROWS:
-        return ""
-    return _describe_list_position(subject) or _describe_input_position(subject)
-
-
-def _describe_input_position(subject: Subject) -> str:
-    """Describe a number of the encoded inputs, or a difference, that determines the label."""
-    batch = select_head(subject.train, ROWS)
-    labels = batch[LABEL].double().reshape(len(batch[LABEL]), -1).numpy()
-    tensors = {
-        name: each.double().numpy()
-        for name, each in inputs_of(batch).items()
-        if each.ndim > 1 and each[0].numel() <= MOST_COLUMNS
-    }
-    if labels.shape[1] > MOST_LABELS or sum(each[0].size for each in tensors.values()) < 2:
-        return ""
-    is_class = subject.task.kind in ("binary", "multiclass")
-    for name, values in tensors.items():
-        shown = f"{name}[{{}}] is the label"
-        for axis in range(values.ndim):
-            if axis and values.shape[axis] < FEWEST_NUMBERS:
-                continue
-            with np.errstate(invalid="ignore"):  # of masks with infinite values
-                numbers = np.diff(values, axis=axis) if axis else values
-            place = _find_place(
-                numbers.reshape(len(values), -1), labels, is_class=is_class,
-                most_known=0.0 if axis else KNOWN_PART,
-            )  # fmt: skip
-            if place is not None:
-                return shown.format(place)
-            shown = f"a difference of neighbours in {name} (number {{}}) is the label"
-    return ""
-
-
-def _find_place(
-    numbers: Floats, labels: Floats, *, is_class: bool, most_known: float
-) -> int | None:
-    """Return the last of the columns that determine all labels, or a few; None if none does."""
-    found = [_find_following(numbers, each) for each in labels.T]
-    known = [int(each[-1]) for each in found if len(each)]
-    if known and (len(known) == len(found) or len(known) <= most_known * len(found)):
-        return known[-1]
-    if is_class and labels.shape[1] == 1:
-        cut = np.flatnonzero(find_cut_columns(numbers, labels[:, 0]))
-        if 0 < len(cut) <= max(MOST_EQUAL * numbers.shape[1], 1):
-            return int(cut[-1])
-    return None
-
-
-def _find_following(numbers: Floats, label: Floats) -> NDArray[np.int_]:
-    """Return columns of which the label is a multiple plus a constant."""
-    none = np.zeros(0, dtype=np.int_)
-    if len(np.unique(label)) < FEWEST_NUMBERS or not np.isfinite(label).all():
-        return none
-    finite = np.isfinite(numbers).all(axis=0)
-    deviation = np.where(finite, np.where(finite, numbers, 0.0).std(axis=0), 0.0)
-    varying = np.flatnonzero(deviation > 0)
-    scaled = (numbers[:, varying] - numbers[:, varying].mean(axis=0)) / deviation[varying]
-    truth = (label - label.mean()) / label.std()
-    correlation = truth @ scaled / len(truth)
-    left = np.abs(truth[:, None] - scaled * np.sign(correlation)).max(axis=0, initial=0.0)
-    found = varying[left < ROUNDING]
-    return found if len(found) <= max(MOST_EQUAL * numbers.shape[1], 1) else none
-
-
-def _describe_list_position(subject: Subject) -> str:
-    """Describe a list position that is the label, or whose step from its neighbour is."""
-    rows = subject.train_rows.head(ROWS)
-    label = rows[subject.task.columns.label]
-    if label.dtype.is_nested() or label.null_count():
-        return ""
-    for name in subject.task.columns.features:
-        column = rows[name]
-        if isinstance(column.dtype, pl.Array):
-            column = column.arr.to_list()
-        if not isinstance(column.dtype, pl.List) or column.dtype.inner.is_nested():
-            continue
-        if column.null_count() or (shortest := int(column.list.len().min() or 0)) == 0:  # type: ignore[arg-type]
-            continue
-        positions = range(-1, -min(shortest, MOST_POSITIONS) - 1, -1)
-        places = [*positions, *range(min(shortest, MOST_POSITIONS))]
-        shares = {place: _measure_equal(column.list.get(place), label) for place in places}
-        for place in places if label.n_unique() >= FEWEST_NUMBERS else ():
-            beside = [shares.get(place + step, 0.0) for step in (-1, 1) if place + step in shares]
-            moves = all(share < 1 - MOST_EQUAL / 2 for share in beside)
-            if shares[place] == 1.0 and moves and is_position_read(subject, name, place):
-                return f"{name}[{place}] is the label"
-        if (place := _find_moving_place(column, label, positions)) and is_position_read(
-            subject, name, place
-        ):
-            return f"whether {name}[{place}] is above {name}[{place - 1}] is the label"
-    return ""
-
-
-def _measure_equal(values: pl.Series, label: pl.Series) -> float:
-    """Return how often two columns agree; 0 if they cannot be compared."""
-    numbers = values.dtype.is_numeric() and label.dtype.is_numeric()
-    if values.dtype != label.dtype and not numbers:
-        return 0.0
-    return float((values == label).fill_null(value=False).mean() or 0.0)  # type: ignore[arg-type]
-
-
-def _find_moving_place(column: pl.Series, label: pl.Series, positions: range) -> int:
-    """Return the position, from the end, whose step has the label's sign; 0 if none.
-
-    For two classes, in every row; a step of zero may belong to either class.
-    """
-    if label.n_unique() != 2 or not column.list.get(0).dtype.is_numeric() or len(positions) < 2:
-        return 0
-    upper = (label == label.max()).to_numpy()
-    if min(upper.sum(), (~upper).sum()) < FEWEST_ROWS / 2:
-        return 0
-    for place in positions[:-1]:
-        step = (column.list.get(place) - column.list.get(place - 1)).to_numpy()
-        for sign in (1, -1):
-            is_up = upper if sign == 1 else ~upper
-            if (step[is_up] >= 0).all() and (step[~is_up] <= 0).all() and np.mean(step == 0) < 0.5:
-                return place
-    return 0

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import is_plain
+from perennial.check_skeleton.checks.data.signals import is_plain, repeat_row
 from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Subject, compute_example_keys
 from perennial.contracts.skeleton import CheckResult
@@ -30,9 +30,9 @@ def judge_unknown_texts(judge: Judge, subject: Subject) -> CheckResult | None:
         if counts.height < FEWEST_VALUES:
             continue
         values = pl.Series(name, [*counts["value"], *MADE_UP], dtype=pl.String)
-        base = subject.train_rows[[int(column.is_not_null().arg_max() or 0)] * len(values)]
         try:
-            keys = compute_example_keys(inputs_of(subject.task.encode(base.with_columns(values))))
+            encoded = subject.task.encode(repeat_row(subject, values))
+            keys = compute_example_keys(inputs_of(encoded))
         except Exception:  # a task may reject what it does not know
             continue
         *own, first, second = np.unique(keys, return_inverse=True)[1].tolist()

@@ -11,7 +11,7 @@ import polars as pl
 import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from perennial.check_skeleton.checks.data.signals import is_free_text, is_input_changed
+from perennial.check_skeleton.checks.data.signals import is_free_text, is_input_changed, repeat_row
 from perennial.check_skeleton.checks.model.lost_words import measure_lost_words
 from perennial.check_skeleton.checks.model.punctuation import find_punctuated
 from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
@@ -454,10 +454,8 @@ def _encode_texts(
     subject: Subject, name: str, texts: Sequence[str] | Sequence[list[str]]
 ) -> tuple[int, list[bytes]]:
     """Return how many numbers of the inputs differ between these texts, and the inputs."""
-    place = int(subject.train_rows[name].is_not_null().arg_max() or 0)
-    rows = subject.train_rows[[place] * len(texts)]
-    changed = rows.with_columns(pl.Series(name, texts, dtype=rows[name].dtype))
-    inputs = inputs_of(subject.task.encode(changed))
+    values = pl.Series(name, texts, dtype=subject.train_rows[name].dtype)
+    inputs = inputs_of(subject.task.encode(repeat_row(subject, values)))
     flat = [tensor.reshape(len(texts), -1) for tensor in inputs.values()]
     moved = sum(int((each != each[:1]).any(dim=0).sum()) for each in flat)
     return moved, compute_example_keys(inputs)
