@@ -25,7 +25,6 @@ from perennial.check_skeleton.checks.data.signals import (
     is_plain,
     measure_signal,
     probe_rows,
-    read_labels,
 )
 from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.free_outputs import (
@@ -370,7 +369,7 @@ def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
         Empty if the contract names a group, or no column is one.
     """
     data = subject.data
-    if data is None or data.group is not None or not read_labels(subject):
+    if data is None or data.group is not None or subject.task.kind == "statistic":
         return "", 0.0, 0.0
     rows, labels = probe_rows(subject)
     for name in dict.fromkeys((*data.meta, *data.ids, *subject.task.columns.features)):
