@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
 from perennial.check_skeleton.checks.data.signals import read_labels
+from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
 from perennial.contracts.skeleton import CheckResult
@@ -57,7 +58,7 @@ class Fit:
 @check(
     "label_alignment",
     expects="no stretch of rows, in file order, in which inputs tell nothing of labels that they "
-    "predict elsewhere",
+    "predict elsewhere; both of two classes among the newest rows",
     source="guides: look at labels beside their inputs; limits: chance among "
     f"{STRETCHES[0]} stretches",
     needs_losses=False,
@@ -65,6 +66,12 @@ class Fit:
 )
 def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a linear model predicts the labels of every part of the sample."""
+    if unripe := describe_unripe_labels(subject):
+        return judge.failed(
+            unripe,
+            hint="is the window of the label over for these rows? Leave out rows whose label is "
+            "not known yet, as of the last two months for an event within two months",
+        )
     columns = [each.tabulate(MOST_CLASSES) for each in read_labels(subject)]
     if not columns:
         return judge.skipped("labels are not numbers, classes or tags")
