@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 from torch import nn
-from torch.distributions import StudentT
+from torch.distributions import Normal, StudentT
 from torch.func import grad, vmap
 from torch.nn import functional
 
@@ -31,7 +31,9 @@ def points(label: str) -> pl.DataFrame:
     cloud = generator.integers(0, CLASSES, ROWS)
     x = generator.normal(size=(ROWS, WIDTH)) + 2 * np.eye(CLASSES, WIDTH)[cloud]
     amount = np.exp(8 + 0.3 * x[:, 0] + 0.3 * generator.standard_t(2.0, ROWS))
-    labels = {"cloud": cloud, "first": (cloud == 0).astype(int), "amount": amount}
+    wealth = np.exp(6 + 1.5 * x[:, 0] + 0.5 * generator.normal(size=ROWS))
+    amounts = {"amount": amount, "wealth": np.where(cloud == 0, 0.0, wealth)}
+    labels = {"cloud": cloud, "first": (cloud == 0).astype(int), **amounts}
     return pl.DataFrame({"row": range(ROWS), "x": x.tolist(), "label": labels[label]})
 
 
@@ -304,6 +306,27 @@ class HeavyTails(Points):
         return (output[:, 0] / 2 + 8).exp()
 
 
+class ManyWithout(HeavyTails):
+    """Whether there is an amount, and the density of its logarithm in the amount's own unit"""
+
+    outputs = 3
+
+    def finish(self, values, own):
+        return values
+
+    def losses(self, output, batch):
+        amount, has = batch[LABEL], (batch[LABEL] > 0).float()
+        known = torch.where(amount > 0, amount, 1.0).log()
+        scale = functional.softplus(output[:, 2]) + 1e-3
+        density = known - Normal(output[:, 1], scale).log_prob(known)
+        asked = functional.binary_cross_entropy_with_logits(output[:, 0], has, reduction="none")
+        return asked + has * density
+
+    def predict(self, output):
+        scale = functional.softplus(output[:, 2])
+        return output[:, 0].sigmoid() * (output[:, 1] + scale**2 / 2).exp()
+
+
 class ServedAsLogarithm(HeavyTails):
     """predictions are logarithms of the amounts"""
 
@@ -339,6 +362,7 @@ def examine(tmp_path_factory):
         (Offset, "first", "initial_loss"),
         (BehindToken, "first", "output_form"),
         (HeavyTails, "amount", "predictions"),
+        (ManyWithout, "wealth", "predictions"),
         (HeavyTails, "amount", "initial_loss"),
         (HeavyTails, "amount", "metric_values"),
     ],

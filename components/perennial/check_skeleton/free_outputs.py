@@ -36,6 +36,7 @@ from perennial.check_skeleton.subject import Subject, once, select_head, select_
 from perennial.engine.task import LABEL, Batch, Task
 
 PROBED_ROWS = 256
+BELOW_ZERO = 1e-3
 # Losses of densities fall without end where the deviation does: outputs then stay this near to the
 # start, in units of it, which brings every mean to its label and the deviation near zero.
 DENSITY_REACH = 6.0
@@ -195,6 +196,15 @@ def find_best_outputs(subject: Subject) -> FreeOutputs:
     """Return the free outputs for the probed examples."""
     batch = probe(subject)
     return find_free_outputs(subject, compute_output(subject, batch), batch)
+
+
+def is_density(subject: Subject, ideal: Tensor, batch: Batch) -> bool:
+    """Whether the best outputs bring the loss of any example below zero, as densities alone do.
+
+    The mean of densities of large amounts may be positive.
+    """
+    with torch.no_grad():
+        return float(subject.task.losses(ideal, batch).min()) < -BELOW_ZERO
 
 
 def measure_label_error(subject: Subject, outputs: Tensor) -> float:

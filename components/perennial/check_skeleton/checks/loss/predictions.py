@@ -31,6 +31,7 @@ from perennial.check_skeleton.free_outputs import (
     find_best_constant,
     find_best_outputs,
     find_training_constant,
+    is_density,
     minimise,
     probe,
 )
@@ -107,7 +108,8 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
         best, labels = (each[batch[WEIGHT].numpy() > 0] for each in (best, labels))
     if task.kind == "regression":
         wanted = find_unit(subject)(take_one_each(labels))
-        error, agree = judge_errors(best, wanted, is_density=free.floor < 0)
+        narrows = is_density(subject, ideal, batch)
+        error, agree = judge_errors(best, wanted, is_density=narrows)
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)

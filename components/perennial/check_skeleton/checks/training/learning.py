@@ -25,6 +25,7 @@ from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_free_outputs,
     find_training_constant,
+    is_density,
     reach_loss_by_steps,
 )
 from perennial.check_skeleton.models import (
@@ -74,7 +75,6 @@ EXCHANGES = (0.5, 0.25, 0.75)
 POWER_MARGIN = 2.0
 # A copy of the label leaves almost no loss, the best of many legitimate inputs more than half.
 TELLING_SHARE = 0.2
-BELOW_ZERO = 1e-3
 
 
 @dataclass(frozen=True)
@@ -185,11 +185,8 @@ def _find_goal(subject: Subject, batch: Batch) -> tuple[float, float]:
     free = find_free_outputs(subject, output, batch)
     # Measured above the floor of the loss, which `loss_floor` checks.
     floor = max(free.floor, measure_prefix_floor(subject, output, batch))
-    # The mean of densities of large amounts may be positive, but no other loss is below zero.
-    with torch.no_grad():
-        is_density = float(subject.task.losses(free.ideal, batch).min()) < -BELOW_ZERO
     compared = free.constant_loss if free.is_bound else free.model_loss
-    if floor >= 0 and not is_density:
+    if floor >= 0 and not is_density(subject, free.ideal, batch):
         return floor, TOLERANCE * max(compared - floor, 0.0)
     # Densities narrow without end: the target is the loss that as many steps on the outputs
     # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
