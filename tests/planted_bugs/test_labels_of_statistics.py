@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from mixed_numbers import Numbers, subject_of
-from other_styles import Module, numbers_table, table_of
+from other_styles import Module, dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
 from perennial.check_skeleton.checks.data.lost_values import check_lost_values
 from perennial.check_skeleton.checks.data.telling_columns import check_telling_columns
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
+from skeleton_tables import SETTINGS
 
 
 class ThreeAmounts(Numbers):
@@ -121,6 +124,39 @@ def test_labels_of_other_rows_are_caught(kind, tmp_path):
     result = check_label_alignment(subject_of(KINDS[kind], frame, tmp_path))
     assert result.outcome == "failed", result.measured
     assert "in file order" in result.measured
+
+
+def by_month(task_type, frame, folder):
+    """A subject whose split leaves neighbours together, and that holds all training rows."""
+    day = np.datetime64("2025-01-01") + frame["row"].to_numpy() // 10
+    dataset = dataset_of(frame.with_columns(day=day), folder, time="day")
+    return Subject.prepare(
+        lambda: task_type(task_type.Options(), dataset.snapshot.task_columns),
+        dataset,
+        SETTINGS.model_copy(update={"sample_rows": ROWS}),
+        TrainingSection(seed=1, steps=50, global_batch_size=64),
+    )
+
+
+def late_in(frame, teams):
+    """These teams count their rows from one: each label is that of their row before."""
+    late = pl.col("label").shift(1).over("team")
+    moved = pl.when(pl.col("team").is_in(teams)).then(late).otherwise(pl.col("label"))
+    return frame.with_columns(label=moved).drop_nulls("label")
+
+
+def test_labels_of_the_row_before_in_some_groups_are_caught(kind, tmp_path):
+    frame = late_in(table(kind), ["east", "west"])
+    result = check_label_alignment(by_month(KINDS[kind], frame, tmp_path))
+    assert (result.outcome, "east, west" in result.measured) == ("failed", True), result.measured
+
+
+def test_groups_whose_labels_nothing_predicts_pass(kind, tmp_path):
+    frame = table(kind)
+    noise = frame["label"].shuffle(seed=3)
+    mixed = pl.when(pl.col("team") == "east").then(noise).otherwise(pl.col("label"))
+    subject = by_month(KINDS[kind], frame.with_columns(label=mixed), tmp_path)
+    assert check_label_alignment(subject).outcome == "passed"
 
 
 def test_columns_that_weigh_rows_are_not_lost(tmp_path):

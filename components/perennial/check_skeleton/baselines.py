@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -199,13 +200,17 @@ def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
 
 
 def make_columns(inputs: Batch) -> ColumnTransformer:
-    """Return what standardises the numbers of a table, and gives each code a column of its own."""
+    """Return what standardises the numbers of a table, and gives each code a column of its own.
+
+    A missing number is the mean, and has a column that says so.
+    """
     numbers = sum(t[0].numel() for t in inputs.values() if t.is_floating_point())
     width = sum(t[0].numel() for t in inputs.values())
+    filled = SimpleImputer(strategy="constant", fill_value=0.0, add_indicator=True)
     one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE)
     return ColumnTransformer(
         [
-            ("numbers", StandardScaler(), list(range(numbers))),
+            ("numbers", make_pipeline(StandardScaler(), filled), list(range(numbers))),
             ("codes", one_hot, list(range(numbers, width))),
         ]
     )
@@ -221,8 +226,8 @@ def describe_refusal(inputs: Batch) -> str:
             return f"{name} is a sequence or grid of {size} codes, not a table's columns"
     if not sum(int(tensor[0].numel()) for tensor in inputs.values()):
         return "the inputs are empty"
-    infinite = [name for name, tensor in inputs.items() if not tensor.isfinite().all()]
-    return f"{join_names(infinite)} has numbers that are not finite" if infinite else ""
+    infinite = [name for name, tensor in inputs.items() if tensor.isinf().any()]
+    return f"{join_names(infinite)} has infinite numbers" if infinite else ""
 
 
 def make_table(inputs: Batch) -> Floats:

@@ -12,10 +12,11 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
-from perennial.check_skeleton.checks.data.signals import read_labels
+from perennial.check_skeleton.checks.data.signals import is_plain, read_labels
 from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
+from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import inputs_of
 
@@ -34,6 +35,7 @@ LITTLE = 0.5
 # Labels or predictions that hardly differ within a stretch correlate with nothing.
 LEAST_VARIANCE = 0.25
 MOST_CLASSES = 32
+MOST_GROUPS = 20
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,15 @@ class Fit:
     predicted: Floats  # [N, C]
     labels: Floats  # ranks [N, 1], or whether a row is of a class or has a tag [N, C]
 
-    def correlate(self, rows: Codes) -> float:
-        """Return the correlation in these rows, over all columns; NaN if one side hardly varies."""
+    def correlate(self, rows: Codes, others: Codes | None = None) -> float:
+        """Return the correlation in these rows, over all columns; NaN if one side hardly varies.
+
+        `others` are the rows whose labels are compared, by default the same.
+        """
         sides = []
-        for values in (self.predicted, self.labels):
-            inner = values[rows] - values[rows].mean(axis=0)
+        chosen = rows, rows if others is None else others
+        for values, taken in zip((self.predicted, self.labels), chosen, strict=True):
+            inner = values[taken] - values[taken].mean(axis=0)
             if (inner**2).mean() <= LEAST_VARIANCE * values.var(axis=0).mean():
                 return np.nan
             sides.append(inner)
@@ -73,13 +79,12 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
             "not known yet, as of the last two months for an event within two months",
         )
     columns = [each.tabulate(MOST_CLASSES) for each in read_labels(subject)]
-    if not columns:
-        return judge.skipped("labels are not numbers, classes or tags")
-    labels = np.concatenate(columns, axis=1)
-    few = f"fewer than {STRETCHES[-1] * FEWEST_ROWS} rows"
-    is_small = len(labels) < STRETCHES[-1] * FEWEST_ROWS
-    if refusal := few if is_small else describe_refusal(inputs_of(subject.train)):
+    refusal = "" if columns else "labels are not numbers, classes or tags"
+    if subject.num_rows() < STRETCHES[-1] * FEWEST_ROWS:
+        refusal = f"fewer than {STRETCHES[-1] * FEWEST_ROWS} rows"
+    if refusal := refusal or describe_refusal(inputs_of(subject.train)):
         return judge.skipped(refusal)
+    labels = np.concatenate(columns, axis=1)
     fit = _fit(subject, labels, np.arange(len(labels)))
     parts, found, usual = _correlate_stretches(fit)
     if usual < CLEAR / math.sqrt(len(parts[0])):
@@ -98,6 +103,12 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
                 hint="labels there belong to other rows, or mean something else: a join or a sort "
                 "that moved one column alone, a damaged partition, classes or signs exchanged",
             )
+    if shifted := _describe_shifted_groups(subject, fit, usual):
+        return judge.failed(
+            shifted,
+            hint="these labels belong to the row before or after: rows counted from 0 and from 1, "
+            "a shift without its group, a device whose clock is wrong",
+        )
     return judge.passed(
         f"a linear model's predictions and the labels correlate in each of {len(parts)} stretches; "
         f"usually by {usual:.2f}"
@@ -114,6 +125,34 @@ def _correlate_stretches(fit: Fit) -> tuple[Sequence[Codes], Floats, float]:
         if len(parts[0]) >= FEWEST_ROWS and usual >= CLEAR / math.sqrt(len(parts[0])):
             break
     return parts, found, usual
+
+
+def _describe_shifted_groups(subject: Subject, fit: Fit, usual: float) -> str:
+    """Describe groups of rows that predict the label of their next row, or the one before.
+
+    Empty if the rows of each group predict their own labels, or nothing.
+    """
+    columns = subject.task.columns
+    for name in columns.features:
+        column = subject.train_rows[name]
+        if not is_plain(column) or name == columns.label or column.n_unique() > MOST_GROUPS:
+            continue
+        found = dict[str, tuple[float, float]]()
+        for (value,), group in column.to_frame().with_row_index("row").group_by(name):
+            rows = np.sort(group["row"].to_numpy().astype(np.int64))
+            if len(rows) < FEWEST_ROWS or not _is_little(own := fit.correlate(rows), usual, rows):
+                continue
+            pairs = (rows[:-1], rows[1:]), (rows[1:], rows[:-1])
+            moved = max(fit.correlate(first, second) for first, second in pairs)
+            if moved > max(LITTLE * usual, CLEAR / math.sqrt(len(rows))):
+                found[str(value)] = own, moved
+        if found:
+            own, moved = next(iter(found.values()))
+            return (
+                f"in rows of {name} {join_names(sorted(found))}, predictions and labels correlate "
+                f"by {own:.2f}, but by {moved:.2f} with the labels of a neighbouring row"
+            )
+    return ""
 
 
 def _fit(subject: Subject, labels: Floats, rows: Codes) -> Fit:
