@@ -67,7 +67,8 @@ def read_labels(subject: Subject) -> list[Labels]:
     raw = subject.train_rows[subject.task.columns.label]
     if subject.task.kind != "statistic" or has_tags(subject):
         codes: Floats = subject.train[LABEL].double().numpy()
-        return [Labels(raw, codes, subject.task.kind == "regression")]
+        is_plain_label = codes.ndim == 1 or (codes.ndim == 2 and codes.shape[1] <= MOST_TAGS)
+        return [Labels(raw, codes, subject.task.kind == "regression")] if is_plain_label else []
     lists = read_lists(raw)
     if lists is None and is_plain(raw) and not raw.null_count():
         numbers = raw.to_physical() if is_ordered(raw) else raw.cast(pl.String).rank("dense")
