@@ -26,6 +26,7 @@ from perennial.check_skeleton.checks.data.signals import (
     measure_signal,
     probe_rows,
 )
+from perennial.check_skeleton.checks.data.swapped_pairs import judge_swapped_pairs
 from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,
@@ -168,8 +169,9 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
             **evidence,
         )
     expected = estimate_chance_share(subject) if overlap > COPIED_SHARE else 1.0
-    if copied := _judge_copies(judge, subject, overlap, expected):
-        return copied
+    copied = _judge_copies(judge, subject, overlap, expected)
+    if found := copied or judge_swapped_pairs(judge, subject):
+        return found
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
         return judge.warned(
             shown,
@@ -188,12 +190,12 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
         )
     # Rows that are not copies may still reveal rows of the other split.
     is_random = are_interleaved(subject)
-    found = (
+    shared = (
         _judge_windows(judge, subject, is_random=is_random)
         or judge_near_copies(judge, subject, is_random=is_random)
         or _judge_entities(judge, subject)
     )
-    return found or judge.passed(shown, **evidence)
+    return shared or judge.passed(shown, **evidence)
 
 
 def _judge_copies(
