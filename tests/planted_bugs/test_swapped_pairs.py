@@ -38,6 +38,14 @@ def matches():
     return pl.DataFrame({"row": range(ROWS), "one": names[0], "other": names[1], "label": wins})
 
 
+def ratings():
+    """Users and items by number: user 3 with item 5, and user 5 with item 3, are no pair."""
+    pairs = RNG(6).permutation(60 * 50)[:1500]
+    label = (RNG(7).random(1500) < 0.5).astype(int)
+    columns = {"one": pairs // 50, "other": pairs % 50, "label": label}
+    return pl.DataFrame({"row": range(1500), **columns})
+
+
 BUGS = {
     "texts": lambda: both_ways(articles(1000)),
     "numbers": lambda: both_ways(numbered(articles(1000))),
@@ -45,6 +53,7 @@ BUGS = {
 HEALTHY = {
     "pairs in one order": articles,
     "clubs that meet again": matches,
+    "numbers of two kinds": ratings,
     "both orders in one split": lambda: both_ways(articles(1000)).with_columns(
         pair=pl.concat_str(
             pl.min_horizontal("one", "other"), pl.max_horizontal("one", "other"), separator=" & "

@@ -12,8 +12,10 @@ from perennial.contracts.skeleton import CheckResult
 MOST_COLUMNS = 8
 FEWEST_SWAPPED = 10
 SWAPPED_SHARE = 0.05
-# Names of a small pool meet again in either order, equally often.
+# Names of a small pool meet again in either order, equally often; and numbers of two kinds of
+# things are equal by chance.
 TIMES_REPEATED = 5
+BEYOND_CHANCE = 10.0
 
 
 def judge_swapped_pairs(judge: Judge, subject: Subject) -> CheckResult | None:
@@ -40,7 +42,10 @@ def judge_swapped_pairs(judge: Judge, subject: Subject) -> CheckResult | None:
             for each in (exchanged, held)
         )
         share = swapped / max(held.height * sampled, 1)
-        if swapped >= max(FEWEST_SWAPPED, TIMES_REPEATED * repeated) and share >= SWAPPED_SHARE:
+        possible = known[first].n_unique() * known[second].n_unique()
+        chance = known.height / possible * held.height
+        least = max(FEWEST_SWAPPED, TIMES_REPEATED * repeated, BEYOND_CHANCE * chance)
+        if swapped >= least and share >= SWAPPED_SHARE:
             return judge.failed(
                 f"{swapped:,} of {held.height:,} validation rows are rows of the training sample "
                 f"with {first} and {second} exchanged, and the same label",
