@@ -11,6 +11,7 @@ from perennial.check_skeleton.checks.loss.position_axes import find_normalised_p
 from perennial.check_skeleton.checks.loss.rewards import find_reward
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
+    PROBED_ROWS,
     FreeOutputs,
     OutputDomain,
     choose_domain,
@@ -29,6 +30,7 @@ from perennial.check_skeleton.models import (
     Losses,
     build_noisy_model,
     compute_mean_loss,
+    is_own_loss,
     measure_loss,
     run_model,
 )
@@ -520,7 +522,7 @@ def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped(
             "the loss goes below zero, so it cannot be compared with the best constant"
         )
-    if not measured <= COSTLY_START * best:
+    if not measured <= COSTLY_START * best and not _starts_well_as_trained(subject):
         return judge.warned(
             shown,
             hint=f"initialise the last layer's bias to {constant} and its weights small, and set "
@@ -529,6 +531,22 @@ def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
             best_constant=best,
         )
     return judge.passed(shown, bias=constant, best_constant=best)
+
+
+def _starts_well_as_trained(subject: Subject) -> bool:
+    """Whether the initial output suits the loss that is minimised, as with weights of classes."""
+    if not is_own_loss(subject.task) or subject.task.scored_together > 1:
+        return False
+    losses, every = subject.task.training_losses, -(-subject.num_rows() // PROBED_ROWS)
+    batch = select_rows(subject.train, slice(None, None, every))
+    output = compute_output(subject, batch)
+    try:
+        starts = output.mean(dim=0, keepdim=True), torch.zeros_like(output[:1])
+        _, best = minimise(subject, losses, starts, batch)
+        start = measure_loss(losses, output, batch)
+    except Exception:  # a loss of mixed or noisy rows need not take these
+        return False
+    return 0 < start <= COSTLY_START * best
 
 
 def _explain(subject: Subject, measured: float, theory: float) -> str:
