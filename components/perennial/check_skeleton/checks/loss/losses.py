@@ -515,7 +515,7 @@ def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
     ):
         return judge.skipped("models of tokens usually have no bias in their last layer")
     output, best = find_training_constant(subject)
-    constant = [round(value, 4) for value in output.flatten().tolist()[:SHOWN_NUMBERS]]
+    constant = _list_biases(output)
     measured = score_in_parts(subject.task, subject.build_model(), subject.train).mean_loss()
     shown = f"{measured:.4g}, best constant {best:.4g}"
     if best <= 0:
@@ -531,6 +531,13 @@ def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
             best_constant=best,
         )
     return judge.passed(shown, bias=constant, best_constant=best)
+
+
+def _list_biases(constant: Tensor) -> list[float]:
+    """Return the first numbers of a constant output; of a map [1, …, H, W] its mean."""
+    is_map = constant.ndim > 2 and constant.numel() > SHOWN_NUMBERS
+    values = constant.mean(dim=(-2, -1)) if is_map else constant
+    return [round(value, 4) for value in values.flatten().tolist()[:SHOWN_NUMBERS]]
 
 
 def _starts_well_as_trained(subject: Subject) -> bool:
@@ -552,7 +559,7 @@ def _starts_well_as_trained(subject: Subject) -> bool:
 def _explain(subject: Subject, measured: float, theory: float) -> str:
     """Return the most likely cause of the initial loss."""
     output, best = find_training_constant(subject)
-    constant = [round(value, 4) for value in output.flatten().tolist()[:SHOWN_NUMBERS]]
+    constant = _list_biases(output)
     fact = f"; the best constant is {constant} with loss {best:.4g}"
     batch = probe(subject)
     spread = float(compute_output(subject, batch).std(dim=0).max())
