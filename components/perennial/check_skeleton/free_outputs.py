@@ -171,7 +171,7 @@ def find_best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[
             constant = choose_domain(subject).outputs(shares)
             losses = compute_constant_losses(task, constant, batch)
             return constant, float(compute_mean_loss(losses, batch))
-    return minimise(subject, task.losses, _make_starts(output), batch)
+    return minimise(subject, task.losses, make_starts(output), batch)
 
 
 @once
@@ -255,7 +255,7 @@ def choose_domain(subject: Subject) -> OutputDomain:
         except Exception:  # losses of probabilities reject all other numbers
             return domain
         return domain if not np.isfinite(floor) or floor < 0 else FREE
-    starts = _make_starts(output)
+    starts = make_starts(output)
     ideals, rooms = [], []
     for each in (FREE, domain):
         try:
@@ -274,7 +274,8 @@ def choose_domain(subject: Subject) -> OutputDomain:
     return domain if np.isfinite(own_room) and is_needed else FREE
 
 
-def _make_starts(output: Tensor) -> tuple[Tensor, Tensor]:
+def make_starts(output: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the constants, [1, …], that a search for the best one begins with."""
     return torch.zeros_like(output[:1]), output.mean(dim=0, keepdim=True)
 
 

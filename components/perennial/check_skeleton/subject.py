@@ -124,6 +124,11 @@ class Subject:
         return subject
 
     @property
+    def time(self) -> str | None:
+        """The column with the rows' time; None if the contract names none."""
+        return self.data.time if self.data else None
+
+    @property
     def seed(self) -> int:
         """The training's seed: the checks see the initialisation that it will start from."""
         return self.training.seed

@@ -170,8 +170,8 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
         )
     expected = estimate_chance_share(subject) if overlap > COPIED_SHARE else 1.0
     copied = _judge_copies(judge, subject, overlap, expected)
-    if found := copied or judge_swapped_pairs(judge, subject):
-        return found
+    if copied or (copied := judge_swapped_pairs(judge, subject)):
+        return copied
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
         return judge.warned(
             shown,
@@ -190,12 +190,12 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
         )
     # Rows that are not copies may still reveal rows of the other split.
     is_random = are_interleaved(subject)
-    shared = (
+    found = (
         _judge_windows(judge, subject, is_random=is_random)
         or judge_near_copies(judge, subject, is_random=is_random)
         or _judge_entities(judge, subject)
     )
-    return shared or judge.passed(shown, **evidence)
+    return found or judge.passed(shown, **evidence)
 
 
 def _judge_copies(
@@ -465,7 +465,7 @@ def find_independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
 
 def are_interleaved(subject: Subject) -> bool:
     """Whether rows of the splits alternate in time as at random, or have no known time."""
-    time = subject.data.time if subject.data else None
+    time = subject.time
     splits = (subject.train_rows, subject.validation_rows)
     if time is None or any(time not in rows.columns for rows in splits):
         return True

@@ -120,8 +120,7 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("there is no single label to predict")
     rows, labels = probe_rows(subject)
     # Of the prediction's time the hour or the weekday is enough.
-    time = subject.data.time if subject.data else None
-    names = [n for n in subject.task.columns.features if is_plain(rows[n]) and n != time]
+    names = [n for n in subject.task.columns.features if is_plain(rows[n]) and n != subject.time]
     if subject.task.columns.label in names or not names:
         return judge.skipped("no feature other than the label holds single values")
     few = (_encode_column(subject, rows, labels, name) for name in names[:MOST_COLUMNS])
@@ -215,7 +214,8 @@ def _encode_column(
     except Exception:  # values of one row in another may contradict its other columns
         return None
     _, codes = np.unique(keys, return_inverse=True)
-    if len(set(codes)) == 1 and find_tensors_of(subject, name):
+    inputs = len(set(codes))
+    if inputs == 1 and find_tensors_of(subject, name):
         return None  # it weighs rows, or counts beside other values of other columns
     signal = measure_signal(groups, labels)
     lost = measure_signal(groups, labels, codes)
@@ -230,12 +230,12 @@ def _encode_column(
     return Column(
         name,
         different,
-        len(set(codes)),
+        inputs,
         signal,
         lost,
         stand_in if is_stand_in else 0.0,
         _find_period(column, encoded),
-        is_read=len(set(codes)) == 1 and _is_read(subject, base, column),
+        is_read=inputs == 1 and _is_read(subject, base, column),
     )
 
 

@@ -45,6 +45,11 @@ class Labels:
     codes: Floats  # as numbers [N]; tags, or shares of classes, [N, C]
     are_numbers: bool  # amounts, not classes
 
+    @property
+    def are_classes(self) -> bool:
+        """Whether each row has one class; shares of several, as of mixed labels, are none."""
+        return not self.are_numbers and self.codes.ndim == 1
+
     def tabulate(self, most_classes: int = MOST_CLASSES) -> Floats:
         """Return columns [N, C]: tags, one of ranks, or of the common classes."""
         if self.codes.ndim > 1:

@@ -155,7 +155,7 @@ def _probe_labels(subject: Subject) -> list[Rows]:
             each.raw[taken],
             each.codes[taken],
             plain,
-            has_classes=not each.are_numbers and each.codes.ndim == 1,
+            has_classes=each.are_classes,
         )
         for each in read_labels(subject)
     ]
@@ -399,7 +399,7 @@ def _is_written_for_one_class(rows: Rows, name: str, *, is_commoner: bool = Fals
 
 def _is_following_time(rows: Rows, name: str) -> bool:
     """Whether a column rises with a stream's time, over which labels may change permanently."""
-    time = rows.subject.data.time if rows.subject.data else None
+    time = rows.subject.time
     column = rows.frame[name]
     if time is None or time not in rows.frame.columns or not is_ordered(column):
         return False

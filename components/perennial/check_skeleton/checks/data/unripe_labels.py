@@ -21,7 +21,7 @@ def describe_unripe_labels(subject: Subject) -> str:
     Who was billed last week has hardly left by now, whatever happens within two months: until these
     are over, the label is unknown, and a query writes the other class.
     """
-    time = subject.data.time if subject.data else None
+    time = subject.time
     if time is None or time not in subject.train_rows.columns:
         return ""
     times = subject.train_rows[time]
@@ -44,7 +44,7 @@ def _find_absent(labels: Labels, order: Codes) -> tuple[int, float, float] | Non
 
     None if there is no such class, or if labels are not of two classes.
     """
-    if labels.codes.ndim > 1 or labels.are_numbers or len(np.unique(labels.codes)) != 2:
+    if not labels.are_classes or len(np.unique(labels.codes)) != 2:
         return None
     codes = labels.codes[order]
     known = round(len(codes) * (1 - MOST_UNRIPE))

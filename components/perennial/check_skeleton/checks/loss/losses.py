@@ -21,6 +21,7 @@ from perennial.check_skeleton.free_outputs import (
     find_output_domain,
     find_training_constant,
     is_per_token,
+    make_starts,
     measure_label_error,
     minimise,
     probe,
@@ -548,8 +549,7 @@ def _starts_well_as_trained(subject: Subject) -> bool:
     batch = select_rows(subject.train, slice(None, None, every))
     output = compute_output(subject, batch)
     try:
-        starts = output.mean(dim=0, keepdim=True), torch.zeros_like(output[:1])
-        _, best = minimise(subject, losses, starts, batch)
+        _, best = minimise(subject, losses, make_starts(output), batch)
         start = measure_loss(losses, output, batch)
     except Exception:  # a loss of mixed or noisy rows need not take these
         return False

@@ -108,8 +108,7 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
         best, labels = (each[batch[WEIGHT].numpy() > 0] for each in (best, labels))
     if task.kind == "regression":
         wanted = find_unit(subject)(take_one_each(labels))
-        narrows = is_density(subject, ideal, batch)
-        error, agree = judge_errors(best, wanted, is_density=narrows)
+        error, agree = judge_errors(best, wanted, is_density=is_density(subject, ideal, batch))
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
