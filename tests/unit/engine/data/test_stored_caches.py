@@ -1,14 +1,27 @@
 """Caches of the store are deleted when no training has used them for long, and not before."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from perennial.clients.object_store import LocalObjectStore
 from perennial.contracts.errors import PerennialError
+from perennial.engine.data import stored_caches
 from perennial.engine.data.stored_caches import KEPT_DAYS, USES, CacheUses, record_use
 
-TODAY = datetime.now(UTC).date()
+TODAY = date(2026, 11, 2)
+
+
+@pytest.fixture(autouse=True)
+def one_day(monkeypatch):
+    """Midnight may pass while the tests run."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(TODAY.year, TODAY.month, TODAY.day, tzinfo=UTC)
+
+    monkeypatch.setattr(stored_caches, "datetime", Clock)
 
 
 @pytest.fixture
