@@ -12,6 +12,7 @@ from torch import nn
 from own_tasks import (
     BAD,
     GOOD,
+    NEUTRAL,
     SETTINGS,
     TRAINING,
     Next,
@@ -253,6 +254,48 @@ def test_features_made_of_a_text_do_not_block(workshop):
     assert result.outcome != "failed", result.measured
 
 
+def with_greetings():
+    """Reviews of which every third comes to its point after twelve words of greeting."""
+    rows = reviews(words=(4, 14))
+    greeting = " ".join(NEUTRAL[:12])
+    is_long = pl.col("row") % 3 == 0
+    text = pl.when(is_long).then(greeting + " " + pl.col("text")).otherwise("text")
+    return rows.with_columns(text.alias("text"))
+
+
+class FirstFourteen(Praise):
+    """Keep the beginning, as a tokenizer does unless asked."""
+
+    def kept(self, codes):
+        return codes[:14]
+
+
+class LastFourteen(Praise):
+    """Keep the end, where a text comes to its point."""
+
+    def kept(self, codes):
+        return codes[-14:]
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(FirstFourteen, "failed"), (LastFourteen, "passed")]
+)
+def test_the_end_of_a_text_that_tells_more_is_kept(task_type, outcome, tmp_path):
+    subject = subject_of(task_type, with_greetings(), tmp_path)
+    result = results_of(subject, "text_coverage")["text_coverage"]
+    assert result.outcome == outcome, result.measured
+    if outcome == "failed":
+        assert "keep the end" in result.hint
+
+
+def subject_of(task_type, rows, folder):
+    snapshot = pinned(rows, folder, "praises")
+    return Subject.prepare(
+        partial(task_type, task_type.Options(), snapshot.task_columns), Dataset(snapshot), SETTINGS,
+        TrainingSection.model_validate(TRAINING, strict=False),
+    )  # fmt: skip
+
+
 class Titled(OwnTask):
     """A category whose names are several words."""
 
@@ -271,9 +314,5 @@ class Titled(OwnTask):
 def test_names_of_several_words_are_not_texts(tmp_path):
     titles = [f"{good} film about {bad} people" for good in GOOD for bad in BAD]
     rows = reviews(rows=720).with_columns(title=pl.Series(titles * 20)).drop("text")
-    snapshot = pinned(rows, tmp_path, "praises")
-    subject = Subject.prepare(
-        partial(Titled, Titled.Options(), snapshot.task_columns), Dataset(snapshot), SETTINGS,
-        TrainingSection.model_validate(TRAINING, strict=False),
-    )  # fmt: skip
+    subject = subject_of(Titled, rows, tmp_path)
     assert measure_words(subject) == []

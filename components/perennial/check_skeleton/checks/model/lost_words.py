@@ -44,6 +44,8 @@ class LostWords:
         lost_errors: Standard errors by which whole texts are better than what is kept of them.
         words: The words left out that tell most.
         cut: Which part of texts is cut off, "beginning" or "end"; empty if neither.
+        gain: Share of the signal that as many words would tell more if that part were kept instead.
+        gain_errors: The same in standard errors.
         is_chosen: Whether the words that are read look like a short list made by hand.
     """
 
@@ -54,6 +56,8 @@ class LostWords:
     lost_errors: float = 0.0
     words: tuple[str, ...] = ()
     cut: str = ""
+    gain: float = 0.0
+    gain_errors: float = 0.0
     is_chosen: bool = False
 
 
@@ -109,6 +113,14 @@ def _compare(
     whole = _compute_losses(texts, classes, constant)
     left = _compute_losses(kept, classes, constant)
     signal = float((constant - whole).mean())
+    if found.cut and signal > 0:
+        known = [[word for word in words if word not in unread] for words in texts]
+        other = [
+            words[-len(some) or len(words) :] if found.cut == "end" else words[: len(some)]
+            for words, some in zip(known, kept, strict=True)
+        ]
+        gains = left - _compute_losses(other, classes, constant)
+        found = replace(found, gain=float(gains.mean()) / signal, gain_errors=z_score(gains))
     return replace(
         found,
         signal=signal,
