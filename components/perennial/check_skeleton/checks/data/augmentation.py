@@ -19,6 +19,7 @@ from perennial.check_skeleton.checks.data.mixing import (
     exchange_rows,
     judge_mixing,
 )
+from perennial.check_skeleton.checks.data.moved_maps import describe_moved_maps
 from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import (
@@ -311,6 +312,13 @@ def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResu
             f"{len(unlabelled)} of {sources.rows} augmented labels do not follow the row's label",
             hint="augment replaces labels: correct only if it changes the inputs to match",
         )
+    return _judge_contents(judge, subject)
+
+
+def _judge_contents(judge: Judge, subject: Subject) -> CheckResult:
+    """Judge whether what augmented examples show is still what their labels say."""
+    if moved := describe_moved_maps(subject):
+        return judge.failed(moved, hint="flip or turn both by one draw")
     if subject.task.kind in ("binary", "multiclass"):
         return _judge_answers(judge, subject)
     return _judge_points(judge, subject)
