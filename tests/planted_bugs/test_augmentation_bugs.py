@@ -232,6 +232,26 @@ class Noisy(TabularClassification):
         return {**batch, "numbers": batch["numbers"] + 0.2 * noise}
 
 
+class OneNumberApart(Noisy):
+    """The first number is an input of its own, one per row."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, "first": batch["numbers"][:, 0].clone()}
+
+    def build_model(self):
+        return Apart(super().build_model())
+
+
+class Apart(nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+
+    def forward(self, numbers, categories, first):
+        return self.table(torch.cat([first[:, None], numbers[:, 1:]], dim=1), categories)
+
+
 class MixesLabelsToo(TabularRegression):
     """Mixes rows and their labels in one proportion."""
 
@@ -365,6 +385,7 @@ HARMLESS = {
     "strong noise on pictures": pictures(noise=1.0),
     "shift of pictures": pictures(shift=1),
     "noise on numbers": (Noisy, "binary", {}),
+    "noise beside a single number": (OneNumberApart, "binary", {}),
     "noise on weak numbers": (Noisy, "weak", {}),
     "strong noise on amounts": (NoisyAmounts, "regression", {}),
     "mixed labels": (MixesLabelsToo, "regression", {}),

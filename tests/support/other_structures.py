@@ -322,7 +322,10 @@ class Denoiser(Autoencoder):
 
 
 class FillsGaps(Numbers):
-    """Leaves missing values as NaN, which the model replaces by a learned number."""
+    """Leaves missing values as NaN, which the model replaces by a learned number.
+
+    The first number is an input of its own, one per row.
+    """
 
     def fit(self, train):
         frame = train.collect()
@@ -331,6 +334,10 @@ class FillsGaps(Numbers):
             "mean": np.nanmean(x, 0).tolist(), "std": np.nanstd(x, 0).tolist(),
             **self.fit_label(frame[self.columns.label]),
         }  # fmt: skip
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, "x": batch["x"][:, 1:].clone(), "first": batch["x"][:, 0].clone()}
 
     def build_model(self):
         return Filling(self.network(1), len(self.fitted["mean"]))
@@ -343,7 +350,8 @@ class Filling(nn.Module):
         super().__init__()
         self.network, self.fill = network, nn.Parameter(torch.zeros(width))
 
-    def forward(self, x):
+    def forward(self, x, first):
+        x = torch.cat([first[:, None], x], dim=1)
         return self.network(torch.where(x.isnan(), self.fill, x)).squeeze(-1)
 
 

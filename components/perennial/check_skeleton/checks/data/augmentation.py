@@ -511,7 +511,9 @@ def _train_classifier(subject: Subject) -> Callable[[Batch], Codes]:
 
 def _read_numbers(batch: Batch) -> Floats:
     """Return the inputs that are numbers, shape [B, N]."""
-    return torch.cat([each.flatten(1) for each in _list_numbers(batch)], dim=1).double().numpy()
+    # An input of one number per row has no second dimension.
+    flat = [each.reshape(len(each), -1) for each in _list_numbers(batch)]
+    return torch.cat(flat, dim=1).double().numpy()
 
 
 def _list_numbers(batch: Batch) -> list[Tensor]:

@@ -128,7 +128,8 @@ def _is_additive_mask(tensor: Tensor) -> bool:
 def _are_accepted(subject: Subject) -> bool:
     """Whether loss and gradients are finite for rows with missing values."""
     inputs = inputs_of(subject.train)
-    missing = [(~torch.isfinite(t.double())).flatten(1).any(dim=1) for t in inputs.values()]
+    flat = [each.double().reshape(len(each), -1) for each in inputs.values()]
+    missing = [(~torch.isfinite(each)).any(dim=1) for each in flat]
     index = torch.stack(missing).any(dim=0).nonzero().flatten()[:PROBED_ROWS]
     batch, model = select_rows(subject.train, index), build_noisy_model(subject)
     loss = subject.task.losses(model(**inputs_of(batch)), batch).sum()

@@ -135,7 +135,7 @@ def _measure_shares(
         moved = augment_copy(task, changed, seed, generator)[name]
         if torch.equal(generator.get_state(), state):
             given = (other[name][row] - batch[name][row]).double().flatten().abs().sort().values
-            taken = (moved - first[name]).double().flatten(1).abs().sort(dim=1).values
+            taken = (moved - first[name]).double().reshape(rows, -1).abs().sort(dim=1).values
             share = taken.norm(dim=1) / given.norm().clamp_min(1e-12)
             inputs[:, row] = share.float()
             off = (taken - share[:, None] * given).norm(dim=1) / taken.norm(dim=1).clamp_min(1e-12)
