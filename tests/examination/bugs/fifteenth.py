@@ -1,0 +1,3 @@
+"""A fifteenth list of bugs."""
+
+BUGS = []
