@@ -290,9 +290,9 @@ def parts_searches():
         typed = [str(rng.choice(PARTS[kind]))]
         if rng.random() < 0.85:
             typed.append(size.lower() if rng.random() < 0.6 else size)
-        if rng.random() < 0.7:
+        if rng.random() < 0.5:
             typed.append(str(rng.choice(STUFF[stuff])))
-        if rng.random() < 0.75:
+        if rng.random() < 0.5:
             typed.append(machine)
         if rng.random() < 0.3:
             typed.append(str(rng.choice(["please", "urgent", "need", "pcs"])))
