@@ -4,7 +4,7 @@ data: campus_load
 
 [data]
 label = "load"
-features = ["building", "past", "closed_tomorrow", "past_temperature", "temperature", "issued_at"]
+features = ["building", "past", "closed_tomorrow", "past_temperature", "temperature"]
 time = "issued_at"
 time_is_feature = true
 ids = ["row_id"]
@@ -72,7 +72,6 @@ class CampusLoad(Task):
     kind = "statistic"
     statistics = ("squared", "absolute")
     metrics = directions_of("forecast_rmse", "forecast_mae")
-    serves_predictions = True
 
     def fit(self, train):
         df = train.select("building", "past").collect()

@@ -59,7 +59,6 @@ class InflowModel(nn.Module):
 class ReservoirInflow(Task):
     kind = "statistic"
     metrics = {"crps": "minimize", "mae": "minimize", "covered": "maximize"}
-    serves_predictions = True
 
     def fit(self, train: pl.LazyFrame) -> None:
         rows = train.collect()
