@@ -14,6 +14,7 @@ from examination import (
     eighth_tables_data,
     eleventh_data,
     eleventh_media_data,
+    fifteenth_media_data,
     fifth_data,
     fourteenth_data,
     fourteenth_media_data,
@@ -48,6 +49,7 @@ DATA = (
     thirteenth_media_data,
     fourteenth_data,
     fourteenth_media_data,
+    fifteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
