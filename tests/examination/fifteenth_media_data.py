@@ -223,7 +223,7 @@ def spoken_minutes():
             add([str(rng.choice(["if", "when", "because"])), *clause()], "COMMA")
             add(clause(), "PERIOD")
         elif shape < 0.76:
-            add(clause(), "COMMA")
+            add(clause(), str(rng.choice(["COMMA", "PERIOD"], p=[0.6, 0.4])))
             add([str(rng.choice(["but", "so", "which"])), *clause()], "PERIOD")
         else:
             add(clause(), "PERIOD")

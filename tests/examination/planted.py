@@ -46,6 +46,7 @@ def all_bugs() -> list[Bug]:
     from examination.bugs import (
         eighth_images,
         eighth_tables,
+        fifteenth_media,
         fifth,
         forecasts,
         fourteenth,
@@ -70,7 +71,7 @@ def all_bugs() -> list[Bug]:
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
     eighth = [eighth_images, eighth_tables]
-    last = [twelfth, thirteenth, fourteenth, fourteenth_media]
+    last = [twelfth, thirteenth, fourteenth, fourteenth_media, fifteenth_media]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]
 
