@@ -129,6 +129,7 @@ BUGS = [
         rows=boxes_of_the_large_photo,
     ),
     bug(
+        # off by 106 months; 7.4 when healthy
         "range-of-y-in-years",
         "images_bone_age",
         "The range of answers is in years, and ages are in months: all answers are at its end.",
@@ -137,14 +138,16 @@ BUGS = [
         "Y_RANGE = (0, 20)",
     ),
     bug(
-        "zoom-as-for-photographs",
+        # off by 13.5 months; 7.4 when healthy
+        "sexes-by-one-letter",
         "images_bone_age",
-        "Augmentation zooms by up to a half, and the size of bones tells the age.",
-        "max_zoom of the defaults for photographs",
-        "zoom = 1 + 0.02 * torch.randn(n, generator=generator)",
-        "zoom = 0.5 + torch.rand(n, generator=generator)",
+        "Sexes are looked up as F and M, and the table spells them out: every child's is unknown.",
+        "dict.get with a default, keys of another export",
+        'SEXES = {"female": 0, "male": 1}',
+        'SEXES = {"F": 0, "M": 1}',
     ),
     bug(
+        # off by 40 months where ages are whole; 7.4 when healthy
         "months-beyond-the-years-alone",
         "images_bone_age",
         "Two hospitals of six give years and months apart, and only the months were taken.",
