@@ -47,6 +47,7 @@ def all_bugs() -> list[Bug]:
         eighth_images,
         eighth_tables,
         fifteenth,
+        fifteenth_media,
         fifth,
         forecasts,
         fourteenth,
@@ -71,7 +72,7 @@ def all_bugs() -> list[Bug]:
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
     eighth = [eighth_images, eighth_tables]
-    last = [twelfth, thirteenth, fourteenth, fourteenth_media, fifteenth]
+    last = [twelfth, thirteenth, fourteenth, fourteenth_media, fifteenth, fifteenth_media]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]
 

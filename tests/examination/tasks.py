@@ -15,6 +15,7 @@ from examination import (
     eleventh_data,
     eleventh_media_data,
     fifteenth_data,
+    fifteenth_media_data,
     fifth_data,
     fourteenth_data,
     fourteenth_media_data,
@@ -50,6 +51,7 @@ DATA = (
     fourteenth_data,
     fourteenth_media_data,
     fifteenth_data,
+    fifteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
