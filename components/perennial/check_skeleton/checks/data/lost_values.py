@@ -14,6 +14,7 @@ from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.data.angles import judge_angles
+from perennial.check_skeleton.checks.data.cut_numbers import judge_cut_numbers
 from perennial.check_skeleton.checks.data.levels import (
     find_sawtooth_period,
     judge_levels,
@@ -107,7 +108,7 @@ class Column:
 )
 def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `encode` keeps the differences between the values of a column."""
-    judged = (judge_lists, judge_levels, judge_angles, judge_unknown_texts)
+    judged = (judge_lists, judge_cut_numbers, judge_levels, judge_angles, judge_unknown_texts)
     if lost := next(filter(None, (each(judge, subject) for each in judged)), None):
         return lost
     if unread := find_unread_features(subject):
