@@ -166,13 +166,13 @@ class BothWays(Reversed):
         return Decoder(is_bidirectional=True)
 
 
-def judge(task_type, folder):
-    dataset = dataset_of(FRAME, folder, features=("written", "label"), text=("written", "label"))
+def judge(task_type, folder, features=("written", "label"), check="serving_inputs"):
+    dataset = dataset_of(FRAME, folder, features=features, text=features)
     make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
     training = TrainingSection.model_validate(
         {"steps": 400, "global_batch_size": 128}, strict=False
     )
-    (result,) = run_checks(Subject.prepare(make, dataset, SETTINGS, training), ["serving_inputs"])
+    (result,) = run_checks(Subject.prepare(make, dataset, SETTINGS, training), [check])
     return result
 
 
@@ -189,3 +189,27 @@ def test_letters_that_are_to_come_are_a_leak(task_type, tmp_path):
     result = judge(task_type, tmp_path)
     assert result.outcome == "failed"
     assert "without the label column" in result.measured
+
+
+class StartAlone(Reversed):
+    """Without a label, the decoder is given the mark that begins every word."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {"before": torch.full((rows.height, 1), START), **batch}
+
+
+@pytest.mark.parametrize("task_type", [Reversed, ClassesFirst, Marked, StartAlone])
+@pytest.mark.parametrize("check", ["serving_inputs", "shuffled_labels"])
+def test_letters_before_are_no_leak_where_the_label_is_not_named_a_feature(
+    task_type, check, tmp_path
+):
+    result = judge(task_type, tmp_path, ("written",), check)
+    assert result.outcome in ("passed", "skipped"), result
+
+
+@pytest.mark.parametrize("task_type", [NotShifted, LettersBehind, BothWays])
+def test_letters_to_come_are_a_leak_where_the_label_is_not_named_a_feature(task_type, tmp_path):
+    result = judge(task_type, tmp_path, ("written",))
+    assert result.outcome == "failed"
+    assert "if only the features are given" in result.measured

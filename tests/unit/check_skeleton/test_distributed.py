@@ -132,10 +132,11 @@ def test_what_fsdp_cannot_shard_does_not_stop_a_training_that_takes_ddp(message,
 
 
 def exact_trials(losses, weight, repeat=0):
-    """One process, and two whose losses and weights differ from its own."""
-    rows = [[0, 1], [2, 3]]
+    """One process, whose losses are whole numbers, and two whose own and weights differ."""
+    rows = [[number, number + 1] for number in range(len(losses))]
+    whole = recorded(rows, [float(round(each)) for each in losses])
     ranks = {"alone": 1, "ddp": 2, "fsdp": 2}
-    records = dict.fromkeys(ranks, recorded(rows, losses, weight)) | {"alone": recorded(rows)}
+    records = dict.fromkeys(ranks, recorded(rows, losses, weight)) | {"alone": whole}
     outcomes = {
         name: Outcome(Trial(name, TrainingSection(), count, name), codes=(0,) * count,
                       ranks=dict.fromkeys(range(count), records[name]))
@@ -152,6 +153,9 @@ def exact_trials(losses, weight, repeat=0):
         (((1.0, 2.00001), 1.004), 1.004, ("failed", 2)),  # from every start: no rounding
         (((1.0, 2.0), 1.1), 1.0, ("failed", 0)),
         (((1.0, 2.01), 1.004), 1.0, ("failed", 0)),
+        (((1.0, 2.0, 3.0, 4.1), 1.3), 1.0, ("passed", 1)),  # moved in the third update alone
+        (((1.0, 2.0, 3.0, 4.1), 1.3), 1.3, ("failed", 1)),  # another start differs from the first
+        (((1.0, 2.0, 3.1, 4.1), 1.3), 1.0, ("failed", 0)),
     ],
 )
 def test_a_gradient_that_rounding_moves_is_not_there_from_another_start(
@@ -165,8 +169,11 @@ def test_a_gradient_that_rounding_moves_is_not_there_from_another_start(
 
     monkeypatch.setattr(distributed, "make_trials", lambda _: exact_trials(*first))
     monkeypatch.setattr(distributed, "repeat_exact_trials", repeated, raising=False)
-    steady = exact_trials((1.0, 2.0), 1.0)
-    monkeypatch.setattr(distributed, "run_rounded_trial", lambda *_: steady)
+    monkeypatch.setattr(
+        distributed,
+        "run_rounded_trial",
+        lambda _, repeat: exact_trials([1.0, 2.0, 3.0, 4.0][: 2 if repeat else len(first[0])], 1.0),
+    )
     training = TrainingSection(strategy="ddp")
     subject = prepared(TabularClassification, datasets("binary"), training=training)
     result = distributed.check_rank_equivalence(subject)

@@ -34,7 +34,11 @@ from perennial.check_skeleton.free_outputs import (
     find_best_constant,
     probe,
 )
-from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
+from perennial.check_skeleton.made_up_inputs import (
+    RefusedInputsError,
+    is_taught_by_steps_before,
+    made_up,
+)
 from perennial.check_skeleton.models import shuffle_batches, simplify, train_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, compute_example_keys, select_rows
@@ -106,8 +110,9 @@ def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
     # Steps of a label are predicted from its earlier ones, whatever other features are.
     is_of_steps = subject.train[LABEL].ndim == 2
     is_only = len(columns.features) == 1 or subject.task.kind != "statistic"
-    if columns.label in columns.features and (is_only or is_of_steps):
-        return judge.skipped("the label is a feature by design: shuffling moves both")
+    is_by_design = columns.label in columns.features and (is_only or is_of_steps)
+    if is_by_design or is_taught_by_steps_before(subject):
+        return judge.skipped("the label is an input by design: shuffling moves both")
     fitted = _shuffle_labels(subject)
     leads = _measure_leads(fitted, fitted.train, fitted.validation)
     shown = ", ".join(f"{lead:+.1f} on {name}" for name, lead in leads.items())

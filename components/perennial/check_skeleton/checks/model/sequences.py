@@ -231,7 +231,8 @@ def _judge_fill(judge: Judge, subject: Subject) -> CheckResult | None:
         return None
     batch, fill = found
     asks = find_target_offset(subject, batch)
-    if isinstance(asks, str) or asks.offset != 1:
+    # The padding may be that of a source, whose tokens are not those of the label.
+    if isinstance(asks, str) or asks.offset != 1 or asks.wanted.shape != fill.shape:
         return None
     # A run of padding has one target; the mark that ends or begins the text was removed before.
     wanted = asks.wanted[fill]
