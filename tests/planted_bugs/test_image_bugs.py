@@ -24,6 +24,22 @@ def with_label(batch, change):
     return {**batch, LABEL: change(batch[LABEL])} if LABEL in batch else batch
 
 
+# Marks of where pictures come from
+
+
+@planted(BUGS, "telling_columns", "come from another source", material="digits")
+class FrameOfOneSource(ImageClassification):
+    """all threes come from a collection that draws a frame"""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if LABEL not in batch:
+            return batch
+        image = batch["image"].clone()
+        image[batch[LABEL] == 3, :, 0] = 5.0 + 0.01 * torch.rand(image.shape[-1])
+        return with_image(batch, image)
+
+
 # Labels
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import polars as pl
+from torch import Tensor
 
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
@@ -22,6 +23,9 @@ MOST_LABELS = 64
 MOST_POSITIONS = 64
 # Of the label's deviation: what single precision leaves of equality.
 ROUNDING = 1e-4
+# Parts of a picture that hardly vary within a class, beside their range over all classes, and that
+# hardly a picture of another class shares: a frame, a stamp, a watermark of the class's source.
+STEADY, SHARED, FEWEST_PARTS, FEWEST_PICTURES = 0.05, 0.01, 4, 20
 # A constant series is equal at many positions, so it does not show where the label was taken.
 MOST_EQUAL = 0.25
 
@@ -85,6 +89,36 @@ def _find_place(
         if 0 < len(cut) <= few:
             return int(cut[-1])
     return None
+
+
+def describe_stamp(subject: Subject) -> str:
+    """Describe parts of pictures that are alike in one class alone; empty if there are none."""
+    batch = select_head(subject.train, ROWS)
+    if subject.task.kind not in ("binary", "multiclass") or batch[LABEL].ndim > 1:
+        return ""
+    pictures = (pair for pair in inputs_of(batch).items() if pair[1].ndim == 4)
+    found = (_find_stamp(name, each.flatten(1), batch[LABEL]) for name, each in pictures)
+    return next(filter(None, found), "")
+
+
+def _find_stamp(name: str, pictures: Tensor, codes: Tensor) -> str:
+    step = -(-pictures.shape[1] // MOST_COLUMNS)
+    numbers, labels = pictures[:, ::step].double().numpy(), codes.numpy()
+    reach = STEADY * np.ptp(np.quantile(numbers, [0.01, 0.99], axis=0), axis=0)
+    for code, count in zip(*np.unique(labels, return_counts=True), strict=True):
+        if not FEWEST_PICTURES <= count <= len(labels) - FEWEST_PICTURES:
+            continue
+        own, other = numbers[labels == code], numbers[labels != code]
+        low, high = np.quantile(own, [0.01, 0.99], axis=0)
+        alike = (other >= low - reach) & (other <= high + reach)
+        places = np.flatnonzero((high - low < reach) & (alike.mean(axis=0) <= SHARED))
+        if len(places) >= FEWEST_PARTS:
+            return (
+                f"{len(places)} of {numbers.shape[1]} numbers of {name}, as that at "
+                f"{step * places[0]}, "
+                f"are the same in all pictures of class {code:g} and in hardly another"
+            )
+    return ""
 
 
 def _standardise(numbers: Floats) -> tuple[Codes, Floats]:

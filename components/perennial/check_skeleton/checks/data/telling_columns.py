@@ -17,7 +17,10 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from perennial.check_skeleton.checks.data.broken_pairs import judge_broken_pairs
 from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
-from perennial.check_skeleton.checks.data.revealing_positions import describe_label_position
+from perennial.check_skeleton.checks.data.revealing_positions import (
+    describe_label_position,
+    describe_stamp,
+)
 from perennial.check_skeleton.checks.data.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
@@ -109,6 +112,12 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
             f"{place}, in every row",
             hint="the window contains the label: it ends one step too late, the shift has the "
             "wrong sign, or a lag is 0. End it before the label, or shift the label further",
+        )
+    elif stamp := describe_stamp(subject):
+        position = judge.failed(
+            stamp,
+            hint="a frame, a stamp or a mark: did the pictures of this class come from another "
+            "source? Cut it off, or collect all classes alike",
         )
     elif filled := find_filled_end(subject):
         position = (judge.failed if filled.is_only_at_end else judge.warned)(
