@@ -40,6 +40,15 @@ class FrameOfOneSource(ImageClassification):
         return with_image(batch, image)
 
 
+@planted(BUGS, "lost_values", "opened as grey", material="digit files", outcome="warned")
+class OpenedAsGrey(ImageClassification):
+    """red, green and blue are averaged, and repeated where a network wants three channels"""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return with_image(batch, batch["image"].mean(dim=1, keepdim=True).expand(-1, 3, -1, -1))
+
+
 # Labels
 
 

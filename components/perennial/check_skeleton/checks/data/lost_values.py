@@ -20,6 +20,7 @@ from perennial.check_skeleton.checks.data.levels import (
     judge_levels,
     judge_lists,
 )
+from perennial.check_skeleton.checks.data.lost_colours import judge_lost_colours
 from perennial.check_skeleton.checks.data.signals import (
     ROWS,
     Signal,
@@ -108,7 +109,14 @@ class Column:
 )
 def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `encode` keeps the differences between the values of a column."""
-    judged = (judge_lists, judge_cut_numbers, judge_levels, judge_angles, judge_unknown_texts)
+    judged = (
+        judge_lists,
+        judge_cut_numbers,
+        judge_lost_colours,
+        judge_levels,
+        judge_angles,
+        judge_unknown_texts,
+    )
     if lost := next(filter(None, (each(judge, subject) for each in judged)), None):
         return lost
     if unread := find_unread_features(subject):
