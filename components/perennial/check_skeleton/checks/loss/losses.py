@@ -9,6 +9,7 @@ from torch import Tensor
 from perennial.check_skeleton.checks.loss.broadcasting import find_shared_output
 from perennial.check_skeleton.checks.loss.position_axes import find_normalised_positions
 from perennial.check_skeleton.checks.loss.rewards import find_reward
+from perennial.check_skeleton.checks.loss.unbounded import judge_negative
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
     PROBED_ROWS,
@@ -288,13 +289,7 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
     is_at_labels = is_number and measure_label_error(subject, free.ideal) < AGREED
     if min(free.constant_loss, free.floor) < -ROUNDING:
         shown = f"floor {free.floor:.4g}, best constant {free.constant_loss:.4g}"
-        if is_at_labels:
-            return judge.passed(f"{shown}: below zero, and minimal where the labels are predicted")
-        return judge.warned(
-            shown,
-            hint="is a sign wrong? Correct for log-densities and for Poisson losses without their "
-            "constant term; add it, so that the minimum is zero",
-        )
+        return judge_negative(judge, subject, shown, is_at_labels=is_at_labels)
     if share > HIGHEST_FLOOR and not _is_inner(subject, free):
         return judge.failed(
             measured,
