@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import torch
 
-from perennial.check_skeleton.free_outputs import compute_output, probe
+from perennial.check_skeleton.free_outputs import compute_output, find_output_domain, probe
 from perennial.check_skeleton.models import measure_loss
 from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Subject
@@ -40,8 +40,9 @@ def _describe_endless_fall(subject: Subject) -> str:
 
     Both signs are tried: what rises for one, as the score of a critic, rewards a direction and not
     the size. Densities reward size nowhere: outputs far from every label are unlikely.
+    Only outputs that the model can have are tried.
     """
-    batch = probe(subject)
+    task, batch, domain = subject.task, probe(subject), find_output_domain(subject)
     output = compute_output(subject, batch)
     if not output.is_floating_point() or not bool(output.isfinite().all()):
         return ""
@@ -51,7 +52,7 @@ def _describe_endless_fall(subject: Subject) -> str:
     for sign in (1, -1):
         try:
             found = [
-                measure_loss(subject.task.losses, sign * scale * spread * noise, batch)
+                measure_loss(task.losses, domain.outputs(sign * scale * spread * noise), batch)
                 for scale in SCALES
             ]
         except Exception:  # a loss may reject outputs that the model cannot make
