@@ -17,7 +17,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Task
 from skeleton_tables import SETTINGS
 
-LETTERS, LENGTH, START = "abcdefgh", 6, 8
+LETTERS, LENGTH, START = "abcdefgh", 8, 8
 SOURCES = np.random.default_rng(3).integers(0, len(LETTERS), size=(1200, LENGTH))
 TEXTS = ["".join(LETTERS[code] for code in row) for row in SOURCES]
 FRAME = pl.DataFrame(
@@ -213,3 +213,24 @@ def test_letters_to_come_are_a_leak_where_the_label_is_not_named_a_feature(task_
     result = judge(task_type, tmp_path, ("written",))
     assert result.outcome == "failed"
     assert "if only the features are given" in result.measured
+
+
+class BagOfLetters(Reversed):
+    """The source is averaged: its letters have no places."""
+
+    def build_model(self):
+        class Averaged(Decoder):
+            def forward(self, source, before=None):
+                middle = self.letters(source).mean(dim=1, keepdim=True)
+                state = self.encoder(middle)[1]
+                return self.head(self.decoder(self.letters(before), state)[0])
+
+        return Averaged()
+
+
+@pytest.mark.parametrize(("task_type", "outcome"), [(Reversed, "passed"), (BagOfLetters, "warned")])
+def test_the_order_of_a_source_is_read(task_type, outcome, tmp_path):
+    result = judge(task_type, tmp_path, ("written", "label"), "position_use")
+    assert result.outcome == outcome, result
+    if outcome == "warned":
+        assert "for source" in result.measured

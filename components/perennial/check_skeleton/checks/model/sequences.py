@@ -122,6 +122,11 @@ def find_target_offset(subject: Subject, batch: Batch) -> TargetOffset | str:
 
 def find_tokens(batch: Batch) -> str | None:
     """Return the input whose codes vary most, of those that may be sequences of tokens."""
+    return next(iter(list_tokens(batch)), None)
+
+
+def list_tokens(batch: Batch) -> list[str]:
+    """Return the inputs that may be sequences of tokens; first those whose codes vary most."""
     sequences = {
         name: len(np.unique(tensor.numpy()))
         for name, tensor in inputs_of(batch).items()
@@ -129,7 +134,7 @@ def find_tokens(batch: Batch) -> str | None:
         and not tensor.is_floating_point()
         and tensor.shape[1] >= SHORTEST_SEQUENCE
     }
-    return max(sequences, key=lambda name: sequences[name], default=None)
+    return sorted(sequences, key=lambda name: -sequences[name])
 
 
 def measure_dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonValue:

@@ -12,7 +12,11 @@ from perennial.check_skeleton.checks.model.attention import (
     observe_attention,
 )
 from perennial.check_skeleton.checks.model.padded_ends import describe_padded_end
-from perennial.check_skeleton.checks.model.sequences import find_target_offset, find_tokens
+from perennial.check_skeleton.checks.model.sequences import (
+    find_target_offset,
+    find_tokens,
+    list_tokens,
+)
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import (
@@ -60,7 +64,12 @@ def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     batch = probe(subject)
     found = find_target_offset(subject, batch)
     if isinstance(found, str):
-        return _judge_whole(judge, subject, batch) or judge.skipped(found)
+        return _judge_whole(judge, subject, batch, find_tokens(batch)) or judge.skipped(found)
+    # Beside the tokens of a decoder stand those of its source.
+    for name in list_tokens(batch):
+        source = None if name == found.tokens else _judge_whole(judge, subject, batch, name)
+        if source and source.outcome == "warned":
+            return source
     places = torch.arange(found.wanted.shape[1])
     ends = torch.where(found.wanted >= 0, places, 0).amax(dim=1)
     order = ends.argsort(descending=True)[:PROBED_ROWS]
@@ -74,9 +83,10 @@ def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     return judge.skipped("no layer's output at a token depends on earlier tokens")
 
 
-def _judge_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult | None:
-    """Judge models that answer once for each text; None where order may not matter."""
-    tokens = find_tokens(batch)
+def _judge_whole(
+    judge: Judge, subject: Subject, batch: Batch, tokens: str | None
+) -> CheckResult | None:
+    """Judge whether outputs change with the order of an input; None where it may not matter."""
     padding = None if tokens is None else find_padding(batch[tokens])
     observed, _ = observe_attention(subject)
     model = build_noisy_model(subject)
@@ -96,7 +106,7 @@ def _judge_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult | 
     by_order, by_content = (_measure_change(before, each) for each in others)
     if by_content <= CONTENT:
         return None
-    return _judge_order(judge, "the output", by_order / by_content)
+    return _judge_order(judge, f"the output, for {tokens}", by_order / by_content)
 
 
 def _make_variants(batch: Batch, name: str, inner: slice) -> list[Batch]:
