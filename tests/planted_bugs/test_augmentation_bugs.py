@@ -1,14 +1,11 @@
 """Planted bugs of augmentation, and augmentations that keep every label."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import nn
 
 from other_structures import Autoencoder, Denoiser
 from other_styles import dataset_of, numbers_table, table_of
-from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from perennial.tasks.image_classification import ImageClassification
@@ -16,7 +13,7 @@ from perennial.tasks.image_text import ImageTextContrastive
 from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
-from skeleton_tables import SETTINGS
+from skeleton_tables import prepared
 from workshop import results_of
 
 BUGS: list[Bug] = []
@@ -201,8 +198,7 @@ def reconstruction(task_type, tmp_path):
     """The check `augmentation` of a task whose label is its eight inputs."""
     x, score = numbers_table(width=8)
     dataset = dataset_of(table_of(x, score), tmp_path)
-    make_task = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
-    subject = Subject.prepare(make_task, dataset, SETTINGS, TrainingSection(seed=1))
+    subject = prepared(task_type, dataset, training=TrainingSection(seed=1))
     return results_of(subject, "augmentation")["augmentation"]
 
 

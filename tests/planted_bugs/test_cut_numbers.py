@@ -1,17 +1,14 @@
 """Lists of numbers of which one end of the range never reaches the inputs."""
 
-from functools import partial
-
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
 from other_styles import Classes, dataset_of
-from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
-from skeleton_tables import SETTINGS
+from skeleton_tables import prepared
 from workshop import results_of
 
 LENGTH = 12
@@ -104,8 +101,7 @@ class LastFew(Traces):
 
 def examined(task_type, rows, tmp_path):
     dataset = dataset_of(rows, tmp_path)
-    make_task = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
-    subject = Subject.prepare(make_task, dataset, SETTINGS, TrainingSection(seed=1))
+    subject = prepared(task_type, dataset, training=TrainingSection(seed=1))
     return results_of(subject, "lost_values")["lost_values"]
 
 

@@ -1,17 +1,14 @@
 """Pictures that augmentation flips, turns or leaves apart from their maps of labels."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import nn
 
 from other_structures import Autoencoder, Module
 from other_styles import dataset_of, numbers_table, table_of
-from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
-from skeleton_tables import SETTINGS
+from skeleton_tables import prepared
 from workshop import results_of
 
 SIDE = 8
@@ -99,8 +96,7 @@ class MixedPairs(OneDraw):
 
 def examined(task_type, tmp_path):
     dataset = dataset_of(table_of(*numbers_table(width=SIDE * SIDE)), tmp_path)
-    make_task = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
-    subject = Subject.prepare(make_task, dataset, SETTINGS, TrainingSection(seed=1))
+    subject = prepared(task_type, dataset, training=TrainingSection(seed=1))
     return results_of(subject, "augmentation_keeps_labels")["augmentation_keeps_labels"]
 
 

@@ -2,7 +2,6 @@
 
 import zlib
 from collections import Counter
-from functools import partial
 
 import polars as pl
 import pytest
@@ -22,12 +21,12 @@ from own_tasks import (
     reviews,
 )
 from perennial.check_skeleton.checks.model.text_coverage import measure_words
-from perennial.check_skeleton.subject import Subject
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
 from perennial.tasks.language_modeling import CausalLanguageModel
 from planted import Bug, require_caught
 from planted import planted as planted_bug
+from skeleton_tables import prepared
 from workshop import Workshop, results_of
 
 BUGS: list[Bug] = []
@@ -290,10 +289,8 @@ def test_the_end_of_a_text_that_tells_more_is_kept(task_type, outcome, tmp_path)
 
 def subject_of(task_type, rows, folder):
     snapshot = pinned(rows, folder, "praises")
-    return Subject.prepare(
-        partial(task_type, task_type.Options(), snapshot.task_columns), Dataset(snapshot), SETTINGS,
-        TrainingSection.model_validate(TRAINING, strict=False),
-    )  # fmt: skip
+    training = TrainingSection.model_validate(TRAINING, strict=False)
+    return prepared(task_type, Dataset(snapshot), settings=SETTINGS, training=training)
 
 
 class Titled(OwnTask):

@@ -208,6 +208,22 @@ def test_letters_before_are_no_leak_where_the_label_is_not_named_a_feature(
     assert result.outcome in ("passed", "skipped"), result
 
 
+class RowNumber(Reversed):
+    """Taught by the letters before, and by the row's number."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if "row" in rows.columns:
+            batch["source"] = (batch["source"] + rows["row"].to_torch()[:, None]) % len(LETTERS)
+        return batch
+
+
+def test_another_column_is_a_leak_beside_letters_before(tmp_path):
+    result = judge(RowNumber, tmp_path, ("written",))
+    assert result.outcome == "failed"
+    assert "source" in result.measured
+
+
 @pytest.mark.parametrize("task_type", [NotShifted, LettersBehind, BothWays])
 def test_letters_to_come_are_a_leak_where_the_label_is_not_named_a_feature(task_type, tmp_path):
     result = judge(task_type, tmp_path, ("written",))

@@ -1,6 +1,5 @@
 """Losses that fall without end, and losses below zero that do not."""
 
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -9,10 +8,9 @@ import torch
 from torch import nn
 
 from other_styles import Columns, Module, dataset_of, numbers_table, table_of
-from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
-from skeleton_tables import SETTINGS
+from skeleton_tables import prepared
 from workshop import results_of
 
 MEMBERS = 8
@@ -82,8 +80,7 @@ class Critic(Ensemble):
 def examined(task_type, tmp_path):
     x, score = numbers_table(600)
     dataset = dataset_of(table_of(x, np.round(score, 3)), tmp_path)
-    make_task = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
-    subject = Subject.prepare(make_task, dataset, SETTINGS, TrainingSection(seed=1))
+    subject = prepared(task_type, dataset, training=TrainingSection(seed=1))
     return results_of(subject, "loss_floor")["loss_floor"]
 
 

@@ -5,19 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.models import (
-    build_noisy_model,
-    evaluated,
-    run_model,
-    run_up_to_difference,
-)
+from perennial.check_skeleton.models import evaluated, run_model
 from perennial.check_skeleton.subject import (
-    ROUNDING,
     Subject,
     are_equal,
     find_differences,
@@ -67,28 +60,6 @@ def are_inputs_of_label(subject: Subject) -> bool:
     except Exception:  # the task needs the column
         return True
     return bool(find_differences(inputs_of(subject.task.encode(rows)), alone))
-
-
-@once
-def is_taught_by_steps_before(subject: Subject) -> bool:
-    """Whether each step of the output depends on the label's earlier steps alone.
-
-    So a decoder learns that is given the right words before (teacher forcing) and, when it is
-    served, reads those that it has predicted. Each row gets another row's label: the inputs must
-    change, and the output must stay up to the first step that differs.
-    """
-    if subject.train[LABEL].ndim != 2:
-        return False
-    rows, label = subject.train_rows.head(PROBED_ROWS), subject.task.columns.label
-    exchanged = rows.with_columns(rows[label].gather(np.roll(np.arange(rows.height), 1)))
-    try:
-        one, other = map(subject.task.encode, (rows, exchanged))
-        if not find_differences(inputs_of(one), inputs_of(other)):
-            return False
-        pairs = run_up_to_difference(build_noisy_model(subject), one, other)
-    except Exception:  # a task may reject the label of another row
-        return False
-    return any(are_equal(own, after, ROUNDING) for own, after in pairs)
 
 
 def find_method(error: Exception) -> str:

@@ -12,6 +12,7 @@ from perennial.check_skeleton.checks.data.signals import (
     measure_signal,
     probe_rows,
     read_labels,
+    repeat_row,
 )
 from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Subject, compute_example_keys
@@ -27,13 +28,15 @@ LOST_SHARE, WORTH_SHARE, CLEAR_ERRORS = 0.25, 0.01, 5.0
 
 def judge_cut_numbers(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge whether one end of the range of a list's numbers is lost; None if it is not."""
+    if not read_labels(subject):
+        return None
     for name in subject.task.columns.features:
         column = subject.train_rows[name]
         kind = column.dtype
         if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_numeric():
             continue
         cut = _find_cut(subject, column)
-        if cut is None or not read_labels(subject):
+        if cut is None:
             continue
         low, high, share = cut
         part = _measure_loss(subject, name, low, high)
@@ -58,14 +61,13 @@ def _find_cut(subject: Subject, column: pl.Series) -> tuple[float, float, float]
     tried = np.unique(np.quantile(numbers.to_numpy(), levels, method="nearest"))
     if len(tried) <= FEWEST:
         return None
-    place = int(column.list.len().arg_max() or 0) if column.dtype == pl.List else 0
-    own = list(column[place])
+    longest = int(column.list.len().arg_max() or 0) if column.dtype == pl.List else 0
+    own = list(column[longest])
     middle, inner = len(own) // 2, column.dtype.inner  # type: ignore[attr-defined]
     values = pl.Series(tried).cast(inner).to_list()
     lists = [[*own[:middle], value, *own[middle + 1 :]] for value in values]
-    rows = subject.train_rows[[place] * len(lists)]
     try:
-        rows = rows.with_columns(pl.Series(column.name, lists, dtype=column.dtype))
+        rows = repeat_row(subject, pl.Series(column.name, lists, dtype=column.dtype))
         keys = compute_example_keys(inputs_of(subject.task.encode(rows)))
     except Exception:  # numbers of one row may contradict its other columns
         return None

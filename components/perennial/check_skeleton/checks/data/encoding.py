@@ -18,19 +18,17 @@ from perennial.check_skeleton.checks.data.label_steps import describe_moved_step
 from perennial.check_skeleton.checks.data.placeholder_labels import describe_placeholder
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
-from perennial.check_skeleton.made_up_inputs import (
-    is_label_unread,
-    is_taught_by_steps_before,
-    made_up,
-)
-from perennial.check_skeleton.models import build_noisy_model, run_model
+from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
+from perennial.check_skeleton.models import build_noisy_model, run_model, run_up_to_difference
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     ROUNDING,
     Floats,
     Subject,
+    are_equal,
     find_differences,
     generator_states,
+    once,
     select_rows,
 )
 from perennial.check_skeleton.trials.replay import find_changes, read_memory
@@ -130,8 +128,12 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
     rows = spread_rows(subject.train_rows)
     whole = inputs_of(subject.task.encode(rows))
     columns = subject.task.columns
+    # Where the label is a feature itself, as in language modeling, it may well be encoded; the
+    # other columns may not.
+    is_taught = columns.label not in columns.features and is_taught_by_steps_before(subject)
+    given = [*columns.features, *([columns.label] if is_taught else [])]
     try:
-        served = subject.task.encode(rows.select(list(columns.features)))
+        served = subject.task.encode(rows.select(given))
     except Exception as error:  # user code may raise anything when its column is not there
         return judge.failed(
             f"encode needs a column that is not a feature: {type(error).__name__}: {error}",
@@ -139,13 +141,12 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
             "data.time and data.group do not exist. If requests carry the time of the prediction, "
             "set data.time_is_feature = true",
         )
-    # Where the label is a feature itself, as in language modeling, it may well be encoded.
-    is_own_label = columns.label in columns.features or subject.task.reconstructs_inputs
+    is_own_label = columns.label in given or subject.task.reconstructs_inputs
     changed = find_differences(whole, inputs_of(served))
     changed += [LABEL] if LABEL in served and not is_own_label else []
     # The other of a pair that a loss compares: served without it, or it is a leak.
     is_counterpart = served.keys().isdisjoint(changed) and is_label_unread(subject)
-    if changed and not is_counterpart and not is_taught_by_steps_before(subject):
+    if changed and not is_counterpart:
         return judge.failed(
             f"inputs change if only the features are given: {', '.join(changed)}",
             hint="the label or an id leaks into the inputs, or encode returns a `label` without "
@@ -179,6 +180,28 @@ def _describe_leaked_label(
     if not changed and is_taught_by_steps_before(subject):
         return ""
     return ", ".join(changed + find_differences(*({"predictions": each} for each in outputs)))
+
+
+@once
+def is_taught_by_steps_before(subject: Subject) -> bool:
+    """Whether each step of the output depends on the label's earlier steps alone.
+
+    So a decoder learns that is given the right words before (teacher forcing) and, when it is
+    served, reads those that it has predicted. Each row gets another row's label: the inputs must
+    change, and the output must stay up to the first step that differs.
+    """
+    if subject.train[LABEL].ndim != 2:
+        return False
+    rows, label = spread_rows(subject.train_rows), subject.task.columns.label
+    exchanged = rows.with_columns(rows[label].gather(np.roll(np.arange(rows.height), 1)))
+    try:
+        one, other = map(subject.task.encode, (rows, exchanged))
+        if not find_differences(inputs_of(one), inputs_of(other)):
+            return False
+        pairs = run_up_to_difference(build_noisy_model(subject), one, other)
+    except Exception:  # a task may reject the label of another row
+        return False
+    return any(are_equal(own, after, ROUNDING) for own, after in pairs)
 
 
 @check(

@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from perennial.check_skeleton.baselines import z_score
-from perennial.check_skeleton.checks.data.encoding import REBUILT
+from perennial.check_skeleton.checks.data.encoding import REBUILT, is_taught_by_steps_before
 from perennial.check_skeleton.checks.data.near_copies import judge_near_copies
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
@@ -34,11 +34,7 @@ from perennial.check_skeleton.free_outputs import (
     find_best_constant,
     probe,
 )
-from perennial.check_skeleton.made_up_inputs import (
-    RefusedInputsError,
-    is_taught_by_steps_before,
-    made_up,
-)
+from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.models import shuffle_batches, simplify, train_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, compute_example_keys, select_rows

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from perennial.check_skeleton.checks.data.signals import find_tensors_of
 from perennial.check_skeleton.registry import Judge
@@ -22,18 +23,18 @@ SAME = 1e-4
 
 def judge_lost_colours(judge: Judge, subject: Subject) -> CheckResult | None:
     """Warn of pictures in colour whose channels are the same in the inputs; None if none are."""
-    for name in subject.task.columns.features:
+    grey = {name for name, each in inputs_of(subject.train).items() if _has_equal_channels(each)}
+    for name in subject.task.columns.features if grey else ():
         column = subject.train_rows[name].head(PICTURES)
         if column.dtype != pl.Binary or column.null_count() or not _are_in_colour(column):
             continue
-        for tensor in find_tensors_of(subject, name):
-            if _has_equal_channels(subject, tensor):
-                return judge.warned(
-                    f"{name} holds pictures in colour, and the {CHANNELS} channels of {tensor} are "
-                    "the same",
-                    hint="the files are opened as grey and repeated: open them in colour. Correct "
-                    "if colours must not matter",
-                )
+        if found := grey.intersection(find_tensors_of(subject, name)):
+            return judge.warned(
+                f"{name} holds pictures in colour, and the {CHANNELS} channels of {min(found)} are "
+                "the same",
+                hint="the files are opened as grey and repeated: open them in colour. Correct if "
+                "colours must not matter",
+            )
     return None
 
 
@@ -48,11 +49,10 @@ def _are_in_colour(files: pl.Series) -> bool:
     return bool(np.mean([np.ptp(each, axis=2).mean() for each in pictures]) > GREY)
 
 
-def _has_equal_channels(subject: Subject, name: str) -> bool:
+def _has_equal_channels(tensor: Tensor) -> bool:
     """Whether all channels of an input hold the same numbers, but for scale and offset."""
-    tensor = inputs_of(subject.train).get(name, torch.empty(0))[:PICTURES]
     for pictures in (tensor, tensor.movedim(-1, 1)) if tensor.ndim == 4 else ():
         if pictures.shape[1] == CHANNELS:
-            flat = pictures.double().movedim(1, 0).reshape(CHANNELS, -1)
+            flat = pictures[:PICTURES].double().movedim(1, 0).reshape(CHANNELS, -1)
             return bool((torch.corrcoef(flat) > 1 - SAME).all())
     return False

@@ -1,4 +1,4 @@
-"""Find the position of lists, or of the encoded inputs, that holds the label."""
+"""Find the position of lists, or of the encoded inputs, that holds the label, or marks a class."""
 
 import numpy as np
 import polars as pl
@@ -115,8 +115,8 @@ def _find_stamp(name: str, pictures: Tensor, codes: Tensor) -> str:
         if len(places) >= FEWEST_PARTS:
             return (
                 f"{len(places)} of {numbers.shape[1]} numbers of {name}, as that at "
-                f"{step * places[0]}, "
-                f"are the same in all pictures of class {code:g} and in hardly another"
+                f"{step * places[0]}, are the same in all pictures of class "
+                f"{code:g} and in hardly another"
             )
     return ""
 

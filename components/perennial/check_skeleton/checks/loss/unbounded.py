@@ -48,7 +48,6 @@ def _describe_endless_fall(subject: Subject) -> str:
         return ""
     noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(subject.seed))
     spread = max(float(output.std()), 1.0)
-    shown = []
     for sign in (1, -1):
         try:
             found = [
@@ -60,9 +59,8 @@ def _describe_endless_fall(subject: Subject) -> str:
         falls = all(far < IN_PROPORTION * near < 0 for near, far in pairwise(found))
         if not falls or not all(map(math.isfinite, found)):
             return ""
-        shown.append(found)
     return (
         "the loss falls without end as outputs grow at random: "
-        f"{', '.join(f'{each:.3g}' for each in shown[0])} at "
+        f"{', '.join(f'{each:.3g}' for each in found)} at "
         f"{', '.join(f'{scale:g}' for scale in SCALES)} times their size"
     )

@@ -64,10 +64,12 @@ def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     batch = probe(subject)
     found = find_target_offset(subject, batch)
     if isinstance(found, str):
-        return _judge_whole(judge, subject, batch, find_tokens(batch)) or judge.skipped(found)
+        tokens = find_tokens(batch)
+        whole = _judge_whole(judge, subject, batch, tokens) if tokens else None
+        return whole or judge.skipped(found)
     # Beside the tokens of a decoder stand those of its source.
-    for name in list_tokens(batch):
-        source = None if name == found.tokens else _judge_whole(judge, subject, batch, name)
+    for name in [each for each in list_tokens(batch) if each != found.tokens]:
+        source = _judge_whole(judge, subject, batch, name)
         if source and source.outcome == "warned":
             return source
     places = torch.arange(found.wanted.shape[1])
@@ -83,15 +85,13 @@ def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     return judge.skipped("no layer's output at a token depends on earlier tokens")
 
 
-def _judge_whole(
-    judge: Judge, subject: Subject, batch: Batch, tokens: str | None
-) -> CheckResult | None:
+def _judge_whole(judge: Judge, subject: Subject, batch: Batch, tokens: str) -> CheckResult | None:
     """Judge whether outputs change with the order of an input; None where it may not matter."""
-    padding = None if tokens is None else find_padding(batch[tokens])
+    padding = find_padding(batch[tokens])
     observed, _ = observe_attention(subject)
     model = build_noisy_model(subject)
     is_recurrent = any(isinstance(each, nn.RNNBase) for each in model.modules())
-    if tokens is None or not (is_recurrent or observed.lengths):
+    if not (is_recurrent or observed.lengths):
         return None
     length = batch[tokens].shape[1]
     content = torch.full((len(batch[tokens]),), length) if padding is None else padding.content
