@@ -1,4 +1,4 @@
-"""Check `label_alignment`: stretches of the data whose labels belong to other rows."""
+"""Check `label_alignment`: stretches and groups of rows whose labels belong to other rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,30 +12,29 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
-from perennial.check_skeleton.checks.data.signals import is_plain, read_labels
+from perennial.check_skeleton.checks.data.shifted_groups import (
+    CLEAR,
+    FEWEST_ROWS,
+    LITTLE,
+    NOTHING,
+    find_shifted_groups,
+)
+from perennial.check_skeleton.checks.data.signals import read_labels
 from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
-from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import inputs_of
 
 # As many as predictions are good enough for.
 STRETCHES = 16, 8, 4
-FEWEST_ROWS = 128
 # Half of the stretches may be damaged.
 USUAL = 0.75
 FOLDS = 5
 RIDGE = 10.0
-# Of rows that are clearly predicted elsewhere, chance makes a stretch that is not once in 30,000.
-CLEAR = 6.0
-NOTHING = 2.0
-# Of the usual correlation: less is no drift of it.
-LITTLE = 0.5
 # Labels or predictions that hardly differ within a stretch correlate with nothing.
 LEAST_VARIANCE = 0.25
 MOST_CLASSES = 32
-MOST_GROUPS = 20
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,8 @@ class Fit:
 @check(
     "label_alignment",
     expects="no stretch of rows, in file order, in which inputs tell nothing of labels that they "
-    "predict elsewhere; both of two classes among the newest rows",
+    "predict elsewhere; no group of rows, as of one device, whose inputs predict the labels of other "
+    "rows; both of two classes among the newest rows",
     source="guides: look at labels beside their inputs; limits: chance among "
     f"{STRETCHES[0]} stretches",
     needs_losses=False,
@@ -103,11 +103,12 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
                 hint="labels there belong to other rows, or mean something else: a join or a sort "
                 "that moved one column alone, a damaged partition, classes or signs exchanged",
             )
-    if shifted := _describe_shifted_groups(subject, fit, usual):
-        return judge.failed(
-            shifted,
-            hint="these labels belong to the row before or after: rows counted from 0 and from 1, "
-            "a shift without its group, a device whose clock is wrong",
+    if shifted := find_shifted_groups(subject, fit.correlate, usual):
+        report = judge.failed if shifted.is_certain else judge.warned
+        return report(
+            shifted.description,
+            hint="do these labels belong to other rows? Rows counted from 0 and from 1, a shift "
+            "without its group, a device whose clock or zero is wrong",
         )
     return judge.passed(
         f"a linear model's predictions and the labels correlate in each of {len(parts)} stretches; "
@@ -125,34 +126,6 @@ def _correlate_stretches(fit: Fit) -> tuple[Sequence[Codes], Floats, float]:
         if len(parts[0]) >= FEWEST_ROWS and usual >= CLEAR / math.sqrt(len(parts[0])):
             break
     return parts, found, usual
-
-
-def _describe_shifted_groups(subject: Subject, fit: Fit, usual: float) -> str:
-    """Describe groups of rows that predict the label of their next row, or the one before.
-
-    Empty if the rows of each group predict their own labels, or nothing.
-    """
-    columns = subject.task.columns
-    for name in columns.features:
-        column = subject.train_rows[name]
-        if not is_plain(column) or name == columns.label or column.n_unique() > MOST_GROUPS:
-            continue
-        found = dict[str, tuple[float, float]]()
-        for (value,), group in column.to_frame().with_row_index("row").group_by(name):
-            rows = np.sort(group["row"].to_numpy().astype(np.int64))
-            if len(rows) < FEWEST_ROWS or not _is_little(own := fit.correlate(rows), usual, rows):
-                continue
-            pairs = (rows[:-1], rows[1:]), (rows[1:], rows[:-1])
-            moved = max(fit.correlate(first, second) for first, second in pairs)
-            if moved > max(LITTLE * usual, CLEAR / math.sqrt(len(rows))):
-                found[str(value)] = own, moved
-        if found:
-            own, moved = next(iter(found.values()))
-            return (
-                f"in rows of {name} {join_names(sorted(found))}, predictions and labels correlate "
-                f"by {own:.2f}, but by {moved:.2f} with the labels of a neighbouring row"
-            )
-    return ""
 
 
 def _fit(subject: Subject, labels: Floats, rows: Codes) -> Fit:
