@@ -107,6 +107,23 @@ def spectra_measured_again():
     return numbered(pl.DataFrame({"history": spectra.tolist(), "label": label}))
 
 
+class GapsAreZero(Numbers):
+    def window(self, values):
+        return np.nan_to_num(values)
+
+
+def with_gaps(rows, gaps):
+    """Items of the history are missing where `gaps` [N, L] says so."""
+    history = np.where(gaps, np.nan, np.array(rows["history"].to_list()))
+    return rows.with_columns(history=pl.Series(history.tolist())).with_columns(
+        pl.col("history").list.eval(pl.element().fill_nan(None))
+    )
+
+
+def gaps_at_random(rows):
+    return with_gaps(rows, RNG(14).random((len(rows), 24)) < 0.03)
+
+
 BUGS = {
     "things were measured five times": (TwoClasses, measured_again, "near for independent rows"),
     "things were measured five times, and one number is missing": (
@@ -127,6 +144,8 @@ BUGS = {
     "directions of overlapping windows": (
         TwoClasses, lambda: windows(label="rises"), "labels of .* history"),
     "windows that move by some steps": (Numbers, lambda: windows(3), "labels of .* history"),
+    "windows with gaps are split at random": (
+        GapsAreZero, lambda: gaps_at_random(windows()), "labels of .* history"),
     "lags as columns": (Numbers, lags, "labels of .* lag_11 … lag_00"),
 }  # fmt: skip
 
@@ -237,6 +256,12 @@ def series_of_their_own():
     )
 
 
+def short_histories():
+    """Before the first visit there is nothing."""
+    lengths = RNG(13).choice([2, 3, 24], size=(800, 1))
+    return with_gaps(series_of_their_own(), np.arange(24) < 24 - lengths)
+
+
 def clusters():
     """Twelve kinds of things, of which each row is another one."""
     rng = RNG(11)
@@ -267,6 +292,8 @@ HEALTHY = {
     "windows that were cut in time": (Numbers, lambda: by_time(windows()), {"time": "at"}),
     "windows that do not overlap": (Numbers, lambda: windows(24, of=walk(20000)), {}),
     "series of their own": (Numbers, series_of_their_own, {}),
+    "windows with gaps that were cut in time": (
+        GapsAreZero, lambda: by_time(gaps_at_random(windows())), {"time": "at"}),
 }  # fmt: skip
 
 
@@ -275,6 +302,12 @@ def test_rows_that_repeat_naturally_pass(name, tmp_path):
     task_type, rows, data = HEALTHY[name]
     result = examined(task_type, rows(), tmp_path, **data)
     assert result.outcome != "failed", (result.measured, result.hint)
+    assert "raises" not in result.measured
+
+
+def test_windows_are_not_shared_where_both_are_empty(tmp_path):
+    result = examined(GapsAreZero, short_histories(), tmp_path)
+    assert (result.outcome, result.measured) == ("passed", result.measured)
 
 
 def test_columns_that_repeat_together_are_no_windows(tmp_path):

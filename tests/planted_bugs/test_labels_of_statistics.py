@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 import torch
 
-from mixed_numbers import Numbers, subject_of
-from other_styles import Module, dataset_of, numbers_table, table_of
+from mixed_numbers import ThreeAmounts, subject_of
+from other_styles import dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
 from perennial.check_skeleton.checks.data.lost_values import check_lost_values
 from perennial.check_skeleton.checks.data.telling_columns import check_telling_columns
@@ -14,26 +14,6 @@ from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
-
-
-class ThreeAmounts(Numbers):
-    """Three outputs, from a list of three."""
-
-    kind = "statistic"
-    outputs = 3
-
-    def build_model(self):
-        return Module(self.network(self.outputs), lambda output: output)
-
-    def losses(self, output, batch):
-        return ((output - batch[LABEL]) ** 2).mean(dim=1)
-
-    def statistic(self, output, batch):
-        return torch.cat([output, batch[LABEL]], dim=1)
-
-    def score(self, predictions, labels):
-        predicted, true = np.split(predictions, 2, axis=1)
-        return {"mae": float(np.abs(predicted - true).mean())}
 
 
 class Rate(ThreeAmounts):

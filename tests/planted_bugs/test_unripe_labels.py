@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mixed_numbers import TwoClasses
+from mixed_numbers import ThreeAmounts, TwoClasses
 from other_styles import dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
 from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
@@ -23,13 +23,21 @@ def table(label, day=DAY):
     return table_of(X, label, day=np.datetime64("2025-01-01") + day)
 
 
-def subject_of(frame, folder, time="day"):
-    dataset = dataset_of(frame, folder, time=time)
+class OneAmount(ThreeAmounts):
+    outputs = 1
+
+
+class TwoAmounts(ThreeAmounts):
+    outputs = 2
+
+
+def subject_of(frame, folder, task_type=TwoClasses, *, time="day", **data):
+    dataset = dataset_of(frame, folder, time=time, **data)
     settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
     training = TrainingSection(seed=1, steps=50, global_batch_size=64)
     columns = dataset.snapshot.task_columns
     return Subject.prepare(
-        lambda: TwoClasses(TwoClasses.Options(), columns), dataset, settings, training
+        lambda: task_type(task_type.Options(), columns), dataset, settings, training
     )
 
 
@@ -77,3 +85,26 @@ def test_classes_that_come_and_go_pass(case, tmp_path):
 def test_without_a_time_there_is_no_newest_row(tmp_path):
     frame = BUGS["a window of sixty days"].with_columns(day=pl.lit(0))
     assert not describe_unripe_labels(subject_of(frame, tmp_path, time=None))
+
+
+AGE = (DAY.max() - DAY).astype(float)
+LIFE = np.random.default_rng(5).weibull(2.0, ROWS) * 150
+ENDED = (LIFE <= AGE).astype(float)
+FOLLOWED = np.minimum(LIFE, AGE)
+
+
+def test_ends_of_lives_that_are_followed_for_a_shorter_time_are_known(tmp_path):
+    frame = table(np.stack([FOLLOWED, ENDED], axis=1).tolist())
+    assert not describe_unripe_labels(subject_of(frame, tmp_path, TwoAmounts))
+
+
+def test_the_time_that_a_life_was_followed_may_be_a_column(tmp_path):
+    frame = table(ENDED).with_columns(days=FOLLOWED)
+    features = tuple(f"x{i}" for i in range(6))
+    assert not describe_unripe_labels(subject_of(frame, tmp_path, OneAmount, features=features))
+
+
+@pytest.mark.parametrize("beside", [EARLY * 9, LIFE], ids=["an amount", "the life to come"])
+def test_ends_beside_an_amount_that_does_not_depend_on_the_age_fail(beside, tmp_path):
+    frame = table(np.stack([beside, ENDED], axis=1).tolist())
+    assert "newest" in describe_unripe_labels(subject_of(frame, tmp_path, TwoAmounts))

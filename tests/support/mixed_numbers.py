@@ -72,6 +72,26 @@ class TwoClasses(Numbers):
     kind = "binary"
 
 
+class ThreeAmounts(Numbers):
+    """Three outputs, from a list of three."""
+
+    kind = "statistic"
+    outputs = 3
+
+    def build_model(self):
+        return Module(self.network(self.outputs), lambda output: output)
+
+    def losses(self, output, batch):
+        return ((output - batch[LABEL]) ** 2).mean(dim=1)
+
+    def statistic(self, output, batch):
+        return torch.cat([output, batch[LABEL]], dim=1)
+
+    def score(self, predictions, labels):
+        predicted, true = np.split(predictions, 2, axis=1)
+        return {"mae": float(np.abs(predicted - true).mean())}
+
+
 class WithMissingNumbers(TwoClasses):
     def numbers(self, frame):
         return np.nan_to_num(super().numbers(frame), nan=-9.0)

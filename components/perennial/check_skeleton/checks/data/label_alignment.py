@@ -63,8 +63,8 @@ class Fit:
 @check(
     "label_alignment",
     expects="no stretch of rows, in file order, in which inputs tell nothing of labels that they "
-    "predict elsewhere; no group of rows, as of one device, whose inputs predict the labels of other "
-    "rows; both of two classes among the newest rows",
+    "predict elsewhere; no group of rows, as of one device, whose inputs predict the labels of "
+    "other rows; both of two classes among the newest rows",
     source="guides: look at labels beside their inputs; limits: chance among "
     f"{STRETCHES[0]} stretches",
     needs_losses=False,

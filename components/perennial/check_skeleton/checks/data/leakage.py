@@ -491,13 +491,10 @@ def find_shared_windows(subject: Subject) -> tuple[str, float, float]:
         known: dict[int, int] = {}
         shifted = (each for each in range(train.shape[1] - size + 1) if each != size // 2)
         for start in shifted:
-            parts = train[:, start : start + size]
-            for row in np.flatnonzero(parts[:, 0] != parts[:, -1]):  # constant series repeat
-                known[hash(parts[row].tobytes())] = int(row)
-        middle = held[:, size // 2 : size // 2 + size]
-        pairs = [(known.get(hash(each.tobytes()), -1), row) for row, each in enumerate(middle)]
-        pairs = [pair for pair in pairs if pair[0] >= 0]
-        found.append((name, len(pairs) / len(middle), _measure_told(subject, pairs)))
+            known |= {key: row for row, key in _list_keys(train[:, start : start + size])}
+        middle = _list_keys(held[:, size // 2 : size // 2 + size])
+        pairs = [(known[key], row) for row, key in middle if key in known]
+        found.append((name, len(pairs) / len(held), _measure_told(subject, pairs)))
     return max(found, key=lambda each: each[1])
 
 
@@ -526,15 +523,15 @@ def find_known_targets(subject: Subject) -> tuple[str, float]:
         size = min(train.shape[1] // 2, LONGEST_END)
         places: dict[int, tuple[int, int]] = {}
         for start in range(train.shape[1] - size):
-            parts = train[:, start : start + size]
-            for row in np.flatnonzero(parts[:, 0] != parts[:, -1]):
-                places.setdefault(hash(parts[row].tobytes()), (int(row), start + size))
-        ends = [places.get(hash(each.tobytes())) for each in held[:, -size:]]
+            for row, key in _list_keys(train[:, start : start + size]):
+                places.setdefault(key, (row, start + size))
+        ends = [(row, *places[key]) for row, key in _list_keys(held[:, -size:]) if key in places]
         for ahead in range(train.shape[1] - size):
             pairs = [
-                (train[place[0], place[1] + ahead], held[row, -1], labels[row].flat[0])
-                for row, place in enumerate(ends)
-                if place is not None and place[1] + ahead < train.shape[1]
+                (value, held[row, -1], labels[row].flat[0])
+                for row, window, place in ends
+                if place + ahead < train.shape[1]
+                and np.isfinite(value := train[window, place + ahead])
             ]
             share = len(pairs) / max(len(held), 1)
             if len(pairs) < FEWEST_PAIRS or share <= max(each[1] for each in found):
@@ -543,6 +540,13 @@ def find_known_targets(subject: Subject) -> tuple[str, float]:
                 found.append((name, share))
                 break
     return max(found, key=lambda each: each[1])
+
+
+def _list_keys(parts: Floats) -> Iterator[tuple[int, int]]:
+    """Yield rows and keys of series; those with a gap, and constant ones, repeat by chance."""
+    usable = np.isfinite(parts).all(axis=1) & (parts[:, 0] != parts[:, -1])
+    for row in np.flatnonzero(usable):
+        yield int(row), hash(parts[row].tobytes())
 
 
 def _is_following(values: Floats, last: Floats, labels: Floats, *, is_number: bool) -> bool:

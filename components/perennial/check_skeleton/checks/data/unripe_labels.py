@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import polars.selectors as cs
 
 from perennial.check_skeleton.checks.data.signals import Labels, is_ordered, read_labels
 from perennial.check_skeleton.subject import Codes, Subject
@@ -32,11 +33,28 @@ def describe_unripe_labels(subject: Subject) -> str:
     order = np.lexsort((shuffled, times.to_physical().to_numpy()))
     found = (_find_absent(each, order) for each in read_labels(subject))
     for newest, share, value in filter(None, found):
+        if _is_followed(subject, order[-newest:]):
+            continue
         return (
             f"{share:.1%} of the rows have label {value}, but at most {MOST_FOUND} of the newest "
             f"{newest:,}, from {time} {times[int(order[-newest])]} on"
         )
     return ""
+
+
+def _is_followed(subject: Subject, newest: Codes) -> bool:
+    """Whether a loss may know for how long each row was observed, as that of a survival model.
+
+    This is an amount beside the label, whose largest value in the newest rows is below its median.
+    """
+    if subject.task.kind != "statistic":
+        return False
+    columns, data = subject.task.columns, subject.data
+    kept = [subject.time or "", *(data.ids if data else ()), columns.label, *columns.features]
+    beside = subject.train_rows.select(cs.numeric().exclude(kept))
+    amounts = [each.codes for each in read_labels(subject) if each.are_numbers]
+    amounts += [column.fill_null(strategy="mean").to_numpy() for column in beside]
+    return any(each[newest].max() < np.median(each) for each in amounts)
 
 
 def _find_absent(labels: Labels, order: Codes) -> tuple[int, float, float] | None:
