@@ -5,6 +5,7 @@ The mapping x → (x - m) / s gives the mean and deviation used, wherever the nu
 cropped, moved.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from perennial.check_skeleton.subject import (
     is_sequence,
     select_rows,
 )
-from perennial.contracts.errors import BadDataError
+from perennial.contracts.errors import BadDataError, join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.data.pictures import decode_picture, encode_png
 from perennial.engine.task import LABEL, Batch, inputs_of
@@ -38,6 +39,8 @@ PICTURES = 256
 # Relative difference of equal ratios; ratio beyond which statistics are of another unit.
 SAME, OTHER_UNIT = 0.05, 8.0
 BEYOND_DEVIATIONS = 20.0
+# What rounding of the inputs leaves between the same statistics, found in two columns.
+SAME_STATISTICS = 0.01
 EXACT, OWN, NEAR = 0.05, 0.3, 0.15
 
 
@@ -54,8 +57,15 @@ def check_input_scale(subject: Subject, judge: Judge) -> CheckResult:
     distinct = len(find_distinct_examples(inputs))
     if found := _judge_broken(judge, subject) or _judge_constants(judge, subject, distinct):
         return found
-    if other := describe_other_unit(subject):
+    scalings = _find_scalings(subject)
+    if other := _describe_other_unit(subject, scalings):
         return judge.failed(other[0], hint=other[1])
+    if shared := _describe_shared_scale(scalings):
+        return judge.warned(
+            shared,
+            hint="is an axis missing in `mean` and `std`? Use axis=0, so that each column has its "
+            "own; correct for columns of one unit whose differences in spread mean something",
+        )
     names = [name for name, tensor in inputs.items() if not _is_additive_mask(tensor)]
     columns = [column for name in names for column in _list_columns(name, subject.train)]
     constant = [name for name, values in columns if bool((values == values[0]).all())]
@@ -170,6 +180,16 @@ class Scaling:
         """Standard deviation of the raw numbers."""
         return float(self.numbers.std())
 
+    def has_statistics_of(self, other: "Scaling") -> bool:
+        """Whether the same mean and deviation are used, and were measured."""
+        return (
+            self.scale > 0
+            and self.centre != 0
+            and abs(self.centre - other.centre) < SAME_STATISTICS * abs(other.centre)
+            and abs(self.scale - other.scale) < SAME_STATISTICS * other.scale
+            and not (_is_round(other.centre) and _is_round(other.scale))
+        )
+
     @property
     def used(self) -> str:
         """Description of the statistics, own and used."""
@@ -179,11 +199,37 @@ class Scaling:
         )
 
 
-def describe_other_unit(subject: Subject) -> tuple[str, str] | None:
-    """Describe a column normalised with another unit's or column's statistics, with a hint."""
+def _is_round(number: float) -> bool:
+    return abs(float(f"{number:.2g}") - number) < SAME_STATISTICS / 10 * abs(number)
+
+
+def _find_scalings(subject: Subject) -> list[Scaling]:
     columns = subject.task.columns
     names = [name for name in columns.features if name != columns.label][:MOST_COLUMNS]
-    found = [each for name in names if (each := _find_scaling(subject, name)) is not None]
+    return [each for name in names if (each := _find_scaling(subject, name)) is not None]
+
+
+def _describe_shared_scale(found: list[Scaling]) -> str:
+    """Describe columns of several units that are normalised with the statistics of all; or empty.
+
+    Round numbers are chosen, as for percentages. Columns named alike but for a number, as pixels
+    or lags are, are of one unit.
+    """
+    for first in found:
+        alike = [each for each in found if each.has_statistics_of(first)]
+        stems = {re.sub(r"\d+", "", each.column) for each in alike}
+        alike.sort(key=lambda each: each.deviation)
+        if len(stems) > 1 and first.scale > OTHER_UNIT * alike[0].deviation:
+            return (
+                f"{join_names([each.column for each in alike])} are all normalised with "
+                f"{first.centre:.4g} and {first.scale:.4g}, which leaves {alike[0].column} a "
+                f"deviation of {alike[0].deviation / first.scale:.2g}"
+            )
+    return ""
+
+
+def _describe_other_unit(subject: Subject, found: list[Scaling]) -> tuple[str, str] | None:
+    """Describe a column normalised with another unit's or column's statistics, with a hint."""
     for each in found:
         if problem := _describe_unit(each):
             return f"{each.used}: {problem}", (

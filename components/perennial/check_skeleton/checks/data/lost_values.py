@@ -218,11 +218,9 @@ def _encode_column(
     base = rows[[int(column.is_not_null().arg_max() or 0)] * rows.height]
     groups, different = group_values(column), known.n_unique()
     try:
-        encoded = inputs_of(subject.task.encode(base.with_columns(column)))
-        keys = compute_example_keys(encoded)
+        encoded, codes = _encode_values(subject, rows, column)
     except Exception:  # values of one row in another may contradict its other columns
         return None
-    _, codes = np.unique(keys, return_inverse=True)
     inputs = len(set(codes))
     if inputs == 1 and find_tensors_of(subject, name):
         return None  # it weighs rows, or counts beside other values of other columns
@@ -246,6 +244,27 @@ def _encode_column(
         _find_period(column, encoded),
         is_read=inputs == 1 and _is_read(subject, base, column),
     )
+
+
+def _encode_values(subject: Subject, rows: pl.DataFrame, column: pl.Series) -> tuple[Batch, Codes]:
+    """Encode a column's values, each in the same row; return the inputs, and a number for each.
+
+    Of amounts, the row is the one among three in which most stay apart: trees for each acre may
+    all be too many where acres are few.
+    """
+    known = column.is_not_null().arg_true().to_list()
+    places = [known[0]]
+    if is_ordered(column):
+        ascending = column[known].arg_sort()
+        places += [known[ascending[len(known) // 2]], known[ascending[-1]]]
+    found: list[tuple[Batch, Codes]] = []
+    for place in places:
+        encoded = inputs_of(subject.task.encode(rows[[place] * len(rows)].with_columns(column)))
+        _, codes = np.unique(compute_example_keys(encoded), return_inverse=True)
+        found.append((encoded, codes))
+        if codes.max() + 1 >= column.n_unique():
+            break
+    return max(found, key=lambda each: int(each[1].max()))
 
 
 def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
