@@ -37,6 +37,17 @@ def rows_of_shapes(rows: int = 300) -> pl.DataFrame:
     })  # fmt: skip
 
 
+def with_flags(series):
+    """Beside the series, whether it is low [N, 2, T]."""
+    return np.stack([np.exp(series / 9), series < 0], axis=1)
+
+
+def with_hours(series):
+    """Beside the series about its mean, the hour [N, 2, T]."""
+    hours = np.broadcast_to(np.sin(np.arange(HOURS) / 2), series.shape)
+    return np.stack([series - series.mean(axis=1, keepdims=True), hours], axis=1)
+
+
 def subject_of(folder, columns, read, *, width=None, layers=None, rows=None):
     """A task that feeds what `read` makes of columns, the first linear layer of a given width."""
 
@@ -91,6 +102,10 @@ MISTAKES = {
         ["a", "b", "c"], lambda *x: np.stack(x, 2).reshape(-1, 3, HOURS), "order 8 x 3"
     ),
     "lists in lists": (["days"], lambda x: x.reshape(-1, 3, HOURS) * 2 + 1, "order 8 x 3"),
+    "a series beside flags": (
+        ["a"], lambda x: with_flags(x).reshape(-1, HOURS, 2), "a runs along an axis only"),
+    "a relative series beside the hour": (
+        ["a"], lambda x: with_hours(x).transpose(0, 2, 1).reshape(-1, 2, HOURS), "read as 8 x 2"),
 }  # fmt: skip
 
 HEALTHY = {
@@ -112,6 +127,10 @@ HEALTHY = {
     "series side by side": (["a", "b", "c"], lambda *x: np.stack(x, 1)),
     "lists in lists": (["days"], lambda x: x),
     "lists transposed": (["days"], lambda x: x.transpose(0, 2, 1)),
+    "a series beside flags": (["a"], lambda x: with_flags(x).transpose(0, 2, 1)),
+    "a relative series beside the hour": (["a"], with_hours),
+    "a series backwards, beside its changes": (
+        ["a"], lambda x: np.stack([x[:, ::-1], np.diff(x, prepend=0)], axis=2)),
     "one series in pairs": (["a"], lambda x: x.reshape(-1, HOURS // 2, 2)),
 }  # fmt: skip
 

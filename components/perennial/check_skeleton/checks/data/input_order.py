@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from perennial.check_skeleton.checks.data.torn_series import describe_torn_series, is_patched
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_head
 from perennial.contracts.errors import BadDataError
@@ -146,8 +147,9 @@ def describe_torn_input(subject: Subject) -> str:
             continue
         if numbers.ndim == 4 and (found := _describe_torn_picture(numbers)):
             return f"{name} is {found}"
+        judged = (_describe_torn_table, _describe_torn_list, describe_torn_series)
         if numbers.ndim == 3 and (
-            found := _describe_torn_table(subject, numbers) or _describe_torn_list(subject, numbers)
+            found := next(filter(None, (each(subject, numbers) for each in judged)), "")
         ):
             return f"{name} is {found}"
     return _describe_torn_recording(subject)
@@ -212,13 +214,10 @@ def _measure_roughness(pictures: Floats, channels: int) -> Floats:
 def _describe_torn_table(subject: Subject, encoded: Floats) -> str:
     """Describe raw values [P, Q] that fill an input of Q x P in their old order; empty if none."""
     rows, wide = encoded.shape[1:]
-    is_patched = any(
-        isinstance(each, nn.Linear) and each.in_features == wide > rows
-        for each in subject.build_model().modules()
-    )
+    has_patches = is_patched(subject, encoded)
     for names, places, raw in _read_tables(subject.train_rows.head(len(encoded))):
         high, across = raw.shape[1:]
-        if wide != high or across > rows or high == across or is_patched:
+        if wide != high or across > rows or high == across or has_patches:
             continue
         own, size = encoded[places], high * across
         kept = _correlate_places(raw, own.reshape(len(own), -1)[:, :size])
