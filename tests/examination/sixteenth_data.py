@@ -1,4 +1,4 @@
-"""Datasets of the sixteenth list: street lamps and ferries."""
+"""Datasets of the sixteenth list: street lamps, ferries and orchards."""
 
 from datetime import date, timedelta
 
@@ -80,3 +80,42 @@ def ferry_passengers():
             )
     names = ["day", "route", "past", "holiday", "wind_forecast", "passengers"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))  # fmt: skip
+
+
+def orchard_yields():
+    """Apples of orchard blocks, tonnes a hectare, with outliers after hail that nobody wrote down."""
+    rng = seeded(16003)
+    n = 2400
+    grower = rng.integers(0, 20, n)
+    variety = rng.choice(5, n, p=[0.3, 0.25, 0.2, 0.15, 0.1])
+    age = rng.integers(2, 30, n)
+    trees = rng.normal(2400, 700, n).clip(600, 4000)
+    frost = rng.poisson(1.5, n)
+    rain = rng.normal(420, 110, n).clip(80)
+    blossom = rng.normal(5, 1.8, n).clip(1, 9)
+    area = rng.gamma(2.0, 0.9, n) + 0.2
+    z = 3.0 + np.array([0.2, 0.0, -0.3, 0.1, -0.1])[variety] - ((age - 13) / 14) ** 2 * 0.6
+    z += (
+        0.25 * (trees - 2400) / 1000
+        - 0.14 * frost
+        + 0.12 * (blossom - 5)
+        - ((rain - 430) / 300) ** 2 * 0.5
+    )
+    z += rng.normal(0, 0.15, 20)[grower]
+    tonnes = np.exp(z) + rng.standard_t(3, n) * (0.8 + 0.8 * frost)
+    soil = [None if g else round(v) for v, g in zip(rain, rng.random(n) < 0.1, strict=True)]
+    return numbered(
+        pl.DataFrame(
+            {
+                "grower": [f"G{g:02}" for g in grower],
+                "variety": np.array(["Alva", "Boskop", "Cora", "Delbar", "Elan"])[variety],
+                "planted_years": age,
+                "trees": (trees * area).round(),
+                "hectares": area.round(2),
+                "frost_nights": frost,
+                "rain_mm": soil,
+                "blossom": blossom.round(1),
+                "tonnes_per_ha": tonnes.clip(0.1).round(2),
+            }
+        )
+    )

@@ -1,4 +1,4 @@
-"""A sixteenth list of bugs: slips with street lamps and ferries."""
+"""A sixteenth list of bugs: slips with street lamps, ferries and orchards."""
 
 import numpy as np
 import polars as pl
@@ -28,6 +28,13 @@ def window_ends_today(rows):
     return rows.with_columns(past=pl.Series(moved))
 
 
+def some_in_acres(rows):
+    """Growers who came by a takeover report tonnes per acre, below the heading of hectares."""
+    late = pl.col("grower").is_in([f"G{g:02}" for g in range(0, 20, 2)])
+    area = pl.when(late).then(pl.col("tonnes_per_ha") / 2.471).otherwise(pl.col("tonnes_per_ha"))
+    return rows.with_columns(tonnes_per_ha=area)
+
+
 BUGS = [
     bug(
         # shows 2.60, is 2.47 with true flags; 2.10 when healthy, 2.43 untrained
@@ -38,6 +45,7 @@ BUGS = [
         rows=still_burning,
     ),
     bug(
+        # shows 1.81, is an NLL of 12.9; 2.10 when healthy
         "no-survival-of-the-failed",
         "odd_lamps_weibull",
         "Lamps that failed have the hazard only, without having survived until then.",
@@ -78,5 +86,33 @@ BUGS = [
         "states[:, 0] as with a [CLS] token",
         "states[:, -1]",
         "states[:, 0]",
+    ),
+    bug(
+        # shows an NLL of 2.20 and an MAE of 1.90, is 4.63 and 4.99 on tonnes per hectare; 2.67 and 2.67 when healthy
+        "some-in-acres",
+        "tables_orchards_student",
+        "Half of the growers report tonnes per acre.",
+        "units of a second source",
+        rows=some_in_acres,
+    ),
+    bug(
+        # NLL 3.22, MAE 4.76; 2.67 and 2.67 when healthy
+        "one-scale-for-all",
+        "tables_orchards_student",
+        "Centre and scale are those of all numbers together, not of each column.",
+        "mean and std without an axis",
+        "np.nanmedian(numbers, axis=0).tolist()",
+        "float(np.nanmedian(numbers))",
+        "np.nanstd(numbers, axis=0).tolist()",
+        "float(np.nanstd(numbers))",
+    ),
+    bug(
+        # NLL 2.85, MAE 3.38; 2.67 and 2.67 when healthy
+        "dropout-on-the-output",
+        "tables_orchards_student",
+        "Dropout stands behind the last layer, over centre and spread themselves.",
+        "dropout on the output of a regression",
+        "self.out = nn.Linear(dim, 2)",
+        "self.out = nn.Sequential(nn.Linear(dim, 2), nn.Dropout(0.3))",
     ),
 ]
