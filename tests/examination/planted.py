@@ -60,6 +60,7 @@ def all_bugs() -> list[Bug]:
         seventh_images,
         seventh_tables,
         seventh_texts,
+        sixteenth,
         sixth,
         tables,
         texts,
@@ -72,7 +73,15 @@ def all_bugs() -> list[Bug]:
     later = [second_a, second_b, third, fourth, fifth, sixth]
     seventh = [seventh_tables, seventh_images, seventh_texts]
     eighth = [eighth_images, eighth_tables]
-    last = [twelfth, thirteenth, fourteenth, fourteenth_media, fifteenth, fifteenth_media]
+    last = [
+        twelfth,
+        thirteenth,
+        fourteenth,
+        fourteenth_media,
+        fifteenth,
+        fifteenth_media,
+        sixteenth,
+    ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]
 

@@ -24,6 +24,7 @@ from examination import (
     seventh_images_data,
     seventh_tables_data,
     seventh_texts_data,
+    sixteenth_data,
     sixth_data,
     tenth_pictures_data,
     third_data,
@@ -52,6 +53,7 @@ DATA = (
     fourteenth_media_data,
     fifteenth_data,
     fifteenth_media_data,
+    sixteenth_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
