@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from perennial.check_skeleton.checks.loss.broadcasting import find_shared_output
+from perennial.check_skeleton.checks.loss.densities import DENSITY, is_log_density
 from perennial.check_skeleton.checks.loss.position_axes import find_normalised_positions
 from perennial.check_skeleton.checks.loss.rewards import find_reward
 from perennial.check_skeleton.checks.loss.unbounded import judge_negative
@@ -298,6 +299,8 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
         )
     # No rate makes a count certain: of few claims, a Poisson loss keeps half of the constant's.
     is_natural = share > ZERO_LOSS and is_at_labels and _rises_nearby(subject, free)
+    if share > ZERO_LOSS and not is_natural and is_log_density(subject):
+        return judge.passed(f"{measured}; {DENSITY}")
     if share > ZERO_LOSS and not is_natural:
         return judge.warned(
             measured,

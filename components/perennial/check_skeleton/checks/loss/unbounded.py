@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import torch
 
+from perennial.check_skeleton.checks.loss.densities import DENSITY, is_log_density
 from perennial.check_skeleton.free_outputs import compute_output, find_output_domain, probe
 from perennial.check_skeleton.models import measure_loss
 from perennial.check_skeleton.registry import Judge
@@ -28,6 +29,8 @@ def judge_negative(
         )
     if is_at_labels:
         return judge.passed(f"{shown}: below zero, and minimal where the labels are predicted")
+    if is_log_density(subject):
+        return judge.passed(f"{shown}: {DENSITY}")
     return judge.warned(
         shown,
         hint="is a sign wrong? Correct for log-densities and for Poisson losses without their "
