@@ -11,7 +11,7 @@ from perennial.check_skeleton.subject import Subject, select_head, select_rows
 from perennial.engine.task import LABEL, Batch
 
 DENSITY = "the probabilities that it gives all labels add up to 1"
-OUTPUTS = 16
+OUTPUTS = 8
 # Of standard normal noise that is added: outputs of other centres and other spreads.
 NOISE = 0.5
 # Places on a line that gets wider apart with the distance, up to 548 deviations; whole numbers.
