@@ -78,6 +78,18 @@ class OfAmountsThatRejectsOthers(OfAmounts):
         return laws.Gamma(2 * self.spread(output), nn.functional.softplus(output[:, 0]))
 
 
+class OfAmountsOrNone(OfAmounts):
+    """A probability that there is none, and a density of what there is."""
+
+    labels: ClassVar = np.where(ENDED, AMOUNTS, 0.0).tolist()
+
+    def losses(self, output, batch):
+        label, some = batch[LABEL], output[:, 1] / 2
+        density = self.law(output).log_prob(label.clamp(min=1e-6))
+        density = density + nn.functional.logsigmoid(some)
+        return -torch.where(label > 0, density, nn.functional.logsigmoid(-some))
+
+
 class OfCounts(Likelihood):
     labels: ClassVar = COUNTS.tolist()
 
@@ -137,8 +149,8 @@ def examined(task_type, folder):
 
 
 @pytest.mark.parametrize("task_type", [
-    Likelihood, HeavyTails, OfSmallNumbers, OfAmounts, OfAmountsThatRejectsOthers, OfCounts, OfHits,
-    OfLives,
+    Likelihood, HeavyTails, OfSmallNumbers, OfAmounts, OfAmountsThatRejectsOthers, OfAmountsOrNone,
+    OfCounts, OfHits, OfLives,
 ])  # fmt: skip
 def test_probabilities_that_add_up_to_one_need_no_zero(task_type, tmp_path):
     found = examined(task_type, tmp_path)

@@ -55,17 +55,21 @@ def is_log_density(subject: Subject) -> bool:
 
 
 def _list_places(label: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield labels to add up over, and their weights: of counts, of amounts, of any number."""
+    """Yield labels to add up over, and their weights: counts, amounts, numbers of either sign."""
     least, most = float(label.min()), float(label.max())
     if least >= 0 and bool((label == label.round()).all()):
         counts = torch.arange(min(int(most) * TIMES_LARGEST + 20, MOST_COUNTS)).double()
         yield counts, torch.ones_like(counts)
     if most <= least:
         return
-    if least > 0:
-        ends = label.log().min() - POWERS, label.log().max() + POWERS
-        powers = torch.linspace(float(ends[0]), float(ends[1]), PLACES, dtype=torch.float64)
-        yield powers.exp(), powers.exp() * (powers[1] - powers[0])
+    positive = label[label > 0].log()
+    if least >= 0 and len(positive):
+        ends = float(positive.min()) - POWERS, float(positive.max()) + POWERS
+        powers = torch.linspace(*ends, PLACES, dtype=torch.float64)
+        amounts, weights = powers.exp(), powers.exp() * (powers[1] - powers[0])
+        yield amounts, weights
+        # None at all may have a probability of its own.
+        yield torch.cat([amounts, torch.zeros(1)]), torch.cat([weights, torch.ones(1)])
     powers = torch.linspace(-FARTHEST, FARTHEST, PLACES, dtype=torch.float64)
     spread = label.std()
     yield label.median() + spread * powers.sinh(), spread * powers.cosh() * (powers[1] - powers[0])
