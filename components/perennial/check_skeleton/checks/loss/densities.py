@@ -15,7 +15,7 @@ OUTPUTS = 8
 # Of standard normal noise that is added: outputs of other centres and other spreads.
 NOISE = 0.5
 # Places on a line that gets wider apart with the distance, up to 548 deviations; whole numbers.
-PLACES, FARTHEST, MOST_COUNTS = 8001, 7.0, 4000
+PLACES, FARTHEST, MOST_COUNTS = 4001, 7.0, 4000
 # Beyond the largest count; beyond the smallest and largest amount, as powers of e.
 TIMES_LARGEST, POWERS = 20, 7.0
 MOST_PARTS = 3
@@ -48,7 +48,7 @@ def is_log_density(subject: Subject) -> bool:
         domain = find_output_domain(subject)
         output = domain.outputs(domain.free(output) + NOISE * noise)
         return any(
-            _measure_share(subject, output, batch, part, places) >= (1 if parts == 1 else OBSERVED)
+            _adds_up(subject, output, batch, part, places)
             for part in range(parts)
             for places in _list_places(label.reshape(len(label), -1)[:, part].double())
         )
@@ -75,11 +75,12 @@ def _list_places(label: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     yield label.median() + spread * powers.sinh(), spread * powers.cosh() * (powers[1] - powers[0])
 
 
-def _measure_share(
+def _adds_up(
     subject: Subject, output: Tensor, batch: Batch, part: int, places: tuple[Tensor, Tensor]
-) -> float:
-    """Return the share of rows for whose output the probabilities of the places add up to 1."""
-    found = 0
+) -> bool:
+    """Whether the probabilities of the places add up to 1, for the outputs of enough rows."""
+    is_single = batch[LABEL][0].numel() == 1
+    left = 0 if is_single else int((1 - OBSERVED) * len(output))
     for row in range(len(output)):
         rows = torch.full((len(places[0]),), row)
         each = select_rows(batch, rows)
@@ -88,7 +89,9 @@ def _measure_share(
         try:
             losses = subject.task.losses(output[rows], {**each, LABEL: label})
         except Exception:  # a loss may reject labels that cannot be
-            return 0.0
+            return False
         chances = losses.double().neg().exp().nan_to_num(nan=0.0)
-        found += abs(float(chances @ places[1]) - 1) < EXACT
-    return found / len(output)
+        left -= abs(float(chances @ places[1]) - 1) >= EXACT
+        if left < 0:
+            return False
+    return True
