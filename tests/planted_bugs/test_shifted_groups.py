@@ -47,7 +47,7 @@ def in_turns(frame: pl.DataFrame) -> pl.DataFrame:
 
 def examine(frame: pl.DataFrame, folder):
     """A split by blocks of days, so that most neighbours stay together; devices are no inputs."""
-    day = np.datetime64("2025-01-01") + frame["row"].to_numpy() // 10
+    day = np.datetime64("2025-01-01") + np.arange(len(frame)) // 10
     dataset = dataset_of(frame.with_columns(day=day), folder, time="day", features=FEATURES)
     make = partial(Numbers, Numbers.Options(), dataset.snapshot.task_columns)
     settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
@@ -83,6 +83,12 @@ HEALTHY = {
     "two devices are hardly predicted": weaker,
     "one device alone tells more of other rows": lambda frame: late(frame, 2, ["d6"]),
 }
+
+
+def test_a_group_may_be_missing_and_another_be_named_like_that(tmp_path):
+    named = pl.when(pl.col("device") == "d1").then(None).otherwise("device").alias("device")
+    frame = table(0.9).with_columns(named.replace("d2", "None").alias("device"))
+    assert examine(frame, tmp_path).outcome == "passed"
 
 
 @pytest.mark.parametrize("case", HEALTHY)

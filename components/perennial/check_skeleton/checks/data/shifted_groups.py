@@ -98,11 +98,13 @@ def find_shifted_groups(subject: Subject, correlate: Correlate, usual: float) ->
 
 
 def _measure_groups(column: pl.Series, correlate: Correlate) -> _Groups:
-    found = sorted(
+    frame = pl.DataFrame({"value": column}).with_row_index("row")
+    found = [
         (str(value), np.sort(group["row"].to_numpy().astype(np.int64)))
-        for (value,), group in column.to_frame().with_row_index("row").group_by(column.name)
+        for (value,), group in frame.group_by("value", maintain_order=True)
         if len(group) >= FEWEST_ROWS
-    )
+    ]
+    found.sort(key=lambda each: each[0])
     return _Groups(
         column.name,
         [name for name, _ in found],
