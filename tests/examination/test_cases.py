@@ -81,8 +81,7 @@ def test_the_program_that_examines_finds_the_list(tmp_path):
     assert not record.exists()
 
 
-@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # as pandas returns
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of libraries, at other people's styles
 @pytest.mark.parametrize("name", [*HEALTHY][::8])
 def test_a_healthy_task_encodes_and_scores(name, tmp_path):
     """One in eight: the others take long to prepare, and are tried by the test below."""
