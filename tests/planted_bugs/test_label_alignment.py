@@ -1,16 +1,13 @@
 """Stretches of the data whose labels belong to other rows, and healthy data that changes."""
 
-from functools import partial
-
 import numpy as np
 import polars as pl
 import pytest
 
 from other_styles import Binary, Classes, Numbers, dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
-from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
-from skeleton_tables import SETTINGS
+from skeleton_tables import SETTINGS, prepared
 
 ROWS = 3000
 KINDS = {"amounts": Numbers, "two classes": Binary, "four classes": Classes}
@@ -28,10 +25,9 @@ def table(kind: str) -> pl.DataFrame:
 
 def examine(frame: pl.DataFrame, task_type, folder):
     dataset = dataset_of(frame, folder)
-    make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
     settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
     training = TrainingSection(seed=1, steps=50, global_batch_size=64)
-    return check_label_alignment(Subject.prepare(make, dataset, settings, training))
+    return check_label_alignment(prepared(task_type, dataset, settings=settings, training=training))
 
 
 def in_stretch(frame: pl.DataFrame, change, first: float, last: float, name: str = "label"):

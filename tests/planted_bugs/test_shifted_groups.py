@@ -1,7 +1,5 @@
 """Devices whose labels stand some rows before or behind their readings, and devices that differ otherwise."""
 
-from functools import partial
-
 import numpy as np
 import polars as pl
 import pytest
@@ -9,9 +7,8 @@ import pytest
 from mixed_numbers import Numbers
 from other_styles import dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
-from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
-from skeleton_tables import SETTINGS
+from skeleton_tables import SETTINGS, prepared
 
 DEVICES, READINGS = 8, 360
 ROWS = DEVICES * READINGS
@@ -49,10 +46,9 @@ def examine(frame: pl.DataFrame, folder):
     """A split by blocks of days, so that most neighbours stay together; devices are no inputs."""
     day = np.datetime64("2025-01-01") + np.arange(len(frame)) // 10
     dataset = dataset_of(frame.with_columns(day=day), folder, time="day", features=FEATURES)
-    make = partial(Numbers, Numbers.Options(), dataset.snapshot.task_columns)
     settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
     training = TrainingSection(seed=1, steps=50, global_batch_size=64)
-    return check_label_alignment(Subject.prepare(make, dataset, settings, training))
+    return check_label_alignment(prepared(Numbers, dataset, settings=settings, training=training))
 
 
 @pytest.mark.parametrize("places", [1, 3, -5])

@@ -8,9 +8,8 @@ from mixed_numbers import ThreeAmounts, TwoClasses
 from other_styles import dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
 from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
-from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
-from skeleton_tables import SETTINGS
+from skeleton_tables import SETTINGS, prepared
 
 ROWS = 6000
 X, SCORE = numbers_table(ROWS)
@@ -35,10 +34,7 @@ def subject_of(frame, folder, task_type=TwoClasses, *, time="day", **data):
     dataset = dataset_of(frame, folder, time=time, **data)
     settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
     training = TrainingSection(seed=1, steps=50, global_batch_size=64)
-    columns = dataset.snapshot.task_columns
-    return Subject.prepare(
-        lambda: task_type(task_type.Options(), columns), dataset, settings, training
-    )
+    return prepared(task_type, dataset, settings=settings, training=training)
 
 
 def counted_before(days):

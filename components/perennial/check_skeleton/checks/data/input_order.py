@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from perennial.check_skeleton.checks.data.signals import read_lists
 from perennial.check_skeleton.checks.data.torn_series import describe_torn_series, is_patched
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_head
@@ -214,15 +215,15 @@ def _measure_roughness(pictures: Floats, channels: int) -> Floats:
 def _describe_torn_table(subject: Subject, encoded: Floats) -> str:
     """Describe raw values [P, Q] that fill an input of Q x P in their old order; empty if none."""
     rows, wide = encoded.shape[1:]
-    has_patches = is_patched(subject, encoded)
     for names, places, raw in _read_tables(subject.train_rows.head(len(encoded))):
         high, across = raw.shape[1:]
-        if wide != high or across > rows or high == across or has_patches:
+        if wide != high or across > rows or high == across:
             continue
         own, size = encoded[places], high * across
         kept = _correlate_places(raw, own.reshape(len(own), -1)[:, :size])
         moved = _correlate_places(raw.swapaxes(1, 2), own[:, :across])
-        if (kept > SAME_ORDER).mean() > NEARLY_ALL and np.median(moved) < OTHER:
+        is_torn = (kept > SAME_ORDER).mean() > NEARLY_ALL and np.median(moved) < OTHER
+        if is_torn and not is_patched(subject, encoded):
             return f"{across} x {high}, but holds {names} in the order {high} x {across}"
     return ""
 
@@ -237,15 +238,9 @@ def _describe_torn_list(subject: Subject, encoded: Floats) -> str:
     if high % wide == 0 or wide % high == 0:
         return ""  # steps of both lengths may be steps of one channel
     for column in subject.train_rows.head(len(encoded)):
-        kind = column.dtype
-        if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_numeric():
+        raw = read_lists(column)
+        if raw is None or raw.shape != (len(encoded), high * wide):
             continue
-        lists = column.to_list()
-        if len(lists) != len(encoded) or any(
-            each is None or len(each) != high * wide or None in each for each in lists
-        ):
-            continue
-        raw = np.array(lists, dtype=np.float64)
         for across, own in ((wide, encoded), (high, encoded.swapaxes(1, 2))):
             if (_correlate_places(raw, own) <= SAME_ORDER).mean() > 1 - NEARLY_ALL:
                 continue

@@ -18,6 +18,7 @@ from perennial.check_skeleton.checks.data.shifted_groups import (
     LITTLE,
     NOTHING,
     find_shifted_groups,
+    is_little,
 )
 from perennial.check_skeleton.checks.data.signals import read_labels
 from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
@@ -93,7 +94,7 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     healthy = np.concatenate([rows for rows, clear in zip(parts, is_clear, strict=True) if clear])
     for rows in _join_neighbours(parts, ~is_clear):
         here = fit.correlate(rows)
-        if _is_little(here, usual, rows) and (
+        if is_little(here, usual, len(rows)) and (
             here < -LITTLE * usual or _is_unlearnable(subject, labels, rows, healthy)
         ):
             return judge.failed(
@@ -146,11 +147,6 @@ def _join_neighbours(parts: Sequence[Codes], is_unclear: Flags) -> Iterator[Code
             yield np.concatenate([rows for _, rows in run])
 
 
-def _is_little(found: float, usual: float, rows: Codes) -> bool:
-    """Whether a correlation is far below the usual one even if chance made it too low."""
-    return found + NOTHING / math.sqrt(len(rows)) < LITTLE * usual
-
-
 def _is_unlearnable(subject: Subject, labels: Floats, rows: Codes, healthy: Codes) -> bool:
     """Whether a model of these rows alone fails, too, where one of as many others does not.
 
@@ -160,4 +156,4 @@ def _is_unlearnable(subject: Subject, labels: Floats, rows: Codes, healthy: Code
         _fit(subject, labels, each).correlate(np.arange(len(each)))
         for each in (rows, healthy[: len(rows)])
     )
-    return other > 0 and _is_little(own, other, rows)
+    return other > 0 and is_little(own, other, len(rows))

@@ -25,6 +25,7 @@ from perennial.check_skeleton.checks.data.signals import (
     is_plain,
     measure_signal,
     probe_rows,
+    read_lists,
 )
 from perennial.check_skeleton.checks.data.swapped_pairs import judge_swapped_pairs
 from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
@@ -570,14 +571,11 @@ def _list_windows(subject: Subject) -> Iterator[tuple[str, Floats, Floats]]:
             single.append(name)
         if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_float():
             continue
-        train, held = (
-            [np.asarray(each, dtype=np.float64) for each in rows[name].drop_nulls().to_list()]
-            for rows in splits
-        )
-        lengths = {len(each) for each in (*train, *held)}
-        whole = all(not rows[name].null_count() for rows in splits)
-        if len(lengths) == 1 and min(lengths) >= SHORTEST_WINDOW and whole:
-            yield name, np.stack(train), np.stack(held)
+        train, held = (read_lists(rows[name], with_gaps=True) for rows in splits)
+        if train is None or held is None:
+            continue
+        if train.shape[1] == held.shape[1] >= SHORTEST_WINDOW:
+            yield name, train, held
     if len(single) >= SHORTEST_WINDOW:
         lags = [rows.select(single).to_numpy().astype(np.float64) for rows in splits]
         yield f"{single[0]} … {single[-1]}", lags[0], lags[1]

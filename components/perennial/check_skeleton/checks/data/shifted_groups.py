@@ -18,6 +18,7 @@ FEWEST_ROWS = 128
 MOST_GROUPS = 40
 # Rows between a label and the inputs that it belongs to: a device that is a few readings late.
 FARTHEST = 8
+PLACES = [sign * places for places in range(1, FARTHEST + 1) for sign in (1, -1)]
 # Of rows that are clearly predicted elsewhere, chance makes a stretch that is not once in 30,000.
 CLEAR = 6.0
 NOTHING = 2.0
@@ -51,17 +52,14 @@ class _Groups:
         names: Of the groups.
         own: Correlation with the labels of the same rows [G].
         moved: That with labels so many rows behind [G, 2 * FARTHEST]; see `PLACES`.
-        error: Standard deviation of a correlation by chance [G].
+        rows: Number of rows [G].
     """
 
     column: str
     names: list[str]
     own: Floats
     moved: Floats
-    error: Floats
-
-
-PLACES = [sign * places for places in range(1, FARTHEST + 1) for sign in (1, -1)]
+    rows: Codes
 
 
 def find_shifted_groups(subject: Subject, correlate: Correlate, usual: float) -> Shifted | None:
@@ -82,8 +80,9 @@ def find_shifted_groups(subject: Subject, correlate: Correlate, usual: float) ->
             continue
         best = groups.moved.argmax(axis=1)
         there = groups.moved[np.arange(len(best)), best]
-        is_clear = there > np.maximum(LITTLE * usual, CLEAR * groups.error)
-        is_lost = is_clear & (groups.own + NOTHING * groups.error < LITTLE * usual)
+        is_clear = there > np.maximum(LITTLE * usual, CLEAR / np.sqrt(groups.rows))
+        counts = zip(groups.own, groups.rows, strict=True)
+        is_lost = is_clear & [is_little(own, usual, rows) for own, rows in counts]
         if is_lost.any():
             return Shifted(_describe(groups, is_lost, best), is_certain=True)
         is_late = is_clear & (there - groups.own >= LEAST_GAIN)
@@ -95,6 +94,11 @@ def find_shifted_groups(subject: Subject, correlate: Correlate, usual: float) ->
         if min(is_late.sum(), in_place.sum()) >= FEWEST_GROUPS:
             doubtful = Shifted(_describe(groups, is_late, best), is_certain=False)
     return doubtful
+
+
+def is_little(found: float, usual: float, rows: int) -> bool:
+    """Whether a correlation is far below the usual one even if chance made it too low."""
+    return found + NOTHING / math.sqrt(rows) < LITTLE * usual
 
 
 def _measure_groups(column: pl.Series, correlate: Correlate) -> _Groups:
@@ -110,15 +114,16 @@ def _measure_groups(column: pl.Series, correlate: Correlate) -> _Groups:
         [name for name, _ in found],
         np.array([np.nan_to_num(correlate(rows, rows)) for _, rows in found]),
         np.array([list(_correlate_moved(rows, correlate)) for _, rows in found]),
-        np.array([1 / math.sqrt(len(rows)) for _, rows in found]),
+        np.array([len(rows) for _, rows in found]),
     )
 
 
 def _correlate_moved(rows: Codes, correlate: Correlate) -> Iterator[float]:
-    """Yield the correlations with labels behind and before, nearest first; 0 if nothing varies."""
-    for places in range(1, FARTHEST + 1):
-        yield float(np.nan_to_num(correlate(rows[:-places], rows[places:])))
-        yield float(np.nan_to_num(correlate(rows[places:], rows[:-places])))
+    """Yield the correlations with labels at the `PLACES`; 0 if nothing varies."""
+    for place in PLACES:
+        late, early = rows[abs(place) :], rows[: -abs(place)]
+        own, other = (early, late) if place > 0 else (late, early)
+        yield float(np.nan_to_num(correlate(own, other)))
 
 
 def _describe(groups: _Groups, chosen: Flags, best: Codes) -> str:

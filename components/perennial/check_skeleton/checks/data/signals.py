@@ -178,16 +178,20 @@ def is_free_text(column: pl.Series) -> bool:
     return float(column.str.count_matches(r"\s+").mean() or 0.0) >= 3  # type: ignore[arg-type]
 
 
-def read_lists(column: pl.Series) -> Floats | None:
-    """Return lists of one length as rows of numbers, [N, L]; None for anything else."""
+def read_lists(column: pl.Series, *, with_gaps: bool = False) -> Floats | None:
+    """Return lists of one length as rows of numbers, [N, L]; None for anything else.
+
+    Missing numbers become NaN `with_gaps`; without, lists that have any are something else.
+    """
     kind = column.dtype
     if not isinstance(kind, pl.List | pl.Array) or column.null_count() or not len(column):
         return None
     lengths = column.list.len() if isinstance(kind, pl.List) else column.arr.len()
     inner = column.explode()
-    if lengths.n_unique() > 1 or not inner.dtype.is_numeric() or inner.null_count():
+    has_gaps = bool(inner.null_count()) and not with_gaps
+    if lengths.n_unique() > 1 or not inner.dtype.is_numeric() or has_gaps:
         return None
-    return inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
+    return inner.cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(len(column), -1)
 
 
 def find_cut_columns(values: Floats, codes: Floats) -> Flags:

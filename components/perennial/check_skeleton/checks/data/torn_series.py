@@ -1,12 +1,10 @@
 """Find series whose axes of time and channels were exchanged by a reshape, scales aside."""
 
-from collections.abc import Iterator
-
 import numpy as np
-import polars as pl
 from scipy.stats import rankdata
 from torch import nn
 
+from perennial.check_skeleton.checks.data.signals import read_lists
 from perennial.check_skeleton.subject import Floats, Subject
 
 SHORTEST_SERIES, FEWEST_KNOWN = 8, 5
@@ -22,20 +20,23 @@ def describe_torn_series(subject: Subject, encoded: Floats) -> str:
     Empty if there is none. Beside the list stand numbers that are computed, as flags of gaps.
     """
     high, wide = encoded.shape[1:]
-    if high == wide or is_patched(subject, encoded):
+    if high == wide:
         return ""
     turned = encoded.reshape(-1, wide, high)
-    for name, series in _list_series(subject.train_rows.head(len(encoded))):
-        length = series.shape[1]
-        if length not in (high, wide):
+    lengths = [side for side in (high, wide) if side >= SHORTEST_SERIES]
+    for column in subject.train_rows.head(len(encoded)):
+        series = read_lists(column, with_gaps=True)
+        if series is None or series.shape[1] not in lengths:
             continue
-        own, other = (encoded.swapaxes(1, 2), turned) if length == high else (
-            encoded, turned.swapaxes(1, 2))  # fmt: skip
+        own, other = encoded, turned.swapaxes(1, 2)
+        if series.shape[1] == high:
+            own, other = encoded.swapaxes(1, 2), turned
         in_place, elsewhere = (_correlate_ranks(series, each) for each in (own, other))
-        if (elsewhere > SAME).mean() > NEARLY_ALL and np.median(in_place) < OTHER:
+        is_torn = (elsewhere > SAME).mean() > NEARLY_ALL and np.median(in_place) < OTHER
+        if is_torn and not is_patched(subject, encoded):
             return (
-                f"{high} x {wide}, but {name} runs along an axis only if its numbers are read as "
-                f"{wide} x {high}"
+                f"{high} x {wide}, but {column.name} runs along an axis only if its numbers are "
+                f"read as {wide} x {high}"
             )
     return ""
 
@@ -45,18 +46,6 @@ def is_patched(subject: Subject, encoded: Floats) -> bool:
     rows, wide = encoded.shape[1:]
     modules = subject.build_model().modules()
     return any(isinstance(each, nn.Linear) and each.in_features == wide > rows for each in modules)
-
-
-def _list_series(rows: pl.DataFrame) -> Iterator[tuple[str, Floats]]:
-    """Yield lists of numbers that are as long in every row [N, L]; NaN is missing."""
-    for column in rows:
-        kind = column.dtype
-        if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_numeric():
-            continue
-        lists = column.to_list()
-        if None in lists or len({*map(len, lists)}) != 1 or len(lists[0]) < SHORTEST_SERIES:
-            continue
-        yield column.name, np.array(lists, dtype=np.float64)
 
 
 def _correlate_ranks(series: Floats, candidates: Floats) -> Floats:

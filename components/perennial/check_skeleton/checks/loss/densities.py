@@ -7,7 +7,7 @@ from torch import Tensor
 
 from perennial.check_skeleton.free_outputs import find_output_domain, probe
 from perennial.check_skeleton.models import build_noisy_model, run_model
-from perennial.check_skeleton.subject import Subject, select_head, select_rows
+from perennial.check_skeleton.subject import Subject, select_head
 from perennial.engine.task import LABEL, Batch
 
 DENSITY = "the probabilities that it gives all labels add up to 1"
@@ -82,12 +82,12 @@ def _adds_up(
     is_single = batch[LABEL][0].numel() == 1
     left = 0 if is_single else int((1 - OBSERVED) * len(output))
     for row in range(len(output)):
-        rows = torch.full((len(places[0]),), row)
-        each = select_rows(batch, rows)
+        each = {name: _repeat(tensor, row, len(places[0])) for name, tensor in batch.items()}
         label = each[LABEL].clone()
         label.reshape(len(label), -1)[:, part] = places[0].to(label.dtype)
         try:
-            losses = subject.task.losses(output[rows], {**each, LABEL: label})
+            repeated = _repeat(output, row, len(places[0]))
+            losses = subject.task.losses(repeated, {**each, LABEL: label})
         except Exception:  # a loss may reject labels that cannot be
             return False
         chances = losses.double().neg().exp().nan_to_num(nan=0.0)
@@ -95,3 +95,8 @@ def _adds_up(
         if left < 0:
             return False
     return True
+
+
+def _repeat(tensor: Tensor, row: int, times: int) -> Tensor:
+    """Return one row so many times, without a copy: rows may be pictures."""
+    return tensor[row : row + 1].expand(times, *tensor.shape[1:])

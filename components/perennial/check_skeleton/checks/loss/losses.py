@@ -298,15 +298,17 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
             "applies it, labels are not used, or the loss is clipped",
         )
     # No rate makes a count certain: of few claims, a Poisson loss keeps half of the constant's.
-    is_natural = share > ZERO_LOSS and is_at_labels and _rises_nearby(subject, free)
-    if share > ZERO_LOSS and not is_natural and is_log_density(subject):
-        return judge.passed(f"{measured}; {DENSITY}")
-    if share > ZERO_LOSS and not is_natural:
+    if share <= ZERO_LOSS:
+        return judge.passed(measured)
+    if is_at_labels and _rises_nearby(subject, free):
+        measured += ", minimal where the labels are predicted"
+    elif is_log_density(subject):
+        measured += f"; {DENSITY}"
+    else:
         return judge.warned(
             measured,
             hint="the loss has a floor; correct for label smoothing, wrong for a clipped loss",
         )
-    measured += ", minimal where the labels are predicted" if is_natural else ""
     return judge.passed(measured)
 
 
