@@ -121,6 +121,67 @@ class OfLives(OfAmounts):
         return lasted - ended * rate
 
 
+class OfTheMedian(OfSmallNumbers):
+    """An absolute error over the spread, and the spread's logarithm, without a constant."""
+
+    def losses(self, output, batch):
+        law = self.law(output)
+        error = (batch[LABEL] - law.mean).abs() / law.stddev
+        return 2**0.5 * error + law.stddev.log()
+
+
+class OfLogarithms(Likelihood):
+    """A normal distribution of the amounts' logarithms, without what makes it one of amounts."""
+
+    labels: ClassVar = (AMOUNTS**0.05).round(6).tolist()
+
+    def law(self, output):
+        return laws.Normal(output[:, 0] / 20, self.spread(output) / 20, validate_args=False)
+
+    def losses(self, output, batch):
+        return -self.law(output).log_prob(batch[LABEL].log())
+
+
+class OfOneMore(OfLogarithms):
+    def losses(self, output, batch):
+        return -self.law(output).log_prob(batch[LABEL].log1p() - 0.7)
+
+
+class OfManyCounts(OfCounts):
+    labels: ClassVar = (COUNTS * 150).tolist()
+
+    def law(self, output):
+        spread = 10 + 5 * self.spread(output)
+        mean = nn.functional.softplus(output[:, 0] + 3) * 150
+        return laws.NegativeBinomial(spread, logits=(mean / spread).log(), validate_args=False)
+
+
+class OfAngles(Likelihood):
+    """Degrees of a compass around a direction, by how far two unit vectors point apart."""
+
+    labels: ClassVar = (np.degrees(SCORE + 0.3) % 360).round(1).tolist()
+
+    def law(self, output):
+        return laws.VonMises(output[:, 0], 5 * self.spread(output), validate_args=False)
+
+    def losses(self, output, batch):
+        return -self.law(output).log_prob(torch.deg2rad(batch[LABEL]))
+
+
+class OfFiveDays(OfAmounts):
+    """The mean of the days' likelihoods, each with a mean of its own and a shared spread."""
+
+    labels: ClassVar = (AMOUNTS[:, None] * np.linspace(1, 2, 5)).tolist()
+
+    def build_model(self):
+        return Module(self.network(6))
+
+    def losses(self, output, batch):
+        spread = nn.functional.softplus(output[:, 5:]) + 1e-2
+        law = laws.LogNormal(output[:, :5] + 1, spread, validate_args=False)
+        return -law.log_prob(batch[LABEL]).mean(dim=1)
+
+
 class ByTheSquaredSpread(OfSmallNumbers):
     """A squared error over the variance, with the variance's logarithm in full."""
 
@@ -133,6 +194,15 @@ class WithoutItsConstant(OfCounts):
     def losses(self, output, batch):
         rate = self.law(output).rate
         return rate - batch[LABEL] * rate.log()
+
+
+class OfFiveDaysByTheVariance(OfFiveDays):
+    """The logarithm of the variance where that of the deviation belongs."""
+
+    def losses(self, output, batch):
+        spread = (nn.functional.softplus(output[:, 5:]) + 1e-2) / 100
+        error = (batch[LABEL].log() - output[:, :5]) / spread
+        return (error.square() / 2 + 2 * spread.log()).mean(dim=1)
 
 
 class NeverBelow(Likelihood):
@@ -150,14 +220,17 @@ def examined(task_type, folder):
 
 @pytest.mark.parametrize("task_type", [
     Likelihood, HeavyTails, OfSmallNumbers, OfAmounts, OfAmountsThatRejectsOthers, OfAmountsOrNone,
-    OfCounts, OfHits, OfLives,
+    OfCounts, OfHits, OfLives, OfTheMedian, OfLogarithms, OfOneMore,
+    OfManyCounts, OfFiveDays, OfAngles,
 ])  # fmt: skip
-def test_probabilities_that_add_up_to_one_need_no_zero(task_type, tmp_path):
+def test_probabilities_that_add_up_to_the_same_need_no_zero(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert found.outcome == "passed", (found.measured, found.hint)
 
 
-@pytest.mark.parametrize("task_type", [ByTheSquaredSpread, WithoutItsConstant, NeverBelow])
+@pytest.mark.parametrize("task_type", [
+    ByTheSquaredSpread, WithoutItsConstant, NeverBelow, OfFiveDaysByTheVariance,
+])  # fmt: skip
 def test_others_are_doubted(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert found.outcome in ("warned", "failed"), found.measured

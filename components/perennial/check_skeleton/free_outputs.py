@@ -13,6 +13,7 @@ puts one scale on every right token, whatever the label smoothing.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -53,6 +54,8 @@ LOUDER = 1000.0
 ROUNDING = 1e-4
 INSIDE = 1e-6
 LARGEST_SCALE = 40.0  # the rest then has 1e-17 of the probability
+# Times the first loss. A larger one would make the next step too small to change anything.
+BEYOND = 2.0
 # Krichevsky and Trofimov: half a count for every token costs least when the worst comes.
 UNSEEN = 0.5
 
@@ -191,6 +194,26 @@ def compute_constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tenso
     return torch.cat(parts)
 
 
+def compute_zero_losses(subject: Subject, batch: Batch) -> Tensor:
+    """Return the loss of each example under outputs of zeros, [N], computed in parts.
+
+    Columns that the weights do not reach keep their values: the loss needs them, as the ids of
+    rows that are not each other's negatives.
+    """
+    task, carried = subject.task, find_output_domain(subject)
+    zeros = choose_domain(subject).outputs(
+        torch.zeros_like(compute_output(subject, probe(subject)))
+    )
+    if carried.low is None or carried.high is None or not bool((carried.low == carried.high).any()):
+        return compute_constant_losses(task, zeros[:1], batch)
+    model, parts = evaluated(subject.build_model()), []
+    for start in range(0, len(batch[LABEL]), task.scoring_rows):
+        part = select_rows(batch, slice(start, start + task.scoring_rows))
+        output = torch.where(carried.low == carried.high, run_model(model, part), zeros[:1])
+        parts.append(task.losses(output, part).detach())
+    return torch.cat(parts)
+
+
 @once
 def find_best_outputs(subject: Subject) -> FreeOutputs:
     """Return the free outputs for the probed examples."""
@@ -297,37 +320,35 @@ def _find_minimum(
 def _descend(
     losses: Losses, start: Tensor, batch: Batch, domain: OutputDomain, reach: float = np.inf
 ) -> tuple[Tensor, float, bool]:
-    free = domain.free(start)
-    middle = free.double().flatten().numpy()
-    most = reach * np.maximum(np.abs(middle), 1.0)
-    scale = [0.0]
+    middle = domain.free(start).double().flatten().numpy()
+    # Means in hundreds beside a spread near 1 are searched for with steps of their own sizes.
+    unit = np.maximum(np.abs(middle), 1.0)
+    first: list[tuple[float, float]] = []  # loss, and largest number of the gradient
 
     def objective(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        here = torch.from_numpy(values).to(start.dtype).reshape(start.shape).requires_grad_()
+        here = torch.from_numpy(unit * values).to(start.dtype).reshape(start.shape)
+        here.requires_grad_()
         outputs = _broadcast(domain.outputs(here), batch)
         loss = compute_mean_loss(losses(outputs, batch), batch)
         (gradient,) = torch.autograd.grad(loss, here)
-        scale.append(float(gradient.abs().max()))
-        return float(loss.detach()), gradient.double().flatten().numpy()
+        found, slope = float(loss.detach()), unit * gradient.double().flatten().numpy()
+        if first and np.isnan(found) > np.isnan(
+            first[0][0]
+        ):  # as of a variance below zero: the search steps back
+            return max(1.0, BEYOND * abs(first[0][0])), np.zeros_like(values)
+        first.append((found, float(np.abs(slope).max())))
+        return found, slope
 
-    found = minimize(
-        objective,
-        middle,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=None if np.isinf(reach) else list(zip(middle - most, middle + most, strict=True)),
-        options={
-            "maxiter": 100 if np.isinf(reach) else 1000,
-            "maxfun": 10_000,
-            "ftol": 0.0,
-            "gtol": 1e-9,
-        },
-    )
-    values = torch.from_numpy(found.x).to(start.dtype).reshape(start.shape)
-    # Beside the gradient at the start, which the first call has stored.
-    left = float(np.abs(found.jac).max())
-    is_falling = left > STILL_FALLING * scale[1]
-    if is_falling and np.isinf(reach) and found.fun >= 0:
+    ends = None if np.isinf(reach) else [(each - reach, each + reach) for each in middle / unit]
+    search = partial(minimize, objective, jac=True, method="L-BFGS-B", bounds=ends)
+    limits = {"maxfun": 10_000, "ftol": 0.0, "gtol": 1e-9}
+    found = search(middle / unit, options={"maxiter": 100 if ends is None else 1000, **limits})
+    least = STILL_FALLING * first[0][1]
+    if ends is None and found.fun >= 0 and np.abs(found.jac).max() > least:
+        found = search(found.x, options={"maxiter": 1000, **limits})
+    values = torch.from_numpy(unit * found.x).to(start.dtype).reshape(start.shape)
+    is_falling = float(np.abs(found.jac).max()) > least
+    if is_falling and ends is None and found.fun >= 0:
         values, found.fun = _descend_to_kinks(losses, values, float(found.fun), batch, domain)
     return domain.outputs(values), float(found.fun), is_falling
 

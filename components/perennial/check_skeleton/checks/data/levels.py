@@ -15,7 +15,7 @@ from torch import nn
 from perennial.check_skeleton.checks.data.signals import find_tensors_of, read_lists
 from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.registry import Judge
-from perennial.check_skeleton.subject import Floats, Subject, select_head
+from perennial.check_skeleton.subject import Codes, Floats, Subject, select_head
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.skeleton import CheckResult
 from perennial.data.pictures import decode_picture
@@ -30,6 +30,11 @@ FEWEST_NUMBERS = 8
 KEPT_BITS = 0.2
 # Share of all numbers with one value: higher than a threshold makes it, as of a lost picture.
 ALIKE = 0.9
+# Days, hours, minutes and months wrap around by design.
+CALENDAR = (7, 12, 24, 30, 31, 52, 53, 60, 365, 366)
+LARGEST_BYTE, NEARLY_ALL = 255, 240
+# Levels on each side of where bytes wrap around; step from the last to the first, of the range.
+SIDE, NEAR_ENDS = 4, 0.1
 LEVEL_ROWS = 64
 BINS = 16
 DISTINCT_BINS = 0.25
@@ -41,6 +46,7 @@ class NumberMap(NamedTuple):
     column: str
     values: Floats  # the different numbers of the column, rising
     inputs: Floats  # what each becomes
+    counts: Codes  # how often each occurs
     kept: float  # share of a number's bits that remain
     common: float  # share of the most frequent input
 
@@ -50,11 +56,18 @@ def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
     for found in _map_lists(subject):
         # Sounds have so many numbers that the steps of 16 bits would show between two of them.
         every = max(len(found.values) // MOST_LEVELS, 1)
-        if period := find_sawtooth_period(found.values[::every], found.inputs[::every]):
+        period = find_sawtooth_period(found.values[::every], found.inputs[::every])
+        if period and period not in CALENDAR:
             return judge.failed(
                 f"the numbers in {found.column} wrap around after {period:.6g}",
                 hint="they overflow a type of too few bits (bytes, for example): cast to float32 "
                 "first",
+            )
+        if border := find_wrapped_bytes(found):
+            return judge.failed(
+                f"bytes in {found.column} below {border:g} become larger than all others",
+                hint="they are read as signed, or something is subtracted from them before the "
+                "cast: np.uint8 wraps around. Cast to float32 first",
             )
         if found.kept < KEPT_BITS:
             return (judge.failed if found.common > ALIKE else judge.warned)(
@@ -72,12 +85,17 @@ def _map_lists(subject: Subject) -> Iterator[NumberMap]:
     tensors = inputs_of(select_head(subject.train, LIST_ROWS))
     for name in subject.task.columns.features:
         column = rows[name]
-        lists = _read_pictures(column) if column.dtype == pl.Binary else read_lists(column)
+        lists, chosen = read_lists(column), list(range(rows.height))
+        if column.dtype == pl.Binary:
+            lists, chosen = _read_files(column)
         if lists is None:
             continue
         for key in tensors:
-            for raw, each in _pair_numbers(lists, tensors[key][: len(lists)].double().numpy()):
-                values, places = np.unique(raw, return_inverse=True)
+            encoded = tensors[key][chosen].double().numpy()
+            if column.dtype == pl.Binary and encoded.size > lists.size:  # the rest is padding
+                encoded = encoded.reshape(len(lists), -1)[:, : lists.shape[1]]
+            for raw, each in _pair_numbers(lists, encoded):
+                values, places, counts = np.unique(raw, return_inverse=True, return_counts=True)
                 if len(values) < FEWEST_NUMBERS:
                     continue
                 first = np.zeros(len(values))
@@ -86,7 +104,7 @@ def _map_lists(subject: Subject) -> Iterator[NumberMap]:
                 # Numbers may map to those of another column by chance.
                 if is_map and _is_made_of(subject, key, name):
                     kept = count_bits(each) / max(count_bits(raw), 1e-9)
-                    yield NumberMap(name, values, first, kept, measure_most_common(each))
+                    yield NumberMap(name, values, first, counts, kept, measure_most_common(each))
 
 
 def _is_made_of(subject: Subject, key: str, name: str) -> bool:
@@ -112,17 +130,26 @@ def _pair_numbers(lists: Floats, encoded: Floats) -> Iterator[tuple[Floats, Floa
         yield lists.reshape(rows, channels, -1)[:, channel], each
 
 
-def _read_pictures(column: pl.Series) -> Floats | None:
-    """Return pictures of one size as rows of numbers, channels last; None for other files."""
+def _read_files(column: pl.Series) -> tuple[Floats | None, list[int]]:
+    """Return pictures of one size, channels last, or the longest files, as numbers; and their rows.
+
+    Shorter files may be padded.
+    """
     if column.null_count():
-        return None
+        return None, []
+    files = column.head(PICTURES).to_list()
     try:
-        found = [decode_picture(file) for file in column.head(PICTURES)]
+        found = [decode_picture(file) for file in files]
     except BadDataError:
-        return None
-    if len({each.shape for each in found}) != 1:
-        return None
-    return np.stack(found).astype(np.float64).reshape(len(found), -1)
+        counts = np.bincount(np.frombuffer(b"".join(files), dtype=np.uint8), minlength=256)
+        # Numbers on both sides of 0 are frequent, as are those on both sides of a middle at 128.
+        is_signed = (
+            counts[:SIDE].sum() + counts[-SIDE:].sum() > counts[128 - SIDE : 128 + SIDE].sum()
+        )
+        found = [np.frombuffer(file, dtype=np.int8 if is_signed else np.uint8) for file in files]
+    shape = max(each.shape for each in found)
+    rows = [row for row, each in enumerate(found) if each.shape == shape]
+    return np.stack([found[row] for row in rows]).astype(np.float64).reshape(len(rows), -1), rows
 
 
 def count_bits(numbers: Floats) -> float:
@@ -205,3 +232,24 @@ def find_sawtooth_period(values: Floats, inputs: Floats) -> float:
     period = float(np.round(back.min()))
     is_regular = period > 1 and np.allclose(back / period, np.round(back / period), atol=0.05)
     return period if is_regular else 0.0
+
+
+def find_wrapped_bytes(found: NumberMap) -> float:
+    """Return the byte below which all inputs lie above those of all others; 0 if none does.
+
+    Inputs rise on both sides of it, and bytes there are more frequent than at the two ends. If not
+    all 256 occur, the lowest do not follow the highest at once, as hours of a day may.
+    """
+    values, inputs = found.values, found.inputs
+    if np.ptp(values) > LARGEST_BYTE or (values != values.round()).any():
+        return 0.0
+    rises = np.diff(inputs) * np.sign(np.median(np.diff(inputs)))
+    falls = np.flatnonzero(rises < 0)
+    if len(falls) != 1 or not SIDE <= (fall := int(falls[0]) + 1) <= len(values) - SIDE:
+        return 0.0
+    gap = abs(float(inputs[0] - inputs[-1])) / float(np.ptp(inputs))
+    is_turn = float(-rises.min()) == float(np.ptp(inputs))
+    follows = gap < NEAR_ENDS if np.ptp(values) > NEARLY_ALL else gap > NEAR_ENDS
+    near = found.counts[fall - SIDE : fall + SIDE].sum()
+    far = found.counts[:SIDE].sum() + found.counts[-SIDE:].sum()
+    return float(values[fall]) if is_turn and follows and near > far else 0.0

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from perennial.check_skeleton.checks.data.angles import judge_angles
 from perennial.check_skeleton.checks.data.cut_numbers import judge_cut_numbers
 from perennial.check_skeleton.checks.data.levels import (
+    CALENDAR,
     find_sawtooth_period,
     judge_levels,
     judge_lists,
@@ -65,8 +66,6 @@ NEARLY_ALL, SURE_ERRORS = 0.9, 10.0
 FEWEST_MERGED = 6
 # More are hashed on purpose, and a sample does not show them all.
 MOST_MERGED = 1000
-# Days, hours, minutes and months wrap around by design.
-CALENDAR = (7, 12, 24, 30, 31, 52, 53, 60, 365, 366)
 # Shares of values and of rows; rare values may well share an input.
 SHARED = 0.5
 RESERVED = 0.9

@@ -19,6 +19,7 @@ from perennial.check_skeleton.free_outputs import (
     choose_domain,
     compute_constant_losses,
     compute_output,
+    compute_zero_losses,
     find_best_outputs,
     find_output_domain,
     find_training_constant,
@@ -488,10 +489,9 @@ def _derive_initial_loss(subject: Subject) -> float:
     Or that of the mean output of classes where it is near zero, as drawn weights leave it: a few
     updates move it, and `initial_bias` judges it.
     """
-    constant, best = find_training_constant(subject)
-    zeros = choose_domain(subject).outputs(torch.zeros_like(constant))
+    _, best = find_training_constant(subject)
     with made_up("an output of zeros"):
-        losses = compute_constant_losses(subject.task, zeros, subject.train)
+        losses = compute_zero_losses(subject, subject.train)
     uninformed = float(compute_mean_loss(losses, subject.train))
     theory = max(best, uninformed) if math.isfinite(uninformed) else best
     if subject.task.kind in ("binary", "multiclass"):

@@ -242,7 +242,10 @@ def _describe_missing_outputs(subject: Subject, output: Tensor) -> str:
 
 
 def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
-    """Return columns of outputs [B, O] that get no gradient from any example."""
+    """Return columns of outputs [B, O] that get no gradient from any example.
+
+    Without those that the weights do not reach: `predict` or a comparison in the loss needs them.
+    """
     if output.ndim != 2:
         return []
     task, batch = subject.task, select_head(probe(subject), len(output))
@@ -254,7 +257,10 @@ def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
     # A separate head may be used only by the training loss.
     total = task.losses(made, batch).sum() + task.training_losses(made, batch).sum()
     (gradient,) = torch.autograd.grad(total, free)
-    return (~(gradient != 0).any(dim=0)).nonzero().flatten().tolist()
+    is_unused = ~(gradient != 0).any(dim=0)
+    if domain.low is not None and domain.high is not None:
+        is_unused &= domain.low != domain.high
+    return is_unused.nonzero().flatten().tolist()
 
 
 def _find_classes_without_labels(subject: Subject, output: Tensor) -> list[int]:

@@ -19,7 +19,7 @@ from perennial.check_skeleton.models import (
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import LABEL, Batch, inputs_of
+from perennial.engine.task import Batch, inputs_of
 
 PROBED_ROWS = 64
 # An activation whose slope is below this passes a thousandth of the gradient: sigmoid beyond 7,
@@ -162,15 +162,11 @@ def check_symmetric_units(subject: Subject, judge: Judge) -> CheckResult:
 
 def _is_masked(subject: Subject, output: Tensor, broken: str) -> bool:
     """Whether classes that a row does not have, never the right one, have minus infinity."""
-    is_absent = output == -torch.inf
-    if (
-        broken
-        or subject.task.kind != "multiclass"
-        or not bool((output.isfinite() | is_absent).all())
-    ):
+    is_known = output.isfinite() | (output == -torch.inf)
+    if broken or subject.task.kind != "multiclass" or not bool(is_known.all()):
         return False
-    chosen = is_absent.gather(1, subject.balanced(len(output))[LABEL].long()[:, None])
-    return not bool(chosen.any())
+    losses = subject.task.losses(output, subject.balanced(len(output)))
+    return bool(losses.isfinite().all())
 
 
 def _judge_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | None:

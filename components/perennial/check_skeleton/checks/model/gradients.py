@@ -145,7 +145,10 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             continue  # nothing to exchange; `input_scale` checks constants
         try:
             with made_up(f"{name} of other examples"):
-                if is_used := _is_used(subject, model, batch, {name: tensor.roll(1, 0)}):
+                # An id that masks duplicates counts where rows share it.
+                others = (tensor.roll(1, 0), tensor[:1].expand_as(tensor))
+                is_used = any(_is_used(subject, model, batch, {name: each}) for each in others)
+                if is_used:
                     columns += _find_unused_columns(subject, model, batch, name)
         except RefusedInputsError:  # lengths or edges belong to their own tokens and nodes
             is_used = _is_following_real_rows(model, batch, name)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.baselines import compute_control_losses, z_score
 from perennial.check_skeleton.checks.training.copied_inputs import describe_copies
-from perennial.check_skeleton.checks.training.prefix_floor import measure_prefix_floor
+from perennial.check_skeleton.checks.training.goals import TOLERANCE, Goal, find_goal
 from perennial.check_skeleton.checks.training.row_shift import find_row_shift
 from perennial.check_skeleton.checks.training.single_inputs import find_best_single_input
 from perennial.check_skeleton.checks.training.unlearned_columns import describe_unlearned_columns
@@ -25,8 +25,6 @@ from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_free_outputs,
     find_training_constant,
-    is_density,
-    reach_loss_by_steps,
 )
 from perennial.check_skeleton.models import (
     compute_mean_loss,
@@ -51,13 +49,8 @@ from perennial.engine.task import LABEL, Batch, inputs_of
 PARAMETERS_PER_EXAMPLE = 10
 # Frozen layers limit what the layers before and after them can learn.
 FROZEN_MARGIN = 10
-# The share of the best constant's loss that counts as zero.
-TOLERANCE = 0.05
 # Slow learning is not a bug: where a loss fell to half of its start, the best rate gets more steps.
 HALVED = 0.5
-# Of bugs that nothing else found, the best loss was 7 times what counts as zero, or more; of two
-# healthy tasks that did not reach it, 1.3 and 4 times.
-CLOSE = 5.0
 PATIENCE = 4
 # With few columns, examples are close together, and random labels need a steeper function than a
 # few hundred updates can learn: a plain network of this width is the control.
@@ -92,9 +85,9 @@ class Fit:
         """Whether the loss reached the target, or every label is predicted."""
         return min(self.losses) <= self.target or self.is_right
 
-    def is_close(self, floor: float) -> bool:
+    def is_close(self, goal: Goal) -> bool:
         """Whether the loss came close to what counts as zero, above its floor."""
-        return min(self.losses) - floor <= CLOSE * (self.target - floor) or self.is_right
+        return self.learned or min(self.losses) <= goal.close
 
     def __str__(self) -> str:
         return f"{self.losses[0]:.4g} → {min(self.losses):.3g} (target {self.target:.3g})"
@@ -113,10 +106,10 @@ def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
     settings = subject.settings
     two, batch = subject.balanced(2), subject.balanced(settings.overfit_rows)
     rows = len(batch[LABEL])
-    (near, near_margin), (far, margin) = _find_goal(subject, two), _find_goal(subject, batch)
+    near, far = find_goal(subject, two), find_goal(subject, batch)
     # Two labels that are close together leave almost no loss to compare with.
-    small = _find_best_fit(subject, two, near + max(near_margin, margin))
-    large = _find_best_fit(subject, batch, far + margin)
+    small = _find_best_fit(subject, two, near.floor + max(near.margin, far.margin))
+    large = _find_best_fit(subject, batch, far.floor + far.margin)
     shown = f"2 examples: {small}; {rows} examples: {large}"
     curves = {
         name: [[float(step), loss] for step, loss in enumerate(fit.losses)]
@@ -176,25 +169,6 @@ def _explain(numbers: int, fit: Fit, settings: SkeletonSection) -> str:
         f"of {rates}, so the optimizer is not the cause: look for inputs that do not distinguish "
         f"the examples, and for dead or detached units; {numbers} parameters get a gradient"
     )
-
-
-def _find_goal(subject: Subject, batch: Batch) -> tuple[float, float]:
-    """Return the least possible loss, and how far above it still counts as zero."""
-    settings = subject.settings
-    output = compute_output(subject, batch)
-    free = find_free_outputs(subject, output, batch)
-    # Measured above the floor of the loss, which `loss_floor` checks.
-    floor = max(free.floor, measure_prefix_floor(subject, output, batch))
-    compared = free.constant_loss if free.is_bound else free.model_loss
-    if floor >= 0 and not is_density(subject, free.ideal, batch):
-        return floor, TOLERANCE * max(compared - floor, 0.0)
-    # Densities narrow without end: the target is the loss that as many steps on the outputs
-    # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
-    rate = max(settings.learning_rates)
-    floor = reach_loss_by_steps(subject, output, batch, settings.overfit_steps, rate)
-    room = max(compared - floor, 0.0)
-    narrow = room - 0.5 * math.log(1 / TOLERANCE)
-    return floor, max(TOLERANCE * room, narrow)
 
 
 def _find_best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
