@@ -257,9 +257,9 @@ def examined(task_type, check, folder):
 
 
 @pytest.mark.parametrize(("task_type", "check"), [
-    (SoldOut, "output_form"), (SoldOut, "input_use"), (Answers, "input_use"),
+    (SoldOut, "output_form"), (SoldOut, "input_use"), (SoldOut, "prediction_detail"), (Answers, "input_use"),
     (Answers, "initial_loss"), (Places, "predictions"), (Places, "prediction_detail"),
-    (Filter, "predictions"), (ThreeDays, "metric_direction"), (ThreeDays, "overfit_one_batch"),
+    (Filter, "predictions"), (Filter, "loss_not_clipped"), (ThreeDays, "metric_direction"), (ThreeDays, "overfit_one_batch"),
 ])  # fmt: skip
 def test_healthy_outputs_pass(task_type, check, tmp_path):
     found = examined(task_type, check, tmp_path)

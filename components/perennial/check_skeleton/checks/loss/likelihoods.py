@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.free_outputs import INSIDE, compute_output, find_best_outputs, probe
+from perennial.check_skeleton.free_outputs import compute_output, find_best_outputs, probe
+from perennial.check_skeleton.minimum import INSIDE
 from perennial.check_skeleton.models import Losses
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.task import LABEL, Batch
@@ -11,6 +12,7 @@ from perennial.engine.task import LABEL, Batch
 # Outputs of one number run from -4 to 4, where probabilities run from 2 to 98 %.
 WIDEST = 4.0
 APART = 0.05
+RUN_AWAY = 6.0
 MOST_CLASSES = 32
 # So many outputs for one number are probabilities of places, of which `predict` reads the highest.
 FEWEST_BINS = 8
@@ -71,7 +73,10 @@ def make_different_outputs(subject: Subject, batch: Batch) -> Tensor:
         if ideal.shape[1] >= FEWEST_BINS:
             return ideal.reshape(template.shape)
         places = torch.linspace(0.02, 0.98, len(template), dtype=ideal.dtype)
-        spread = torch.quantile(ideal, places, dim=0)
+        # A search runs away where more is never worse, as beyond the limit of a censored label.
+        away = (ideal - ideal.median(dim=0).values).abs()
+        near = (away <= RUN_AWAY * away.median(dim=0).values).all(dim=1)
+        spread = torch.quantile(ideal[near] if bool(near.any()) else ideal, places, dim=0)
         # Labels that repeat, such as star ratings, would make outputs equal.
         apart = APART * places[:, None] * (spread[-1] - spread[0])
         return (spread + apart).reshape(template.shape)

@@ -15,7 +15,6 @@ from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
     PROBED_ROWS,
     FreeOutputs,
-    OutputDomain,
     choose_domain,
     compute_constant_losses,
     compute_output,
@@ -30,6 +29,7 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.minimum import OutputDomain
 from perennial.check_skeleton.models import (
     Losses,
     build_noisy_model,

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from perennial.check_skeleton.free_outputs import (
     DOMAIN_ROWS,
-    ROUNDING,
     choose_domain,
     compute_output,
     find_best_outputs,
@@ -23,6 +22,7 @@ from perennial.check_skeleton.free_outputs import (
     probe,
     push_outputs,
 )
+from perennial.check_skeleton.minimum import ROUNDING
 from perennial.check_skeleton.models import build_noisy_model, measure_loss, run_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head, select_rows
