@@ -10,6 +10,10 @@ import polars as pl
 from scipy.stats import ks_2samp, median_abs_deviation
 from sklearn.tree import DecisionTreeClassifier
 
+from perennial.check_skeleton.checks.data.group_units import (
+    find_groups_in_another_order,
+    find_groups_in_another_unit,
+)
 from perennial.check_skeleton.checks.data.signals import is_ordered, is_plain
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Flags, Floats, Subject
@@ -40,7 +44,7 @@ MOST_ERROR = 1 / 60
 LARGEST = 50.0
 # Of a normal distribution: deviation over median deviation, and error of a median over a mean's.
 NORMAL, MEDIAN_ERROR = 1.4826, 1.2533
-FEWEST_POSITIVE = 0.9
+FEWEST_POSITIVE, SOME_POSITIVE = 0.9, 0.3
 # Of the smaller group: what features tell apart leaves a few rows that are wrong.
 PURE = 0.9
 # Of a tree that looks for such features: smaller leaves, and more, learn single rows.
@@ -76,7 +80,8 @@ class Mixture:
 
 @check(
     "mixed_units",
-    expects="numbers of a column in one unit, or a feature that names it",
+    expects="numbers of a column in one unit, or a feature that names it; parts of lists in one "
+    "order",
     source="guides: look at the data; factors: SI and customary units",
     needs_losses=False,
 )
@@ -88,6 +93,15 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
     """
     rows, columns = subject.train_rows, subject.task.columns
     names = [*columns.features, *([columns.label] if subject.task.kind == "regression" else [])]
+    if reordered := find_groups_in_another_order(subject):
+        return (judge.failed if reordered.is_certain else judge.warned)(
+            reordered.description,
+            hint="name the parts where sources are joined, and give all rows one order. Correct "
+            "for days of another time zone",
+        )
+    some = dict(islice(_list_numbers(rows, names, SOME_POSITIVE), MOST_COLUMNS))
+    if apart := find_groups_in_another_unit(subject, some):
+        return (judge.failed if apart.is_certain else judge.warned)(apart.description, hint=CONVERT)
     numbers = dict(islice(_list_numbers(rows, names), MOST_COLUMNS))
     if not numbers:
         return judge.skipped("there are no positive numbers")
@@ -128,7 +142,9 @@ def _choose_columns(numbers: dict[str, Floats]) -> list[tuple[str, ...]]:
     return [*((name,) for name in numbers), *close]
 
 
-def _list_numbers(rows: pl.DataFrame, names: list[str]) -> Iterator[tuple[str, Floats]]:
+def _list_numbers(
+    rows: pl.DataFrame, names: list[str], positive: float = FEWEST_POSITIVE
+) -> Iterator[tuple[str, Floats]]:
     """Yield columns of positive numbers, of lists the last one, as logarithms; NaN is missing."""
     for name in dict.fromkeys(names):
         column, shown = rows[name], name
@@ -138,7 +154,7 @@ def _list_numbers(rows: pl.DataFrame, names: list[str]) -> Iterator[tuple[str, F
             continue
         values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
         is_positive = values > 0
-        if is_positive.mean() >= FEWEST_POSITIVE:
+        if is_positive.mean() >= positive:
             yield shown, np.log(np.where(is_positive, values, np.nan))
 
 

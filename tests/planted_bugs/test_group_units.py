@@ -1,0 +1,109 @@
+"""Sources that report in another unit, or with parts in another order, and groups that differ."""
+
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+
+from other_styles import Columns, dataset_of
+from perennial.check_skeleton.checks.data.mixed_units import check_mixed_units
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.task import LABEL
+from skeleton_tables import SETTINGS
+
+ROWS, SOURCES = 2400, 10
+RANDOM = np.random.default_rng(23)
+SOURCE = RANDOM.integers(0, SOURCES, ROWS)
+OWN = 0.05 * np.array([1, -2, 3, -4, 5, -5, 4, -3, 2, -1])[SOURCE]
+COVER = np.where(RANDOM.random(ROWS) < 0.4, 0.0, 40 * np.exp(OWN + 0.8 * RANDOM.normal(size=ROWS)))
+HOURS = 100 + 60 * np.sin(np.arange(24) / 4 - 1) + 8 * RANDOM.normal(size=(ROWS, 24))
+MINUTES = RANDOM.gamma([9.0, 4.0, 2.0, 30.0, 1.0], 20.0, (ROWS, 5))
+
+
+class Amounts(Columns):
+    """Reads one column; nothing is trained."""
+
+    kind = "regression"
+
+    def fit(self, train):
+        self.fitted = {}
+
+    def encode(self, rows):
+        batch = {"x": rows.select("other").to_torch()}
+        return batch | ({LABEL: rows["label"].to_torch()} if "label" in rows.columns else {})
+
+    def build_model(self):
+        raise NotImplementedError
+
+    losses = build_model
+
+
+def examine(folder, **columns):
+    names = [f"s{each}" for each in SOURCE]
+    other, label = RANDOM.normal(size=(2, ROWS))
+    frame = {"row": range(ROWS), "source": names, "other": other, "label": label}
+    dataset = dataset_of(pl.DataFrame(frame | columns), folder)
+    make = partial(Amounts, Amounts.Options(), dataset.snapshot.task_columns)
+    settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
+    training = TrainingSection(seed=1, steps=50, global_batch_size=64)
+    return check_mixed_units(Subject.prepare(make, dataset, settings, training))
+
+
+def of(*sources):
+    """Whether a row is of one of the sources."""
+    return np.isin(SOURCE, sources)
+
+
+def reordered(lists, order, *sources):
+    return np.where(of(*sources)[:, None], lists[:, order], lists).tolist()
+
+
+def test_labels_that_some_sources_report_as_fractions_fail(tmp_path):
+    found = examine(tmp_path, label=np.where(of(2, 5, 7), COVER / 100, COVER))
+    assert found.outcome == "failed", found.measured
+    assert "label of source s2, s5, s7 is a factor of 100" in found.measured
+
+
+def test_features_in_another_unit_warn_as_the_source_tells_them_apart(tmp_path):
+    metres = 800 * np.exp(0.5 * RANDOM.normal(size=ROWS))
+    found = examine(tmp_path, height=np.where(of(4), metres / 1000, metres))
+    assert found.outcome == "warned"
+    assert "height of source s4 is a factor of 1000" in found.measured
+
+
+@pytest.mark.parametrize("label", [
+    COVER,
+    # Stores of all sizes; two that are forty times larger; cars, a hundred times dearer, and of
+    # another shape.
+    40 * np.exp(2 * RANDOM.normal(size=SOURCES)[SOURCE] + 0.5 * RANDOM.normal(size=ROWS)),
+    np.where(of(1, 8), 40, 1) * np.exp(OWN + 0.5 * RANDOM.normal(size=ROWS)),
+    np.where(of(3), 100 * np.exp(2 * RANDOM.normal(size=ROWS)), np.exp(RANDOM.normal(size=ROWS))),
+])  # fmt: skip
+def test_sources_that_differ_pass(label, tmp_path):
+    assert examine(tmp_path, label=label).outcome in ("passed", "skipped")
+
+
+@pytest.mark.parametrize("sources", [(0, 3, 6), (9,)])
+def test_lists_whose_parts_have_another_order_in_some_sources_fail(sources, tmp_path):
+    found = examine(tmp_path, minutes=reordered(MINUTES, [2, 3, 0, 4, 1], *sources))
+    assert found.outcome == "failed", found.measured
+    assert "parts of minutes come in another order" in found.measured
+
+
+def test_days_of_another_time_zone_warn(tmp_path):
+    found = examine(tmp_path, hours=reordered(HOURS, np.roll(np.arange(24), 6), 1, 2))
+    assert found.outcome == "warned"
+
+
+@pytest.mark.parametrize("lists", [
+    MINUTES, HOURS,
+    # Sources of more of one part, of noise alone, and of equal parts.
+    MINUTES * np.where(of(1, 4)[:, None], [1.0, 3.0, 1.0, 0.5, 1.0], 1.0),
+    RANDOM.normal(size=(ROWS, 6)),
+    RANDOM.gamma(2.0, 1.0, (ROWS, 8)) * np.exp(OWN)[:, None],
+])  # fmt: skip
+def test_lists_of_one_order_pass(lists, tmp_path):
+    found = examine(tmp_path, lists=lists.tolist())
+    assert found.outcome in ("passed", "skipped"), found.measured
