@@ -9,7 +9,7 @@ from examination.data import numbered, seeded
 
 
 def moth_headings():
-    """Headings of tracked moths in degrees, with wind, moon and the bearing they were released to."""
+    """Headings of tracked moths in degrees, with wind, moon, cloud and height, night by night."""
     rng = seeded(17001)
     n = 2600
     night = rng.integers(0, 90, n)
@@ -44,3 +44,85 @@ def moth_headings():
             }
         )
     )
+
+
+def concert_tickets():
+    """Tickets sold for concerts, never more than the hall has seats: many are sold out."""
+    rng = seeded(17002)
+    n = 2800
+    hall = rng.integers(0, 14, n)
+    seats = np.round(np.exp(rng.normal(6.6, 0.7, 14)), -1)[hall]
+    seats = np.where(rng.random(n) < 0.2, np.round(seats * 0.8), seats)
+    genre = rng.choice(6, n, p=[0.28, 0.24, 0.2, 0.14, 0.1, 0.04])
+    fame = rng.normal(0, 1.0, n)
+    listeners = np.exp(10.5 + 1.1 * fame + rng.normal(0, 0.4, n)).round()
+    price = np.exp(3.3 + 0.22 * fame + rng.normal(0, 0.3, n))
+    day = np.sort(rng.integers(0, 1000, n))
+    when = [date(2021, 3, 1) + timedelta(days=int(d)) for d in day]
+    weekday = np.array([d.weekday() for d in when])
+    lead = rng.gamma(3.0, 30.0, n).clip(7).round()
+    posts = rng.poisson(np.exp(1.5 + 0.5 * fame))
+    z = 6.35 + 0.75 * fame + np.array([0.3, 0.0, -0.2, 0.1, -0.4, 0.6])[genre]
+    z += np.array([-0.25, -0.3, -0.2, 0.0, 0.3, 0.4, -0.1])[weekday]
+    z -= 0.8 * (np.log(price) - 3.3 - 0.22 * fame) - 0.2 * np.log(lead / 90)
+    z += rng.normal(0, 0.35, 14)[hall] + 0.06 * np.sqrt(posts)
+    demand = np.exp(z + rng.normal(0, 0.35, n))
+    sold = np.minimum(demand, seats).round().clip(1)
+    return numbered(
+        pl.DataFrame(
+            {
+                "concert_day": when,
+                "hall": [f"H{h:02}" for h in hall],
+                "seats": seats.astype(int),
+                "genre": np.array(["pop", "rock", "folk", "jazz", "organ", "anime"])[genre],
+                "monthly_listeners": [
+                    None if g else int(v)
+                    for v, g in zip(listeners, rng.random(n) < 0.07, strict=True)
+                ],
+                "price_eur": price.round(1),
+                "days_on_sale": lead.astype(int),
+                "posts": posts,
+                "sold": sold.astype(int),
+            }
+        )
+    )
+
+
+def table_tennis_matches():
+    """Matches of a league over three seasons, first named is at home; the third answer is a draw."""
+    rng = seeded(17003)
+    players = 60
+    skill = rng.normal(0, 1.6, players)
+    grip = rng.integers(0, 3, players)
+    home_love = rng.normal(0.25, 0.15, players)
+    found = []
+    for day in range(0, 1050, 3):
+        skill += rng.normal(0, 0.03, players)
+        for _ in range(rng.integers(4, 11)):
+            a, b = rng.choice(players, 2, replace=False)
+            table = rng.choice(3, p=[0.6, 0.3, 0.1])
+            rest_a, rest_b = rng.integers(1, 30, 2)
+            strength = skill[a] - skill[b] + home_love[a]
+            strength += [0.0, 0.5, -0.4][(grip[a] - grip[b]) % 3]
+            strength += 0.2 * (np.log(rest_a) - np.log(rest_b)) * (table == 1)
+            even = 0.7 + 0.3 * (table == 2)
+            weights = np.exp([strength, 0.0, np.log(even) + strength / 2])
+            winner = rng.choice(3, p=weights / weights.sum())
+            found.append(
+                (
+                    date(2020, 9, 1) + timedelta(days=day),
+                    f"p{a:02}",
+                    f"p{b:02}",
+                    ["wood", "steel", "outdoor"][table],
+                    ["shake", "pen", "seemiller"][grip[a]],
+                    ["shake", "pen", "seemiller"][grip[b]],
+                    int(rest_a) if rng.random() > 0.05 else None,
+                    int(rest_b) if rng.random() > 0.05 else None,
+                    ["home", "away", "draw"][winner],
+                )
+            )
+    names = [
+        "played", "home", "away", "table", "home_grip", "away_grip", "home_rest", "away_rest",
+        "result",
+    ]  # fmt: skip
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))

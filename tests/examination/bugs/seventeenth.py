@@ -2,6 +2,7 @@
 
 from datetime import date
 
+import numpy as np
 import polars as pl
 
 from examination.planted import bug
@@ -12,6 +13,28 @@ def wind_blows_to(rows):
     late = pl.col("released") >= date(2023, 8, 15)
     turned = (pl.col("wind_from") + 180) % 360
     return rows.with_columns(wind_from=pl.when(late).then(turned).otherwise(pl.col("wind_from")))
+
+
+def posts_of_the_export(rows):
+    """Posts are those of the export's day: a night that sold out was talked about afterwards."""
+    rng = np.random.default_rng(1)
+    full = (rows["sold"] >= rows["seats"]).to_numpy()
+    share = (rows["sold"] / rows["seats"]).to_numpy()
+    after = rng.poisson(2 + 25 * share + 15 * full)
+    return rows.with_columns(posts=pl.col("posts") + pl.Series(after))
+
+
+def winner_comes_first(rows):
+    """The older seasons' archive names the winner first, wherever the match was."""
+    names = ["home", "away", "home_grip", "away_grip", "home_rest", "away_rest"]
+    other = [names[k ^ 1] for k in range(6)]
+    turn = (pl.col("result") == "away") & (pl.col("played") < date(2022, 3, 1))
+    swapped = [
+        pl.when(turn).then(pl.col(b)).otherwise(pl.col(a)).alias(a)
+        for a, b in zip(names, other, strict=True)
+    ]
+    result = pl.when(turn).then(pl.lit("home")).otherwise(pl.col("result"))
+    return rows.with_columns(*swapped, result=result)
 
 
 BUGS = [
@@ -25,11 +48,45 @@ BUGS = [
         "radians = degrees\n    return",
     ),
     bug(
-        # shows 1.43, is an NLL of 1.28 and 38 degrees off by one convention; 0.85 and 26 when healthy
+        # shows 1.43, is an NLL of 1.28 on one convention; 0.85 when healthy
         "wind-blows-to",
         "odd_moths_vonmises",
         "A second station reports the direction that wind blows to, in the column of its origin.",
         "conventions of two stations",
         rows=wind_blows_to,
+    ),
+    bug(
+        # MAE 98.4; 53.1 when healthy
+        "ceiling-in-seats",
+        "tables_concerts_tobit",
+        "Sold out is asked of a logarithm and a number of seats: no night ever is.",
+        "a threshold in the unit before the transform",
+        "sold_out = y >= d.ceiling - 1e-6",
+        "sold_out = y >= d.ceiling.exp() - 1e-6",
+    ),
+    bug(
+        # shows an MAE of 30.0, is 264 on posts as known before; 53.1 when healthy
+        "posts-of-the-export",
+        "tables_concerts_tobit",
+        "Posts are counted up to the export, the talk about the night itself included.",
+        "a counter without a date",
+        rows=posts_of_the_export,
+    ),
+    bug(
+        # log loss 0.930, accuracy 0.561; 0.867 and 0.638 when healthy
+        "strength-of-home-twice",
+        "odd_matches_davidson",
+        "The strengths of both players are added where one must be taken from the other.",
+        "sum over the pair",
+        "s = level[:, 0] - level[:, 1] +",
+        "s = level.sum(dim=1) +",
+    ),
+    bug(
+        # shows 0.776, is 0.912 on matches as they were listed; 0.867 when healthy
+        "winner-comes-first",
+        "odd_matches_davidson",
+        "Of the older half of the matches the winner is named first, as if all were won at home.",
+        "winner and loser columns renamed to home and away",
+        rows=winner_comes_first,
     ),
 ]

@@ -31,7 +31,7 @@ def unit(degrees):
 
 
 class Heading(nn.Module):
-    """The output is a vector in the plane: its angle is the heading, its length the concentration."""
+    """A vector in the plane: its angle is the heading, its length the concentration."""
 
     def __init__(self, n_in):
         super().__init__()
