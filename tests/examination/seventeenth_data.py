@@ -89,7 +89,7 @@ def concert_tickets():
 
 
 def table_tennis_matches():
-    """Matches of a league over three seasons, first named is at home; the third answer is a draw."""
+    """Matches of a league over three seasons, the first named at home; some end in a draw."""
     rng = seeded(17003)
     players = 60
     skill = rng.normal(0, 1.6, players)
@@ -125,4 +125,35 @@ def table_tennis_matches():
         "played", "home", "away", "table", "home_grip", "away_grip", "home_rest", "away_rest",
         "result",
     ]  # fmt: skip
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+def garden_baskets():
+    """What customers of a garden centre bought before, oldest first, and what they bought next."""
+    rng = seeded(17004)
+    items, themes, n = 140, 12, 3900
+    theme_of = rng.integers(0, themes, items)
+    second = rng.integers(0, themes, items)
+    popular = np.exp(rng.normal(0, 0.6, items))
+    found = []
+    for k in range(n):
+        liked = rng.dirichlet(np.full(themes, 0.1))
+        turn = rng.dirichlet(np.full(themes, 0.06))
+        size = int(min(3 + rng.geometric(0.16), 25))
+        basket = []
+        for place in range(size + 1):
+            taste = liked if place < size * 0.6 else 0.15 * liked + 0.85 * turn
+            weight = popular * (0.75 * taste[theme_of] + 0.25 * taste[second] + 0.001)
+            weight[basket] = 0.0
+            basket.append(int(rng.choice(items, p=weight / weight.sum())))
+        found.append(
+            (
+                f"C{k % 3600:05}",
+                date(2023, 1, 1) + timedelta(days=int(rng.integers(0, 500))),
+                ["till", "app", "web"][rng.choice(3, p=[0.6, 0.25, 0.15])],
+                basket[:-1],
+                basket[-1],
+            )
+        )
+    names = ["customer", "bought_on", "channel", "bought_before", "bought_next"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))

@@ -1,4 +1,4 @@
-"""Who wins a match of table tennis, or a draw: Bradley and Terry with Davidson's ties, strengths that drift by season.
+"""Who wins at table tennis, or a draw: Davidson's ties and strengths that drift by season.
 
 data: table_tennis_matches
 
@@ -66,7 +66,8 @@ class Matches(Task):
     def encode(self, rows):
         number = {name: k for k, name in enumerate(self.fitted["players"], start=1)}
         pair = [[number.get(a, 0), number.get(b, 0)] for a, b in zip(rows["home"], rows["away"])]
-        grip = [[GRIPS.index(a), GRIPS.index(b)] for a, b in zip(rows["home_grip"], rows["away_grip"])]
+        grips = zip(rows["home_grip"], rows["away_grip"])
+        grip = [[GRIPS.index(a), GRIPS.index(b)] for a, b in grips]
         rests = rows.select("home_rest", "away_rest").fill_null(self.fitted["usual_rest"])
         years = [(day.toordinal() - self.fitted["last_day"]) / 365 for day in rows["played"]]
         years = torch.tensor(years)

@@ -50,7 +50,8 @@ class TobitNet(nn.Module):
 
     def forward(self, num, hall, genre, weekday, log_seats):
         h = self.net(torch.cat([num, self.genre(genre)], dim=-1)).squeeze(-1)
-        mu = self.start + h + self.hall(hall[:, None]).squeeze(-1) + self.weekday(weekday).squeeze(-1)
+        effects = self.hall(hall[:, None]) + self.weekday(weekday)
+        mu = self.start + h + effects.squeeze(-1)
         return torch.stack([mu, self.log_sigma.exp().expand_as(mu), log_seats], dim=-1)
 
 
@@ -74,7 +75,7 @@ class Concerts(Task):
             "mean": df.select(pl.col(NUM).mean()).row(0),
             "std": df.select(pl.col(NUM).std()).row(0),
             "hall": df["hall"].unique().sort().to_list(),
-            "genre": df["genre"].value_counts().filter(pl.col("count") >= 20)["genre"].sort().to_list(),
+            "genre": df.filter(pl.len().over("genre") >= 20)["genre"].unique().sort().to_list(),
             "start": df["sold"].log().mean(),
         }
 
