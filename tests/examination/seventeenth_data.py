@@ -157,3 +157,51 @@ def garden_baskets():
         )
     names = ["customer", "bought_on", "channel", "bought_before", "bought_next"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+def groundwater_wells():
+    """Weekly levels of wells, metres below the ground: forty weeks with gaps, rain, next week."""
+    rng = seeded(17005)
+    weeks, window = 330, 40
+    start = date(2016, 1, 4)
+    t = np.arange(weeks)
+    season = 1 + 0.5 * np.cos(2 * np.pi * (t - 2) / 52.2)
+    region = rng.gamma(1.1, 16.0, weeks) * season
+    found = []
+    for k in range(9):
+        rain = (region * rng.gamma(6.0, 1 / 6.0, weeks)).round(1)
+        keep_slow, keep_fast = rng.uniform(0.95, 0.985), rng.uniform(0.5, 0.8)
+        gain_slow, gain_fast = rng.uniform(0.004, 0.009), rng.uniform(0.008, 0.02)
+        base, hand = rng.uniform(4, 30), k % 3 == 0
+        slow = fast = 0.0
+        level = np.zeros(weeks)
+        for i in range(weeks):
+            effective = rain[i] - 14 * (2 - season[i])
+            slow = keep_slow * slow + gain_slow * effective + rng.normal(0, 0.02)
+            fast = keep_fast * fast + gain_fast * effective + rng.normal(0, 0.05)
+            level[i] = base - slow - fast
+        read = level + rng.normal(0, 0.15 if hand else 0.02, weeks)
+        lost = rng.random(weeks) < (0.35 if hand else 0.08)
+        if k == 4:
+            lost[120:150] = True
+        for i in range(window, weeks):
+            if lost[i]:
+                continue
+            past = [
+                None if g else round(float(v), 2)
+                for v, g in zip(read[i - window : i], lost[i - window : i], strict=True)
+            ]
+            if sum(v is not None for v in past) < 6:
+                continue
+            found.append(
+                (
+                    start + timedelta(weeks=i),
+                    f"W-{k:02}",
+                    "tape" if hand else "logger",
+                    past,
+                    rain[i - window : i + 1].tolist(),
+                    round(float(read[i]), 2),
+                )
+            )
+    names = ["week", "well", "instrument", "levels", "rain_mm", "level"]
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))

@@ -111,4 +111,21 @@ BUGS = [
         "array_agg without ORDER BY",
         rows=baskets_in_order_of_number,
     ),
+    bug(
+        # RMSE 0.182; 0.116 when healthy
+        "gaps-are-readings",
+        "forecast_wells_kalman",
+        "Weeks without a reading update the state, as if the well stood at its mean.",
+        "nan_to_num without the mask",
+        "[:, None] * seen[:, t, None]",
+        "[:, None]",
+    ),
+    bug(
+        # RMSE 0.486, 0.551 with rain in order; 0.116 when healthy
+        "rain-newest-first",
+        "forecast_wells_kalman",
+        "The service lists the weeks of rain from the newest to the oldest.",
+        "an export ordered by date descending",
+        rows=lambda rows: rows.with_columns(pl.col("rain_mm").list.reverse()),
+    ),
 ]
