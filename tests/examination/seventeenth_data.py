@@ -205,3 +205,51 @@ def groundwater_wells():
             )
     names = ["week", "well", "instrument", "levels", "rain_mm", "level"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+def time_diaries():
+    """Diaries of a day in minutes of sleep, work, care, leisure and travel, from households."""
+    rng = seeded(17006)
+    households = 1300
+    kids_of = rng.choice(4, households, p=[0.55, 0.2, 0.18, 0.07])
+    region_of = rng.integers(0, 8, households)
+    home = np.repeat(np.arange(households), rng.integers(1, 4, households))
+    n = len(home)
+    age = rng.integers(15, 88, n)
+    kids = np.where(age > 65, 0, kids_of[home])
+    status = rng.choice(5, n, p=[0.5, 0.16, 0.06, 0.12, 0.16])
+    status = np.where(age > 66, 4, np.where((status == 4) & (age < 55), 0, status))
+    weekend = rng.random(n) < 0.4
+    commute = np.where(status < 2, rng.gamma(2.0, 11.0, n), 0.0)
+    works = np.array([1.0, 0.55, 0.15, 0.7, 0.12])[status] * np.where(weekend, 0.28, 1.0)
+    z = np.zeros((n, 5))
+    z[:, 0] = 6.25 + 0.10 * weekend + 0.002 * np.abs(age - 45)
+    z[:, 1] = 3.4 + 2.7 * works
+    z[:, 2] = 4.3 + 0.45 * kids + 0.15 * weekend + 0.007 * (age - 40)
+    z[:, 3] = 5.2 + 0.40 * weekend + 0.011 * (age - 40) - 0.12 * kids
+    z[:, 4] = 3.6 + 0.45 * np.log1p(commute) * ~weekend + 0.1 * weekend
+    mixing = np.linalg.cholesky(0.10 * np.eye(5) + 0.05)
+    z += rng.normal(0, 0.2, (households, 5))[home] * [0.2, 0.6, 1, 1, 0.8]
+    z += rng.normal(0, 1.0, (n, 5)) @ mixing.T * [0.25, 1.3, 1.2, 0.8, 1.2]
+    share = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    minutes = np.round(share * 144) * 10
+    minutes[:, 0] += 1440 - minutes.sum(axis=1)
+    weight = np.exp(rng.normal(0, 0.35, n)) * np.where(age < 30, 1.8, 1.0)
+    return numbered(
+        pl.DataFrame(
+            {
+                "household": [f"F{h:05}" for h in home],
+                "age": age,
+                "children": kids,
+                "status": np.array(["full", "part", "seeking", "study", "retired"])[status],
+                "day": np.where(weekend, "weekend", "weekday"),
+                "commute_min": [
+                    None if s > 1 or g else round(v)
+                    for v, s, g in zip(commute, status, rng.random(n) < 0.08, strict=True)
+                ],
+                "region": [f"R{r}" for r in region_of[home]],
+                "survey_weight": weight.round(3),
+                "minutes": minutes.astype(int).tolist(),
+            }
+        )
+    )
