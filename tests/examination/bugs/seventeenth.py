@@ -53,6 +53,13 @@ def parts_of_the_alphabet(rows):
     return rows.with_columns(minutes=pl.Series(minutes))
 
 
+def elements_sorted_alone(rows):
+    """Some papers' elements were sorted by name when they were typed in; their amounts were not."""
+    some = pl.col("paper").str.slice(3).cast(pl.Int64) % 2 == 0
+    by_name = pl.col("elements").list.sort()
+    return rows.with_columns(elements=pl.when(some).then(by_name).otherwise(pl.col("elements")))
+
+
 BUGS = [
     bug(
         # NLL 1.39, 44 degrees off; 0.85 and 26 when healthy
@@ -155,5 +162,22 @@ BUGS = [
         "ilr of raw shares",
         "z = batch[LABEL].log() @",
         "z = (batch[LABEL] / 1440) @",
+    ),
+    bug(
+        # MAE 91.9; 38.3 when healthy
+        "balance-is-nothing",
+        "odd_alloys_roost",
+        "The element that makes up the balance counts as absent: its amount is zero.",
+        "missing amounts filled by 0",
+        "[100 - stated if a is None else a for a in amounts]",
+        "[0.0 if a is None else a for a in amounts]",
+    ),
+    bug(
+        # shows an MAE of 91.9, is 61.0 on lists that belong together; 38.3 when healthy
+        "elements-sorted-alone",
+        "odd_alloys_roost",
+        "In half of the papers the elements are sorted, and the amounts are not.",
+        "one of two parallel lists sorted",
+        rows=elements_sorted_alone,
     ),
 ]
