@@ -300,3 +300,51 @@ def alloy_hardness():
         )
     names = ["paper", "elements", "atomic_pct", "state", "kelvin", "hardness_hv"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+def graded_kernels():
+    """Kernels of maize, each graded by one to three of 18 graders, who do not grade alike."""
+    rng = seeded(17008)
+    kernels, graders = 1500, 18
+    spoilt = rng.gamma(1.2, 1.0, kernels)
+    long = rng.normal(10.5, 1.2, kernels)
+    wide = 0.72 * long + rng.normal(0, 0.5, kernels)
+    light = 72 - 4.5 * spoilt + rng.normal(0, 2.0, kernels)
+    yellow = 38 - 2 * spoilt + rng.normal(0, 3.0, kernels)
+    cracks = rng.poisson(0.35 * spoilt + 0.2)
+    density = 1.27 - 0.02 * cracks - 0.012 * spoilt + rng.normal(0, 0.012, kernels)
+    z = 1.1 * spoilt + 0.5 * cracks - 0.35 * (long - 10.5) - 12 * (density - 1.25)
+    grade = np.digitize(z, np.quantile(z, [0.4, 0.7, 0.9]))
+    confusion = np.zeros((graders, 4, 4))
+    for g in range(graders):
+        shift = [0.0, 0.0, 0.9, -0.9, 0.4, -0.4][g % 6]
+        sharp = [2.6, 1.4, 2.0][g % 3]
+        at = np.arange(4)
+        logits = -sharp * np.abs(at[None] - np.clip(at[:, None] + shift, 0, 3))
+        confusion[g] = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    confusion[17] = np.full((4, 4), 0.1) + 0.6 * np.eye(4)[[2, 2, 2, 2]]  # grades all alike
+    often = rng.dirichlet(np.full(graders, 3.0))
+    found = []
+    for k in range(kernels):
+        for g in rng.choice(graders, rng.integers(1, 4), replace=False, p=often):
+            answer = int(rng.choice(4, p=confusion[g][grade[k]] / confusion[g][grade[k]].sum()))
+            lost = rng.random() < 0.04
+            found.append(
+                (
+                    f"K{k:05}",
+                    f"L{k // 60:02}",
+                    f"grader-{g:02}",
+                    round(float(long[k]), 2),
+                    round(float(wide[k]), 2),
+                    round(float(light[k]), 1),
+                    round(float(yellow[k]), 1),
+                    int(cracks[k]),
+                    None if lost else round(float(density[k]), 3),
+                    ["I", "II", "III", "sample"][answer],
+                )
+            )
+    names = [
+        "kernel", "lot", "grader", "length_mm", "width_mm", "lightness", "yellow", "cracks",
+        "density", "grade",
+    ]  # fmt: skip
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))

@@ -60,6 +60,12 @@ def elements_sorted_alone(rows):
     return rows.with_columns(elements=pl.when(some).then(by_name).otherwise(pl.col("elements")))
 
 
+def pasted_two_rows_off(rows):
+    """The camera's measures were pasted beside the grades, below a line that was none."""
+    names = ["length_mm", "width_mm", "lightness", "yellow", "cracks", "density"]
+    return rows.with_columns(pl.col(names).shift(2).over("lot").fill_null(strategy="backward"))
+
+
 BUGS = [
     bug(
         # NLL 1.39, 44 degrees off; 0.85 and 26 when healthy
@@ -179,5 +185,22 @@ BUGS = [
         "In half of the papers the elements are sorted, and the amounts are not.",
         "one of two parallel lists sorted",
         rows=elements_sorted_alone,
+    ),
+    bug(
+        # log loss 1.133, accuracy 0.475; 0.952 and 0.593 when healthy
+        "answers-summed-away",
+        "odd_kernels_crowd_layer",
+        "The sum is over what graders may say, not over hidden grades: all graders are alike.",
+        "a reduction over the wrong dimension of a square matrix",
+        "log_confusion, dim=1)",
+        "log_confusion, dim=2)",
+    ),
+    bug(
+        # shows a log loss of 1.221, is 1.183 on kernels' own measures; 0.952 when healthy
+        "pasted-two-rows-off",
+        "odd_kernels_crowd_layer",
+        "Measures are pasted two rows below the grades they belong to.",
+        "columns joined by position",
+        rows=pasted_two_rows_off,
     ),
 ]
