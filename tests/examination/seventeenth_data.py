@@ -348,3 +348,56 @@ def graded_kernels():
         "density", "grade",
     ]  # fmt: skip
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+def district_infections():
+    """Reported infections of districts: three weeks of days, some not reported, and three to come."""
+    rng = seeded(17009)
+    days, window, ahead = 330, 21, 3
+    start = date(2022, 8, 1)
+    delay = np.arange(1, 15)
+    serial = delay**1.6 * np.exp(-delay / 2.0)
+    serial /= serial.sum()
+    report = np.array([1.25, 1.15, 1.05, 1.0, 0.95, 0.6, 0.45])
+    holiday = np.zeros(days + ahead, dtype=bool)
+    for begin, length in ((75, 12), (144, 14), (245, 14)):
+        holiday[begin : begin + length] = True
+    t = np.arange(days + ahead)
+    warmth = 10 - 9 * np.sin(2 * np.pi * (t - 100) / 365) + rng.normal(0, 2.5, days + ahead)
+    found = []
+    for k in range(11):
+        people = float(np.exp(rng.normal(11.5, 0.6)))
+        crowd = rng.normal(0, 0.12)
+        true = np.full(days + ahead, people * 4e-4)
+        left = 1.0
+        slow = 0.0
+        for i in range(14, days + ahead):
+            slow = 0.93 * slow + rng.normal(0, 0.05)
+            r = np.exp(0.12 + crowd + slow - 0.025 * (warmth[i] - 10) - 0.35 * holiday[i]) * left
+            force = true[i - 14 : i][::-1] @ serial
+            true[i] = rng.poisson(max(r * force, 0.0) + people * 2e-5)
+            left = min(1.0, left * (1 - 2.5 * true[i] / people) + 0.004)
+        weekday = np.array([(start + timedelta(days=int(i))).weekday() for i in t])
+        mean = true * report[weekday] * np.where(holiday, 0.9, 1.0)
+        seen = rng.negative_binomial(30, 30 / (30 + mean + 1e-6))
+        lost = (rng.random(days + ahead) < 0.03) & (t > 20)
+        for i in range(window + 14, days):
+            if lost[i : i + ahead].any():
+                continue
+            past = [
+                None if g else int(v)
+                for v, g in zip(seen[i - window : i], lost[i - window : i], strict=True)
+            ]
+            found.append(
+                (
+                    start + timedelta(days=i),
+                    f"district {k + 1}",
+                    round(people),
+                    past,
+                    warmth[i : i + ahead].round(1).tolist(),
+                    holiday[i : i + ahead].tolist(),
+                    seen[i : i + ahead].tolist(),
+                )
+            )
+    names = ["day", "district", "people", "past", "warmth", "holiday", "reported"]
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))

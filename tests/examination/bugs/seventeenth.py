@@ -66,6 +66,15 @@ def pasted_two_rows_off(rows):
     return rows.with_columns(pl.col(names).shift(2).over("lot").fill_null(strategy="backward"))
 
 
+def smoothed_around_each_day(rows):
+    """The authority's curve is a mean over seven days around each, those to come included."""
+    smoothed = []
+    for past, ahead in zip(rows["past"].to_list(), rows["reported"].to_list(), strict=True):
+        days = np.array([*past, *ahead], dtype=float)
+        smoothed.append([float(np.nanmean(days[max(i - 3, 0) : i + 4])) for i in range(len(past))])
+    return rows.with_columns(past=pl.Series(smoothed))
+
+
 BUGS = [
     bug(
         # NLL 1.39, 44 degrees off; 0.85 and 26 when healthy
@@ -202,5 +211,22 @@ BUGS = [
         "Measures are pasted two rows below the grades they belong to.",
         "columns joined by position",
         rows=pasted_two_rows_off,
+    ),
+    bug(
+        # NLL 4.36, MAE 37.8; 4.18 and 30.9 when healthy
+        "weekday-stands-still",
+        "forecast_infections_renewal",
+        "All days, of the window and ahead, have the weekday of the first day ahead.",
+        "an offset lost by broadcasting",
+        "(weekday[:, None] + torch.arange(-WINDOW, AHEAD)) % 7",
+        "(weekday[:, None] + torch.zeros(WINDOW + AHEAD, dtype=torch.long)) % 7",
+    ),
+    bug(
+        # shows an MAE of 25.7, is 39.7 on days as they were reported; 30.9 when healthy
+        "smoothed-around-each-day",
+        "forecast_infections_renewal",
+        "The window is a centred mean over seven days: its end knows the days to forecast.",
+        "rolling(7, center=True)",
+        rows=smoothed_around_each_day,
     ),
 ]

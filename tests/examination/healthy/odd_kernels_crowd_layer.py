@@ -61,12 +61,12 @@ class Kernels(Task):
     def fit(self, train):
         middle, spread, graders = (
             train.select(pl.col(MEASURES).median()).collect().row(0),
-            train.select(pl.col(MEASURES).quantile(0.84) - pl.col(MEASURES).quantile(0.16)).collect(),
+            train.select(pl.col(MEASURES).quantile(0.84) - pl.col(MEASURES).quantile(0.16)),
             train.select(pl.col("grader").unique().sort()).collect(),
         )
         self.fitted = {
             "middle": list(middle),
-            "half_spread": [s / 2 for s in spread.row(0)],
+            "half_spread": [s / 2 for s in spread.collect().row(0)],
             "graders": graders["grader"].to_list(),
         }
 
