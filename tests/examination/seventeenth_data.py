@@ -351,7 +351,7 @@ def graded_kernels():
 
 
 def district_infections():
-    """Reported infections of districts: three weeks of days, some not reported, and three to come."""
+    """Reported infections of districts: three weeks of days, some missing, and three to come."""
     rng = seeded(17009)
     days, window, ahead = 330, 21, 3
     start = date(2022, 8, 1)
@@ -401,3 +401,57 @@ def district_infections():
             )
     names = ["day", "district", "people", "past", "warmth", "holiday", "reported"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+def meadow_cover():
+    """Cover of grasses in plots of a meadow survey, in percent: often none, sometimes all."""
+    rng = seeded(17010)
+    plots, n = 800, 3600
+    height = rng.uniform(250, 2300, plots)
+    slope = rng.gamma(2.0, 8.0, plots).clip(0, 60)
+    aspect = rng.uniform(0, 360, plots)
+    ph = rng.normal(6.2, 0.9, plots).clip(3.8, 8.4)
+    use = rng.choice(4, plots, p=[0.35, 0.35, 0.2, 0.1])
+    plot_habit = rng.normal(0, 0.3, plots)
+    species = 26
+    optimum = rng.uniform(300, 2100, species)
+    breadth = rng.uniform(250, 700, species)
+    likes_ph = rng.normal(0, 0.7, species)
+    likes_use = rng.normal(0, 0.7, (species, 4))
+    common = rng.normal(0.2, 0.9, species)
+    plot = rng.integers(0, plots, n)
+    kind = rng.choice(species, n, p=rng.dirichlet(np.full(species, 2.0)))
+    year = rng.integers(2012, 2024, n)
+    observer = rng.integers(0, 9, n)
+    south = np.cos(np.deg2rad(aspect[plot] - 180)) * np.sin(np.deg2rad(slope[plot]))
+    z = common[kind] - 0.5 * ((height[plot] - optimum[kind]) / breadth[kind]) ** 2
+    z += likes_ph[kind] * (ph[plot] - 6.2) + likes_use[kind, use[plot]] + 0.8 * south
+    z += plot_habit[plot] + 0.03 * (year - 2018)
+    mean = 1 / (1 + np.exp(-(z - 0.4)))
+    keen = rng.normal(0, 0.5, 9)[observer]
+    none = rng.random(n) < 1 / (1 + np.exp(1.6 * z + 1.2 + keen))
+    full = ~none & (rng.random(n) < 1 / (1 + np.exp(-(2.2 * z - 4.5))))
+    inside = rng.beta(9 * mean, 9 * (1 - mean)).clip(0.005, 0.995)
+    cover = np.where(none, 0.0, np.where(full, 100.0, (100 * inside).round(1)))
+    return numbered(
+        pl.DataFrame(
+            {
+                "plot": [f"P{p:04}" for p in plot],
+                "species": [f"Gramen {chr(97 + k)}." for k in kind],
+                "altitude": height[plot].round(),
+                "slope": slope[plot].round(),
+                "aspect": [
+                    None if s < 3 else round(a)
+                    for a, s in zip(aspect[plot], slope[plot], strict=True)
+                ],
+                "ph": [
+                    None if g else round(v, 1)
+                    for v, g in zip(ph[plot], rng.random(n) < 0.12, strict=True)
+                ],
+                "use": np.array(["mown", "grazed", "both", "none"])[use[plot]],
+                "year": year,
+                "observer": [f"obs{o}" for o in observer],
+                "cover_pct": cover,
+            }
+        )
+    )

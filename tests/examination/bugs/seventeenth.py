@@ -75,6 +75,13 @@ def smoothed_around_each_day(rows):
     return rows.with_columns(past=pl.Series(smoothed))
 
 
+def fractions_of_an_app(rows):
+    """Three observers' app exports cover as a fraction, in the column of percents."""
+    app = pl.col("observer").is_in(["obs2", "obs5", "obs7"])
+    cover = pl.col("cover_pct")
+    return rows.with_columns(cover_pct=pl.when(app).then((cover / 100).round(3)).otherwise(cover))
+
+
 BUGS = [
     bug(
         # NLL 1.39, 44 degrees off; 0.85 and 26 when healthy
@@ -228,5 +235,22 @@ BUGS = [
         "The window is a centred mean over seven days: its end knows the days to forecast.",
         "rolling(7, center=True)",
         rows=smoothed_around_each_day,
+    ),
+    bug(
+        # MAE 24.9; 12.0 when healthy
+        "full-of-the-percent",
+        "tables_meadows_zoib",
+        "Cover is never divided: whatever is one percent and more counts as a plot that is full.",
+        "percent where a share is meant",
+        "y = batch[LABEL] / 100\n",
+        "y = batch[LABEL]\n",
+    ),
+    bug(
+        # shows an MAE of 10.7, is 15.4 on percents; 12.0 when healthy
+        "fractions-of-an-app",
+        "tables_meadows_zoib",
+        "Three observers' covers are fractions among percents.",
+        "units of an app's export",
+        rows=fractions_of_an_app,
     ),
 ]

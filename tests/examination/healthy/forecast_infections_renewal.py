@@ -42,7 +42,13 @@ class Renewal(nn.Module):
         nn.init.zeros_(self.net[2].bias)
 
     def forward(
-        self, past: Tensor, seen: Tensor, weekday: Tensor, known: Tensor, people: Tensor, district: Tensor
+        self,
+        past: Tensor,
+        seen: Tensor,
+        weekday: Tensor,
+        known: Tensor,
+        people: Tensor,
+        district: Tensor,
     ) -> Tensor:
         log_rho = self.log_rho - self.log_rho.mean()
         at = (weekday[:, None] + torch.arange(-WINDOW, AHEAD)) % 7
