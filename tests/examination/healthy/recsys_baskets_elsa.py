@@ -2,10 +2,6 @@
 
 data: garden_baskets
 
-[model.options]
-num_items = 140
-rank = 12
-
 [data]
 label = "bought_next"
 group = "customer"
@@ -52,8 +48,8 @@ class ELSA(nn.Module):
 
 class GardenBaskets(Task):
     class Options(Section):
-        num_items: int
-        rank: int = 16
+        num_items: int = 140
+        rank: int = 12
 
     kind = "multiclass"
     metrics = directions_of("log_loss", "top_10_accuracy", "accuracy")

@@ -1,4 +1,4 @@
-"""Cover of grasses: a zero-one-inflated beta regression, splines of altitude that differ by species.
+"""Cover of grasses: a zero-one-inflated beta regression, splines of altitude for each species.
 
 data: meadow_cover
 
@@ -89,7 +89,8 @@ class Meadows(Task):
             "species": torch.tensor([code.get(s, 0) for s in rows["species"]]),
         }
         if "cover_pct" in rows.columns:
-            batch[LABEL] = torch.as_tensor(rows["cover_pct"].to_numpy(writable=True), dtype=torch.float32)
+            cover = rows["cover_pct"].to_numpy(writable=True)
+            batch[LABEL] = torch.as_tensor(cover, dtype=torch.float32)
         return batch
 
     def build_model(self):
