@@ -57,6 +57,7 @@ def all_bugs() -> list[Bug]:
         retrieval,
         second_a,
         second_b,
+        seventeenth_media,
         seventh_images,
         seventh_tables,
         seventh_texts,
@@ -81,6 +82,7 @@ def all_bugs() -> list[Bug]:
         fifteenth,
         fifteenth_media,
         sixteenth,
+        seventeenth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

@@ -21,6 +21,7 @@ from examination import (
     fourteenth_media_data,
     fourth_data,
     ninth_tables_data,
+    seventeenth_media_data,
     seventh_images_data,
     seventh_tables_data,
     seventh_texts_data,
@@ -54,6 +55,7 @@ DATA = (
     fifteenth_data,
     fifteenth_media_data,
     sixteenth_data,
+    seventeenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"

@@ -1,0 +1,48 @@
+"""A seventeenth list of bugs: slips with pictures, sounds, clips, documents, code and questions."""
+
+import numpy as np
+import polars as pl
+
+from examination.planted import bug
+
+
+def second_release_order(rows):
+    """The survey's second release lists artefact first; both were appended by position."""
+    second = np.random.default_rng(0).random(len(rows)) < 0.45
+    votes = [
+        [v[2], v[0], v[1]] if s else v for v, s in zip(rows["votes"].to_list(), second, strict=True)
+    ]
+    return rows.with_columns(votes=pl.Series(votes))
+
+
+BUGS = [
+    bug(
+        # error of the shares 0.132, NLL 16.28; 0.107 and 15.96 when healthy
+        "sky-below-zero",
+        "images_galaxies_votes",
+        "The sky is subtracted from bytes, so that what is darker than it wraps around to white.",
+        "uint8 arithmetic before astype",
+        "raw.astype(np.float32) / 20.0",
+        "(raw - np.uint8(20)).astype(np.float32) / 20.0",
+    ),
+    bug(
+        # shows an error of the shares of 0.282, is 0.283 on votes in order; 0.107 when healthy
+        "second-release-order",
+        "images_galaxies_votes",
+        "Nearly half of the objects have their three counts in another order.",
+        "pd.concat of two releases without names",
+        rows=second_release_order,
+    ),
+    bug(
+        # within 50 cents 0.239, error 149 cents; 0.974 and 38 when healthy
+        "speed-keeps-the-pitch",
+        "odd_pitch_crepe",
+        "Notes are played faster or slower while training, and keep their pitch in the label.",
+        "speed perturbation taken over from speech recognition",
+        'return {**batch, "wave": batch["wave"] * sign}',
+        """wave = batch["wave"] * sign
+        speed = 0.8 + 0.4 * torch.rand((), generator=generator).item()
+        faster = F.interpolate(wave.unsqueeze(1), scale_factor=1 / speed, mode="linear").squeeze(1)
+        return {**batch, "wave": F.pad(faster, (0, 512))[:, :512]}""",
+    ),
+]

@@ -1,0 +1,157 @@
+"""Datasets of the seventeenth list: pictures, sounds, clips, documents, code and questions."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from examination.data import numbered, seeded
+
+
+def galaxy_votes():
+    """Survey pictures of galaxies with the volunteers' votes: smooth, disc, or a star or artefact."""
+    rng = seeded(17001)
+    n, side = 2400, 24
+    kind = rng.choice(3, n, p=[0.47, 0.43, 0.1])
+    tilt = rng.uniform(0, np.pi, n)
+    ratio = np.where(kind == 0, rng.uniform(0.65, 1.0, n), rng.uniform(0.3, 0.95, n))
+    size = rng.uniform(2.6, 5.2, n)
+    y, x = np.mgrid[:side, :side] - (side - 1) / 2
+    pictures, chances = [], []
+    for k in range(n):
+        dx, dy = rng.normal(0, 0.8, 2)
+        u = (x - dx) * np.cos(tilt[k]) + (y - dy) * np.sin(tilt[k])
+        v = (-(x - dx) * np.sin(tilt[k]) + (y - dy) * np.cos(tilt[k])) / ratio[k]
+        r, angle = np.hypot(u, v), np.arctan2(v, u)
+        strength = 0.0
+        if kind[k] == 0:
+            light = np.exp(-1.7 * (r / size[k]) ** 0.6)
+        elif kind[k] == 1:
+            strength = rng.beta(2.0, 1.6)
+            arms = np.cos(2 * angle - 1.1 * r + rng.uniform(0, 6.28))
+            light = np.exp(-r / size[k]) * (0.55 + 0.45 * strength * arms) + 0.7 * np.exp(-(r**2))
+        else:
+            light = 1.6 * np.exp(-(r**2) / 2.2) + 0.5 * (np.abs(x - dx) < 0.7) * (
+                rng.random() < 0.6
+            )
+        noise = rng.uniform(0.03, 0.11)
+        seen = 190 * light + 255 * rng.normal(0, noise, light.shape) + 14
+        pictures.append(seen.clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+        doubt = 0.05 + 1.2 * noise
+        p = (
+            [0.88, 0.08, 0.04]
+            if kind[k] == 0
+            else [0.62 - 0.6 * strength, 0.34 + 0.6 * strength, 0.04]
+        )
+        p = [0.1, 0.05, 0.85] if kind[k] == 2 else p
+        p = (1 - doubt) * np.array(p) + doubt * np.array([0.6, 0.3, 0.1])
+        chances.append(rng.dirichlet(40 * p))
+    voters = np.where(rng.random(n) < 0.2, rng.integers(3, 8, n), rng.integers(15, 45, n))
+    votes = [rng.multinomial(v, p).tolist() for v, p in zip(voters, chances, strict=True)]
+    found = datetime(2023, 4, 1)
+    return numbered(
+        pl.DataFrame(
+            {
+                "object": [f"J{a:06d}{b:+05d}" for a, b in zip(rng.integers(0, 240000, n), rng.integers(-9000, 9000, n), strict=True)],
+                "stamp": pl.Series(pictures, dtype=pl.List(pl.UInt8)),
+                "exposed": [found + timedelta(hours=int(h)) for h in rng.integers(0, 9000, n)],
+                "votes": votes,
+            }
+        )
+    )  # fmt: skip
+
+
+def sung_notes():
+    """Snippets of 512 samples at 8 kHz from singers and players, with the pitch from a laryngograph."""
+    rng = seeded(17002)
+    n, rate, length = 2600, 8000, 512
+    singer = rng.integers(0, 26, n)
+    voice = rng.uniform(0, 1, (26, 6)) + 0.15
+    middle = rng.uniform(140, 330, 26)
+    sounds, pitches = [], []
+    t = np.arange(length) / rate
+    for k in range(n):
+        f0 = float(np.clip(middle[singer[k]] * 2 ** rng.normal(0, 0.4), 85, 680))
+        glide = 2 ** (rng.normal(0, 0.02) * (t - t.mean()) / t.max())
+        phase = 2 * np.pi * np.cumsum(f0 * glide) / rate
+        wave = np.zeros(length)
+        for h in range(1, 7):
+            if h * f0 < rate / 2:
+                wave += voice[singer[k], h - 1] / h**0.5 * np.sin(h * phase + rng.uniform(0, 6.28))
+        wave *= 1 + 0.3 * np.sin(2 * np.pi * rng.uniform(3, 12) * t + rng.uniform(0, 6))
+        wave += rng.normal(0, rng.uniform(0.02, 0.45), length)
+        wave *= np.exp(rng.normal(0, 0.7)) / np.abs(wave).max()
+        sounds.append((wave * 12000).clip(-32767, 32767).astype("<i2").tobytes())
+        pitches.append(round(f0 * 2 ** rng.normal(0, 0.008), 2))
+    return numbered(
+        pl.DataFrame(
+            {
+                "singer": [f"voice-{s:02}" for s in singer],
+                "microphone": rng.choice(["AT2020", "C414", None], n, p=[0.6, 0.35, 0.05]),
+                "pcm": sounds,
+                "hertz": pitches,
+            }
+        )
+    )
+
+
+_VERBS = {
+    "get": ["return self . {a}", "return {a}", "return self . _{a}"],
+    "set": ["self . {a} = {b}", "self . _{a} = value", "self . {a} = value ; self . changed = True"],
+    "is": ["return self . {a} == {b}", "return {a} is not None", "return self . {a} > 0"],
+    "count": ["n = 0 ; for item in {a} : n += 1 ; return n", "return len ( self . {a} )", "return sum ( 1 for _ in {a} )"],
+    "find": ["for item in {a} : if item . {b} == key : return item", "return next ( x for x in self . {a} if x . {b} == key )"],
+    "add": ["self . {a} . append ( {b} )", "{a} . append ( item ) ; return {a}", "self . {a} [ key ] = {b}"],
+    "remove": ["self . {a} . pop ( {b} )", "del self . {a} [ {b} ]", "{a} . remove ( {b} ) ; return {a}"],
+    "load": ["with open ( path ) as f : return {a} . parse ( f )", "raw = open ( path ) . read ( ) ; self . {a} = decode ( raw )"],
+    "save": ["with open ( path , mode ) as f : f . write ( {a} )", "open ( path , mode ) . write ( encode ( self . {a} ) )"],
+    "check": ["if {a} is None : raise ValueError ( {b} )", "assert self . {a} > 0", "if not {a} : raise TypeError ( {b} )"],
+}  # fmt: skip
+_NOUNS = ["user", "order", "price", "page", "node", "token", "buffer", "cursor", "row", "image", "weight", "owner",
+          "label", "color", "parent", "socket", "header", "status", "limit", "query", "cache", "score", "batch",
+          "frame", "layer", "ticket", "rule", "field", "zone", "route"]  # fmt: skip
+_BEFORE = ["log . debug ( {b} )", "self . lock . acquire ( )", "{b} = {b} or default", "total = 0",
+           "start = time ( )", "if self . closed : return", "self . {b} . refresh ( )"]  # fmt: skip
+
+
+def _contexts(rng, tokens, keep):
+    """Pairs of tokens with what lies between them in the tree, here the punctuation of the way."""
+    places = [i for i, t in enumerate(tokens) if t.isidentifier() or t.startswith("_")]
+    found = []
+    for i, left in enumerate(places):
+        for right in places[i + 1 : i + 4]:
+            way = (
+                "".join(t for t in tokens[left + 1 : right] if not t.isalpha() and t != ",")[:6]
+                or "~"
+            )
+            keys = [t for t in tokens[left + 1 : right] if t in ("return", "for", "if", "in", "is")]
+            found.append((tokens[left], "^".join([way, *keys]), tokens[right]))
+    order = rng.permutation(len(found))[:keep]
+    return [",".join(found[i]) for i in sorted(order)]
+
+
+def code_methods():
+    """Methods of many repositories as contexts of their syntax tree, with the verb of their name."""
+    rng = seeded(17003)
+    chance = np.array([0.26, 0.16, 0.12, 0.08, 0.1, 0.1, 0.06, 0.05, 0.04, 0.03])
+    verbs = list(_VERBS)
+    found = []
+    for _ in range(3200):
+        verb = str(rng.choice(verbs, p=chance))
+        body = []
+        repository = int(rng.zipf(1.5)) % 90
+        own = [_NOUNS[(repository * 7 + j) % 30] for j in range(9)]
+        fill = {"a": str(rng.choice(own)), "b": str(rng.choice(own))}
+        if rng.random() < 0.35:
+            fill["a"] += "_" + str(rng.choice(["id", "list", "name", f"v{rng.integers(2, 40)}"]))
+        for _ in range(int(rng.poisson(1.0))):
+            body.append(str(rng.choice(_BEFORE)))
+        shown = verb if rng.random() > 0.06 else str(rng.choice(verbs))  # a name that lies
+        body.append(str(rng.choice(_VERBS[verb])))
+        if rng.random() < 0.12:  # another thing is done on the way
+            body.insert(0, str(rng.choice(_VERBS[str(rng.choice(verbs))])).replace("return", "_ ="))
+        tokens = " ; ".join(body).format(**fill).split()
+        contexts = _contexts(rng, tokens, 40) or [f"self,~,{fill['a']}"]
+        found.append((f"repo{repository:02}", contexts, len(tokens), shown))
+    names = ["repository", "contexts", "tokens", "verb"]
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))
