@@ -155,3 +155,69 @@ def code_methods():
         found.append((f"repo{repository:02}", contexts, len(tokens), shown))
     names = ["repository", "contexts", "tokens", "verb"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+_PAINT = {
+    "red": (205, 40, 45),
+    "green": (45, 165, 70),
+    "blue": (50, 75, 205),
+    "yellow": (225, 205, 60),
+}
+
+
+def _drawn(shape, y, x, cy, cx, r):
+    if shape == "circle":
+        return (y - cy) ** 2 + (x - cx) ** 2 <= r * r
+    if shape == "square":
+        return np.maximum(np.abs(y - cy), np.abs(x - cx)) <= 0.85 * r
+    return (y - cy <= 0.8 * r) & (2 * np.abs(x - cx) <= (y - cy + r))
+
+
+def shelf_questions():
+    """Pictures of toys on a shelf with a question in words and its answer, in everyday spelling."""
+    rng = seeded(17004)
+    side, colors, shapes = 28, list(_PAINT), ["circle", "square", "triangle"]
+    y, x = np.mgrid[:side, :side].astype(float)
+    say = {"circle": ["circle", "ball", "disc"], "square": ["square", "box", "cube"], "triangle": ["triangle", "cone"]}  # fmt: skip
+    found = []
+    for _ in range(1300):
+        canvas = np.full((side, side, 3), rng.uniform(120, 190)) + rng.normal(0, 9, (side, side, 3))
+        canvas *= rng.uniform(0.85, 1.15)
+        cells = rng.permutation(9)[: rng.integers(1, 5)]
+        things = []
+        for cell in cells:
+            shape, color = str(rng.choice(shapes)), str(rng.choice(colors))
+            cy, cx = (
+                4.7 + 9.3 * (cell // 3) + rng.uniform(-0.6, 0.6),
+                4.7 + 9.3 * (cell % 3) + rng.uniform(-0.6, 0.6),
+            )
+            inside = _drawn(shape, y, x, cy, cx, rng.uniform(3.0, 4.2))
+            canvas[inside] = np.array(_PAINT[color]) * rng.uniform(0.8, 1.2) + rng.normal(0, 8, (inside.sum(), 3))  # fmt: skip
+            things.append((shape, color))
+        photo = canvas.clip(0, 255).astype(np.uint8).transpose(2, 0, 1).tobytes()
+        scene = f"scene-{rng.integers(10**9):09d}"
+        for _ in range(3):
+            kind = rng.choice(4, p=[0.35, 0.2, 0.25, 0.2])
+            shape, color = things[rng.integers(len(things))]
+            if kind == 0:
+                if rng.random() < 0.5:
+                    shape, color = str(rng.choice(shapes)), str(rng.choice(colors))
+                word = rng.choice(say[shape])
+                text = rng.choice([f"is there a {color} {word}", f"do you see any {color} {word} here"])  # fmt: skip
+                answer = "yes" if (shape, color) in things else "no"
+            elif kind == 1:
+                text, answer = rng.choice(["how many things are there", "count the toys"]), str(len(things))  # fmt: skip
+            elif kind == 2 and sum(s == shape for s, _ in things) == 1:
+                text, answer = f"what color is the {rng.choice(say[shape])}", color
+            elif sum(c == color for _, c in things) == 1:
+                text, answer = f"what shape is the {color} {rng.choice(['thing', 'toy'])}", shape
+            else:
+                text, answer = f"is anything {color}", "yes"
+                if rng.random() < 0.6:
+                    color = str(rng.choice(colors))
+                    text, answer = f"is anything {color}", "yes" if color in {c for _, c in things} else "no"  # fmt: skip
+            text = str(text).capitalize() if rng.random() < 0.7 else str(text)
+            found.append((scene, photo, text + rng.choice(["?", "", " ?"]), answer))
+    return numbered(
+        pl.DataFrame(found, schema=["scene", "photo", "question", "answer"], orient="row")
+    )

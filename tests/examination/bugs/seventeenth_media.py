@@ -15,6 +15,15 @@ def second_release_order(rows):
     return rows.with_columns(votes=pl.Series(votes))
 
 
+def own_name_in_the_tree(rows):
+    """The extractor keeps the leaf of the method's own name, the first token of its definition."""
+    kept = [
+        [f"{verb},def^(,self", *contexts[:39]]
+        for verb, contexts in zip(rows["verb"].to_list(), rows["contexts"].to_list(), strict=True)
+    ]
+    return rows.with_columns(contexts=pl.Series(kept))
+
+
 BUGS = [
     bug(
         # error of the shares 0.132, NLL 16.28; 0.107 and 15.96 when healthy
@@ -44,5 +53,24 @@ BUGS = [
         speed = 0.8 + 0.4 * torch.rand((), generator=generator).item()
         faster = F.interpolate(wave.unsqueeze(1), scale_factor=1 / speed, mode="linear").squeeze(1)
         return {**batch, "wave": F.pad(faster, (0, 512))[:, :512]}""",
+    ),
+    bug(
+        # shows an accuracy of 0.997, is 0.524 without the leaf; 0.884 when healthy
+        "own-name-in-the-tree",
+        "text_methods_code2vec",
+        "The name that is to be guessed is a leaf of the tree from which it is guessed.",
+        "METHOD_NAME was not masked by the extractor",
+        rows=own_name_in_the_tree,
+    ),
+    bug(
+        "sorted-and-left-so",
+        "odd_questions_film",
+        "Questions are sorted by length for the GRU and never put back: pictures get others' questions.",
+        "pack_padded_sequence wants sorted rows",
+        """states, _ = self.rnn(self.embed(question))
+        q = states[torch.arange(len(states)), length - 1]""",
+        """length, order = length.sort(descending=True)
+        states, _ = self.rnn(self.embed(question[order]))
+        q = states[torch.arange(len(states)), length - 1]""",
     ),
 ]
