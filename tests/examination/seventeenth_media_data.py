@@ -165,12 +165,12 @@ _PAINT = {
 }
 
 
-def _drawn(shape, y, x, cy, cx, r):
+def _drawn(shape, dy, dx, r):
     if shape == "circle":
-        return (y - cy) ** 2 + (x - cx) ** 2 <= r * r
+        return dy**2 + dx**2 <= r * r
     if shape == "square":
-        return np.maximum(np.abs(y - cy), np.abs(x - cx)) <= 0.85 * r
-    return (y - cy <= 0.8 * r) & (2 * np.abs(x - cx) <= (y - cy + r))
+        return np.maximum(np.abs(dy), np.abs(dx)) <= 0.85 * r
+    return (dy <= 0.8 * r) & (2 * np.abs(dx) <= dy + r)
 
 
 def shelf_questions():
@@ -191,7 +191,7 @@ def shelf_questions():
                 4.7 + 9.3 * (cell // 3) + rng.uniform(-0.6, 0.6),
                 4.7 + 9.3 * (cell % 3) + rng.uniform(-0.6, 0.6),
             )
-            inside = _drawn(shape, y, x, cy, cx, rng.uniform(3.0, 4.2))
+            inside = _drawn(shape, y - cy, x - cx, rng.uniform(3.0, 4.2))
             canvas[inside] = np.array(_PAINT[color]) * rng.uniform(0.8, 1.2) + rng.normal(0, 8, (inside.sum(), 3))  # fmt: skip
             things.append((shape, color))
         photo = canvas.clip(0, 255).astype(np.uint8).transpose(2, 0, 1).tobytes()
@@ -221,3 +221,104 @@ def shelf_questions():
     return numbered(
         pl.DataFrame(found, schema=["scene", "photo", "question", "answer"], orient="row")
     )
+
+
+def clip_features():
+    """Clips as features of a pretrained net, a row of 24 bytes for each second, with a few tags each."""
+    rng = seeded(17005)
+    n, dim, tags = 2200, 24, 9
+    centres = rng.normal(0, 1.0, (tags + 14, dim))
+    spread = np.exp(-np.arange(dim) / 9)
+    chance = np.array([0.34, 0.26, 0.2, 0.16, 0.13, 0.1, 0.08, 0.05, 0.04])
+    names = ["game", "music", "car", "food", "dance", "guitar", "football", "garden", "train"]
+    channel = rng.integers(0, 180, n)
+    lean = rng.normal(0, 0.25, (180, dim))
+    start = datetime(2022, 1, 3)
+    videos, labels = [], []
+    for k in range(n):
+        has = np.flatnonzero(rng.random(tags) < chance)
+        seconds = int(np.clip(rng.lognormal(3.0, 0.5), 5, 60))
+        topic = np.full(seconds, -1)
+        for t in has:
+            long = max(2, int(seconds * rng.uniform(0.1, 0.4)))
+            at = rng.integers(0, seconds - long + 1)
+            topic[at : at + long] = t
+        other = tags + rng.integers(0, 14, seconds // 5 + 1).repeat(5)[:seconds]
+        scene = np.where(topic >= 0, topic, other)
+        x = centres[scene] + lean[channel[k]] + rng.normal(0, 0.75, (seconds, dim))
+        bytes_ = ((x * spread + 2.5) * 51).round().clip(0, 255).astype(np.uint8)
+        videos.append(bytes_.tobytes())
+        told = [t for t in np.unique(topic[topic >= 0]) if rng.random() > 0.05]
+        labels.append([names[t] for t in rng.permutation(told)] if told else [])
+    return numbered(
+        pl.DataFrame(
+            {
+                "video": [f"{v:08x}" for v in rng.integers(0, 2**32, n)],
+                "channel": [f"C{c:03}" for c in channel],
+                "uploaded": [start + timedelta(hours=int(h)) for h in np.sort(rng.integers(0, 17000, n))],
+                "rgb": videos,
+                "tags": pl.Series(labels, dtype=pl.List(pl.String)),
+            }
+        )
+    )  # fmt: skip
+
+
+_STEPS = [
+    ("read", "csv", "file", ["open", "csv_reader", "rows"]),
+    ("write", "json", "file", ["open", "json_dump", "mode_w"]),
+    ("sort", "list", "of dicts", ["sorted", "key_fn", "item"]),
+    ("merge", "two dicts", "", ["dict_update", "copy"]),
+    ("flatten", "nested list", "", ["extend", "isinstance_list", "recurse"]),
+    ("download", "url", "", ["requests_get", "status_code", "content"]),
+    ("parse", "date", "string", ["strptime", "format_str"]),
+    ("count", "words", "in text", ["split_ws", "counter"]),
+    ("resize", "image", "", ["pil_open", "resize_to", "size"]),
+    ("hash", "password", "", ["sha256", "salt", "hexdigest"]),
+    ("retry", "function", "on error", ["try_except", "sleep", "attempts"]),
+    ("connect", "database", "", ["connect_db", "cursor"]),
+    ("remove", "duplicates", "from list", ["seen_set", "append"]),
+    ("split", "list", "into chunks", ["range_step", "slice"]),
+    ("send", "email", "", ["smtp", "message", "sendmail"]),
+    ("plot", "histogram", "", ["plt_hist", "bins", "show"]),
+    ("walk", "directory", "", ["os_walk", "join_path"]),
+    ("validate", "email address", "", ["re_match", "pattern_at"]),
+    ("compute", "median", "of list", ["sorted", "len_half"]),
+    ("reverse", "string", "", ["slice_neg", "join"]),
+]
+_EXTRAS = [
+    ("skip the header", ["next_row"]), ("with a timeout", ["timeout_arg"]), ("in parallel", ["pool_map"]),
+    ("ignoring case", ["lower"]), ("in reverse order", ["reverse_true"]), ("with utf8", ["encoding_utf8"]),
+    ("and log errors", ["logger_error"]), ("lazily", ["yield_item"]), ("safely", ["lock_with"]),
+    ("with a progress bar", ["tqdm"]), ("by column name", ["column_ix"]), ("using a temp file", ["tempfile"]),
+]  # fmt: skip
+_OTHER_WORDS = {"read": "load", "download": "fetch", "remove": "drop", "compute": "calculate", "send": "mail",
+                "parse": "convert", "merge": "combine", "directory": "folder", "image": "picture",
+                "list": "array", "string": "text", "function": "call", "error": "failure"}  # fmt: skip
+
+
+def answered_snippets():
+    """Titles of questions with the snippet that was accepted; popular snippets answer several."""
+    rng = seeded(17006)
+    chance = 1 / (1 + np.arange(20)) ** 0.7
+    noise = ["self", "args", "result", "return", "none", "print", "data", "value", "i", "x", "tmp"]
+    asked = datetime(2019, 1, 1)
+    known, found = [], []
+    for _ in range(2600):
+        if known and rng.random() < 0.22:
+            verb, thing, more, extras, code = known[rng.integers(len(known))]
+        else:
+            verb, thing, more, base = _STEPS[rng.choice(20, p=chance / chance.sum())]
+            extras = rng.choice(12, rng.integers(1, 4), replace=False).tolist()
+            tokens = [*base, *(t for e in extras for t in _EXTRAS[e][1])]
+            tokens += rng.choice(noise, rng.integers(2, 9)).tolist()
+            tokens = [t for t in rng.permutation(tokens) if rng.random() > 0.08]
+            code = " ".join(tokens) or "pass"
+            known.append((verb, thing, more, extras, code))
+        words = f"{rng.choice(['how to', 'python', '', 'best way to'])} {verb} {thing} {more}"
+        words += " " + " ".join(_EXTRAS[e][0] for e in rng.permutation(extras))
+        words = [_OTHER_WORDS.get(w, w) if rng.random() < 0.4 else w for w in words.split()]
+        asked += timedelta(hours=float(rng.exponential(9)))
+        title = " ".join(w for w in words if rng.random() > 0.06)
+        found.append((asked, title or verb, code, int(rng.geometric(0.2))))
+    names = ["asked", "title", "snippet", "votes"]
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))
