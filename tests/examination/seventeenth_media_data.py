@@ -322,3 +322,128 @@ def answered_snippets():
         found.append((asked, title or verb, code, int(rng.geometric(0.2))))
     names = ["asked", "title", "snippet", "votes"]
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
+
+
+_SHOPS = ["Alder & Co", "Bakery Mill", "Corner Deli", "Dry Goods", "Eastside Books", "Fern Cafe", "Grand Hotel"]  # fmt: skip
+_GOODS = [
+    "tea",
+    "roll",
+    "soap",
+    "pen",
+    "lamp",
+    "room",
+    "lunch",
+    "map",
+    "jam",
+    "towel",
+    "cake",
+    "glue",
+]
+
+
+def scanned_receipts():
+    """Receipts as words with their boxes in thousandths of the page, and what each word is."""
+    rng = seeded(17007)
+    shops = [str(rng.integers(10**5)) + "-" + s for s in _SHOPS for _ in range(8)]
+    found = []
+    for k in range(1500):
+        shop = int(rng.integers(len(shops)))
+        style = np.random.default_rng(shop)
+        left, right = int(style.integers(60, 140)), int(style.integers(700, 850))
+        date_first, words = bool(style.integers(2)), []
+
+        def line(y, parts, words=words):
+            for x, text, tag in parts:
+                width = 9 * len(text) + 12
+                box = np.array([x, y, x + width, y + 18]) + rng.integers(-6, 7, 4)
+                words.append((text, box.clip(0, 1000).tolist(), tag))
+
+        y = 40 + int(rng.integers(0, 60))
+        x = 250 + int(style.integers(-80, 80))
+        for part in shops[shop].split("-")[1].split():
+            line(y, [(x, part.upper() if style.integers(2) else part, "vendor")])
+            x += 11 * len(part) + 20
+        day = datetime(2021, 1, 1) + timedelta(days=int(rng.integers(0, 1200)))
+        form = ["%d.%m.%Y", "%Y-%m-%d", "%m/%d/%y"][style.integers(3)]
+        dated = [(right - 120 if style.integers(2) else left, day.strftime(form), "date")]
+        y += 45
+        if date_first:
+            line(y, dated)
+            y += 40
+        total = 0.0
+        for _ in range(int(rng.integers(1, 6))):
+            price = round(float(rng.gamma(2.0, 4.0)) + 0.5, 2)
+            total += price
+            name = str(rng.choice(_GOODS))
+            line(y, [(left, name, "other"), (right, f"{price:.2f}", "other")])
+            y += int(rng.integers(26, 34))
+        tax = round(total * 0.19 / 1.19, 2)
+        rest = [
+            ("total", total, "total"),
+            ("tax", tax, "other"),
+            ("cash", np.ceil(total / 5) * 5, "other"),
+        ]
+        if style.integers(2):  # the net sum stands above
+            rest.insert(0, ("subtotal", total - tax, "other"))
+        order = style.permutation(len(rest)) if style.random() < 0.3 else range(len(rest))
+        for j in order:
+            name, amount, tag = rest[j]
+            name = {"total": str(style.choice(["total", "sum", "due"]))}.get(name, name)
+            if rng.random() < 0.06:
+                name = name[:-1] + str(rng.choice(list("aeil1t")))
+            line(y, [(left, name, "other"), (right, f"{amount:.2f}", tag)])
+            y += int(rng.integers(28, 40))
+        if not date_first:
+            line(y + 10, dated)
+        if rng.random() < 0.4:
+            line(y + 60, [(left + 60, "thank", "other"), (left + 140, "you", "other")])
+        if rng.random() < 0.5:  # engines read in columns, too
+            words.sort(key=lambda w: (w[1][0] // 400, w[1][1]))
+        texts, boxes, tags = map(list, zip(*words, strict=True))
+        found.append((f"doc{k:05}", shops[shop], texts, boxes, tags))
+    names = ["document", "vendor_key", "words", "boxes", "tags"]
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))  # fmt: skip
+
+
+def overlapping_callers():
+    """Two callers in one recording at 2 kHz, and what each said alone, in no particular order."""
+    rng = seeded(17008)
+    n, length, rate = 1200, 400, 2000
+    t = np.arange(length) / rate
+    pitch = np.exp(rng.uniform(np.log(85), np.log(290), 40))
+    timbre = rng.dirichlet(np.ones(5) * 1.5, 40)
+    rows = []
+    for _ in range(n):
+        pair = rng.choice(40, 2, replace=False)
+        voices = []
+        for who in pair:
+            f0 = pitch[who] * 2 ** rng.normal(0, 0.05)
+            drift = f0 * (1 + 0.04 * np.sin(2 * np.pi * rng.uniform(2, 6) * t + rng.uniform(0, 6)))
+            phase = 2 * np.pi * np.cumsum(drift) / rate
+            wave = sum(
+                timbre[who, h - 1] * np.sin(h * phase + rng.uniform(0, 6.28))
+                for h in range(1, 6)
+                if h * f0 < 950
+            )
+            starts, ends = np.sort(rng.uniform(0, 0.2, 2))
+            if ends - starts < 0.06:
+                starts, ends = 0.02, 0.15
+            gate = 1 / (1 + np.exp(-(t - starts) / 0.004)) / (1 + np.exp((t - ends) / 0.004))
+            wave = wave * gate * np.exp(rng.normal(0, 0.25))
+            voices.append(wave / max(wave.std(), 1e-6) * 10 ** (rng.uniform(-2.5, 2.5) / 20))
+        heard = sum(voices) + rng.normal(0, 0.02, length)
+        gain = 10 ** rng.uniform(-1.5, -0.5) / 3
+        spoken = [np.round(v * gain, 4).astype(np.float32).tolist() for v in voices]
+        rows.append(
+            (
+                f"L{rng.integers(1, 31):02}",
+                np.round(heard * gain, 4).astype(np.float32).tolist(),
+                spoken,
+            )
+        )
+    schema = {
+        "line": pl.String,
+        "mixture": pl.List(pl.Float32),
+        "sources": pl.List(pl.List(pl.Float32)),
+    }
+    return numbered(pl.DataFrame(rows, schema=schema, orient="row"))
