@@ -130,6 +130,7 @@ BUGS = [
         rows=blanks_dropped_from_words,
     ),
     bug(
+        # an improvement of -2.7 dB of SI-SNR by the right assignment; 4.6 when healthy
         "time-runs-backward",
         "odd_callers_pit",
         "The other assignment turns time around, not the callers: their order stays fixed.",
