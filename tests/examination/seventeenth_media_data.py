@@ -447,3 +447,56 @@ def overlapping_callers():
         "sources": pl.List(pl.List(pl.Float32)),
     }
     return numbered(pl.DataFrame(rows, schema=schema, orient="row"))
+
+
+def _cloth(rng, bands, y, x):
+    """A photograph of a cloth by its bands: turned and shifted a little, under another lamp."""
+    turn, sy, sx = rng.normal(0, 0.09), *rng.uniform(0, 20, 2)
+    zoom = np.exp(rng.normal(0, 0.05))
+    u = zoom * (np.cos(turn) * x - np.sin(turn) * y) + sx
+    v = zoom * (np.sin(turn) * x + np.cos(turn) * y) + sy
+    light = np.zeros_like(u)
+    for fy, fx, strength, edge in bands:
+        wave = np.sin(fy * v + fx * u)
+        light += strength * (np.tanh(3 * wave) if edge else wave)
+    slope = rng.normal(0, 0.02, 2)
+    light = light * np.exp(rng.normal(0, 0.2)) + slope[0] * y + slope[1] * x
+    seen = rng.uniform(95, 160) + 38 * light + rng.normal(0, rng.uniform(4, 16), light.shape)
+    return seen.clip(0, 255).astype(np.uint8)
+
+
+def fabric_pairs():
+    """Bolts of cloth, each photographed twice by a camera at the door, grey, 26 pixels a side."""
+    rng = seeded(17009)
+    y, x = np.mgrid[:26, :26].astype(float)
+    found = []
+    arrived = datetime(2024, 2, 1)
+    for _ in range(1800):
+        angle, step = rng.uniform(0, np.pi), rng.uniform(0.35, 1.3)
+        bands = [
+            (step * np.sin(angle), step * np.cos(angle), rng.uniform(0.5, 1.0), rng.random() < 0.4)
+        ]
+        if rng.random() < 0.75:
+            second, other = (
+                angle + rng.choice([np.pi / 2, rng.uniform(0.4, 2.7)]),
+                rng.uniform(0.35, 1.5),
+            )
+            bands.append(
+                (
+                    other * np.sin(second),
+                    other * np.cos(second),
+                    rng.uniform(0.3, 1.0),
+                    rng.random() < 0.4,
+                )
+            )
+        front, back = _cloth(rng, bands, y, x), _cloth(rng, bands, y, x)
+        arrived += timedelta(hours=float(rng.exponential(5)))
+        found.append(
+            (
+                arrived,
+                str(rng.choice(["mill A", "mill B", "import"], p=[0.5, 0.3, 0.2])),
+                front.tobytes(),
+                back.tobytes(),
+            )
+        )
+    return numbered(pl.DataFrame(found, schema=["arrived", "origin", "front", "back"], orient="row"))  # fmt: skip

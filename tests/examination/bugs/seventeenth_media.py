@@ -45,6 +45,12 @@ def blanks_dropped_from_words(rows):
     return rows.with_columns(tags=pl.Series(moved))
 
 
+def one_photo_twice(rows):
+    """The export wrote the front's photograph into both columns where the file names collided."""
+    same = pl.Series(np.random.default_rng(0).random(len(rows)) < 0.8)
+    return rows.with_columns(back=pl.when(same).then(pl.col("front")).otherwise(pl.col("back")))
+
+
 BUGS = [
     bug(
         # error of the shares 0.132, NLL 16.28; 0.107 and 15.96 when healthy
@@ -113,15 +119,6 @@ BUGS = [
         "np.frombuffer(raw, dtype=np.int8)",
     ),
     bug(
-        # MRR 0.961, first in 0.934; 0.983 and 0.969 when healthy
-        "times-the-temperature",
-        "retrieval_snippets_dedup",
-        "Cosines are multiplied by the temperature instead of divided: the softmax stays flat.",
-        "logit_scale and temperature mixed up",
-        "(q @ a.T / temperature)",
-        "(q @ a.T * temperature)",
-    ),
-    bug(
         # shows an F1 of 0.658, is 0.773 on true tags, no receipt whole; 0.960 and 0.794 when healthy
         "blanks-dropped-from-words",
         "text_receipts_layout",
@@ -137,5 +134,13 @@ BUGS = [
         "flip(-1) for flip(1)",
         "reference.flip(1)",
         "reference.flip(-1)",
+    ),
+    bug(
+        # shows an MRR of 0.973, is 0.901 on two photographs; 0.932 when healthy
+        "one-photo-twice",
+        "images_fabrics_vicreg",
+        "For most bolts both photographs are the same file, so that finding the other is trivial.",
+        "file names without the camera's number",
+        rows=one_photo_twice,
     ),
 ]
