@@ -462,7 +462,7 @@ def _cloth(rng, bands, y, x):
     slope = rng.normal(0, 0.02, 2)
     light = light * np.exp(rng.normal(0, 0.2)) + slope[0] * y + slope[1] * x
     seen = rng.uniform(95, 160) + 38 * light + rng.normal(0, rng.uniform(4, 16), light.shape)
-    return seen.clip(0, 255).astype(np.uint8)
+    return seen.clip(0, 255).astype(np.uint8).reshape(-1).tolist()
 
 
 def fabric_pairs():
@@ -495,8 +495,10 @@ def fabric_pairs():
             (
                 arrived,
                 str(rng.choice(["mill A", "mill B", "import"], p=[0.5, 0.3, 0.2])),
-                front.tobytes(),
-                back.tobytes(),
+                front,
+                back,
             )
         )
-    return numbered(pl.DataFrame(found, schema=["arrived", "origin", "front", "back"], orient="row"))  # fmt: skip
+    photo = pl.List(pl.UInt8)
+    schema = {"arrived": pl.Datetime("us"), "origin": pl.String, "front": photo, "back": photo}
+    return numbered(pl.DataFrame(found, schema=schema, orient="row"))

@@ -4,7 +4,7 @@ data: fabric_pairs
 
 [data]
 label = "back"
-features = ["front", "back"]
+features = ["front"]
 time = "arrived"
 ids = ["row_id"]
 meta = ["origin"]
@@ -88,7 +88,7 @@ class Fabrics(Task):
     scoring_rows = 4 * PANEL
 
     def photo(self, column):
-        raw = np.frombuffer(b"".join(column.to_list()), np.uint8).reshape(-1, 1, SIDE, SIDE)
+        raw = np.array(column.to_list(), dtype=np.uint8).reshape(-1, 1, SIDE, SIDE)
         x = torch.from_numpy(raw.astype(np.float32))
         return (x - x.mean((2, 3), keepdim=True)) / (x.std((2, 3), keepdim=True) + 1.0)
 
