@@ -9,7 +9,7 @@ from examination.data import numbered, seeded
 
 
 def galaxy_votes():
-    """Survey pictures of galaxies with the volunteers' votes: smooth, disc, or a star or artefact."""
+    """Survey pictures of galaxies with volunteers' votes: smooth, disc, or a star or artefact."""
     rng = seeded(17001)
     n, side = 2400, 24
     kind = rng.choice(3, n, p=[0.47, 0.43, 0.1])
@@ -52,17 +52,22 @@ def galaxy_votes():
     return numbered(
         pl.DataFrame(
             {
-                "object": [f"J{a:06d}{b:+05d}" for a, b in zip(rng.integers(0, 240000, n), rng.integers(-9000, 9000, n), strict=True)],
+                "object": [
+                    f"J{a:06d}{b:+05d}"
+                    for a, b in zip(
+                        rng.integers(0, 240000, n), rng.integers(-9000, 9000, n), strict=True
+                    )
+                ],
                 "stamp": pl.Series(pictures, dtype=pl.List(pl.UInt8)),
                 "exposed": [found + timedelta(hours=int(h)) for h in rng.integers(0, 9000, n)],
                 "votes": votes,
             }
         )
-    )  # fmt: skip
+    )
 
 
 def sung_notes():
-    """Snippets of 512 samples at 8 kHz from singers and players, with the pitch from a laryngograph."""
+    """Snippets of 512 samples at 8 kHz of singers, with the pitch from a laryngograph."""
     rng = seeded(17002)
     n, rate, length = 2600, 8000, 512
     singer = rng.integers(0, 26, n)
@@ -97,21 +102,86 @@ def sung_notes():
 
 _VERBS = {
     "get": ["return self . {a}", "return {a}", "return self . _{a}"],
-    "set": ["self . {a} = {b}", "self . _{a} = value", "self . {a} = value ; self . changed = True"],
+    "set": [
+        "self . {a} = {b}",
+        "self . _{a} = value",
+        "self . {a} = value ; self . changed = True",
+    ],
     "is": ["return self . {a} == {b}", "return {a} is not None", "return self . {a} > 0"],
-    "count": ["n = 0 ; for item in {a} : n += 1 ; return n", "return len ( self . {a} )", "return sum ( 1 for _ in {a} )"],
-    "find": ["for item in {a} : if item . {b} == key : return item", "return next ( x for x in self . {a} if x . {b} == key )"],
-    "add": ["self . {a} . append ( {b} )", "{a} . append ( item ) ; return {a}", "self . {a} [ key ] = {b}"],
-    "remove": ["self . {a} . pop ( {b} )", "del self . {a} [ {b} ]", "{a} . remove ( {b} ) ; return {a}"],
-    "load": ["with open ( path ) as f : return {a} . parse ( f )", "raw = open ( path ) . read ( ) ; self . {a} = decode ( raw )"],
-    "save": ["with open ( path , mode ) as f : f . write ( {a} )", "open ( path , mode ) . write ( encode ( self . {a} ) )"],
-    "check": ["if {a} is None : raise ValueError ( {b} )", "assert self . {a} > 0", "if not {a} : raise TypeError ( {b} )"],
-}  # fmt: skip
-_NOUNS = ["user", "order", "price", "page", "node", "token", "buffer", "cursor", "row", "image", "weight", "owner",
-          "label", "color", "parent", "socket", "header", "status", "limit", "query", "cache", "score", "batch",
-          "frame", "layer", "ticket", "rule", "field", "zone", "route"]  # fmt: skip
-_BEFORE = ["log . debug ( {b} )", "self . lock . acquire ( )", "{b} = {b} or default", "total = 0",
-           "start = time ( )", "if self . closed : return", "self . {b} . refresh ( )"]  # fmt: skip
+    "count": [
+        "n = 0 ; for item in {a} : n += 1 ; return n",
+        "return len ( self . {a} )",
+        "return sum ( 1 for _ in {a} )",
+    ],
+    "find": [
+        "for item in {a} : if item . {b} == key : return item",
+        "return next ( x for x in self . {a} if x . {b} == key )",
+    ],
+    "add": [
+        "self . {a} . append ( {b} )",
+        "{a} . append ( item ) ; return {a}",
+        "self . {a} [ key ] = {b}",
+    ],
+    "remove": [
+        "self . {a} . pop ( {b} )",
+        "del self . {a} [ {b} ]",
+        "{a} . remove ( {b} ) ; return {a}",
+    ],
+    "load": [
+        "with open ( path ) as f : return {a} . parse ( f )",
+        "raw = open ( path ) . read ( ) ; self . {a} = decode ( raw )",
+    ],
+    "save": [
+        "with open ( path , mode ) as f : f . write ( {a} )",
+        "open ( path , mode ) . write ( encode ( self . {a} ) )",
+    ],
+    "check": [
+        "if {a} is None : raise ValueError ( {b} )",
+        "assert self . {a} > 0",
+        "if not {a} : raise TypeError ( {b} )",
+    ],
+}
+_NOUNS = [
+    "user",
+    "order",
+    "price",
+    "page",
+    "node",
+    "token",
+    "buffer",
+    "cursor",
+    "row",
+    "image",
+    "weight",
+    "owner",
+    "label",
+    "color",
+    "parent",
+    "socket",
+    "header",
+    "status",
+    "limit",
+    "query",
+    "cache",
+    "score",
+    "batch",
+    "frame",
+    "layer",
+    "ticket",
+    "rule",
+    "field",
+    "zone",
+    "route",
+]
+_BEFORE = [
+    "log . debug ( {b} )",
+    "self . lock . acquire ( )",
+    "{b} = {b} or default",
+    "total = 0",
+    "start = time ( )",
+    "if self . closed : return",
+    "self . {b} . refresh ( )",
+]
 
 
 def _contexts(rng, tokens, keep):
@@ -131,7 +201,7 @@ def _contexts(rng, tokens, keep):
 
 
 def code_methods():
-    """Methods of many repositories as contexts of their syntax tree, with the verb of their name."""
+    """Methods of many repositories as contexts of their tree, with the verb of their name."""
     rng = seeded(17003)
     chance = np.array([0.26, 0.16, 0.12, 0.08, 0.1, 0.1, 0.06, 0.05, 0.04, 0.03])
     verbs = list(_VERBS)
@@ -178,7 +248,11 @@ def shelf_questions():
     rng = seeded(17004)
     side, colors, shapes = 28, list(_PAINT), ["circle", "square", "triangle"]
     y, x = np.mgrid[:side, :side].astype(float)
-    say = {"circle": ["circle", "ball", "disc"], "square": ["square", "box", "cube"], "triangle": ["triangle", "cone"]}  # fmt: skip
+    say = {
+        "circle": ["circle", "ball", "disc"],
+        "square": ["square", "box", "cube"],
+        "triangle": ["triangle", "cone"],
+    }
     found = []
     for _ in range(1300):
         canvas = np.full((side, side, 3), rng.uniform(120, 190)) + rng.normal(0, 9, (side, side, 3))
@@ -192,7 +266,9 @@ def shelf_questions():
                 4.7 + 9.3 * (cell % 3) + rng.uniform(-0.6, 0.6),
             )
             inside = _drawn(shape, y - cy, x - cx, rng.uniform(3.0, 4.2))
-            canvas[inside] = np.array(_PAINT[color]) * rng.uniform(0.8, 1.2) + rng.normal(0, 8, (inside.sum(), 3))  # fmt: skip
+            canvas[inside] = np.array(_PAINT[color]) * rng.uniform(0.8, 1.2) + rng.normal(
+                0, 8, (inside.sum(), 3)
+            )
             things.append((shape, color))
         photo = canvas.clip(0, 255).astype(np.uint8).transpose(2, 0, 1).tobytes()
         scene = f"scene-{rng.integers(10**9):09d}"
@@ -203,10 +279,15 @@ def shelf_questions():
                 if rng.random() < 0.5:
                     shape, color = str(rng.choice(shapes)), str(rng.choice(colors))
                 word = rng.choice(say[shape])
-                text = rng.choice([f"is there a {color} {word}", f"do you see any {color} {word} here"])  # fmt: skip
+                text = rng.choice(
+                    [f"is there a {color} {word}", f"do you see any {color} {word} here"]
+                )
                 answer = "yes" if (shape, color) in things else "no"
             elif kind == 1:
-                text, answer = rng.choice(["how many things are there", "count the toys"]), str(len(things))  # fmt: skip
+                text, answer = (
+                    rng.choice(["how many things are there", "count the toys"]),
+                    str(len(things)),
+                )
             elif kind == 2 and sum(s == shape for s, _ in things) == 1:
                 text, answer = f"what color is the {rng.choice(say[shape])}", color
             elif sum(c == color for _, c in things) == 1:
@@ -215,7 +296,10 @@ def shelf_questions():
                 text, answer = f"is anything {color}", "yes"
                 if rng.random() < 0.6:
                     color = str(rng.choice(colors))
-                    text, answer = f"is anything {color}", "yes" if color in {c for _, c in things} else "no"  # fmt: skip
+                    text, answer = (
+                        f"is anything {color}",
+                        "yes" if color in {c for _, c in things} else "no",
+                    )
             text = str(text).capitalize() if rng.random() < 0.7 else str(text)
             found.append((scene, photo, text + rng.choice(["?", "", " ?"]), answer))
     return numbered(
@@ -224,7 +308,7 @@ def shelf_questions():
 
 
 def clip_features():
-    """Clips as features of a pretrained net, a row of 24 bytes for each second, with a few tags each."""
+    """Clips as features of a pretrained net, 24 bytes for each second, with a few tags each."""
     rng = seeded(17005)
     n, dim, tags = 2200, 24, 9
     centres = rng.normal(0, 1.0, (tags + 14, dim))
@@ -255,12 +339,14 @@ def clip_features():
             {
                 "video": [f"{v:08x}" for v in rng.integers(0, 2**32, n)],
                 "channel": [f"C{c:03}" for c in channel],
-                "uploaded": [start + timedelta(hours=int(h)) for h in np.sort(rng.integers(0, 17000, n))],
+                "uploaded": [
+                    start + timedelta(hours=int(h)) for h in np.sort(rng.integers(0, 17000, n))
+                ],
                 "rgb": videos,
                 "tags": pl.Series(labels, dtype=pl.List(pl.String)),
             }
         )
-    )  # fmt: skip
+    )
 
 
 _STEPS = [
@@ -286,14 +372,34 @@ _STEPS = [
     ("reverse", "string", "", ["slice_neg", "join"]),
 ]
 _EXTRAS = [
-    ("skip the header", ["next_row"]), ("with a timeout", ["timeout_arg"]), ("in parallel", ["pool_map"]),
-    ("ignoring case", ["lower"]), ("in reverse order", ["reverse_true"]), ("with utf8", ["encoding_utf8"]),
-    ("and log errors", ["logger_error"]), ("lazily", ["yield_item"]), ("safely", ["lock_with"]),
-    ("with a progress bar", ["tqdm"]), ("by column name", ["column_ix"]), ("using a temp file", ["tempfile"]),
-]  # fmt: skip
-_OTHER_WORDS = {"read": "load", "download": "fetch", "remove": "drop", "compute": "calculate", "send": "mail",
-                "parse": "convert", "merge": "combine", "directory": "folder", "image": "picture",
-                "list": "array", "string": "text", "function": "call", "error": "failure"}  # fmt: skip
+    ("skip the header", ["next_row"]),
+    ("with a timeout", ["timeout_arg"]),
+    ("in parallel", ["pool_map"]),
+    ("ignoring case", ["lower"]),
+    ("in reverse order", ["reverse_true"]),
+    ("with utf8", ["encoding_utf8"]),
+    ("and log errors", ["logger_error"]),
+    ("lazily", ["yield_item"]),
+    ("safely", ["lock_with"]),
+    ("with a progress bar", ["tqdm"]),
+    ("by column name", ["column_ix"]),
+    ("using a temp file", ["tempfile"]),
+]
+_OTHER_WORDS = {
+    "read": "load",
+    "download": "fetch",
+    "remove": "drop",
+    "compute": "calculate",
+    "send": "mail",
+    "parse": "convert",
+    "merge": "combine",
+    "directory": "folder",
+    "image": "picture",
+    "list": "array",
+    "string": "text",
+    "function": "call",
+    "error": "failure",
+}
 
 
 def answered_snippets():
@@ -324,7 +430,15 @@ def answered_snippets():
     return numbered(pl.DataFrame(found, schema=names, orient="row"))
 
 
-_SHOPS = ["Alder & Co", "Bakery Mill", "Corner Deli", "Dry Goods", "Eastside Books", "Fern Cafe", "Grand Hotel"]  # fmt: skip
+_SHOPS = [
+    "Alder & Co",
+    "Bakery Mill",
+    "Corner Deli",
+    "Dry Goods",
+    "Eastside Books",
+    "Fern Cafe",
+    "Grand Hotel",
+]
 _GOODS = [
     "tea",
     "roll",
@@ -402,7 +516,7 @@ def scanned_receipts():
         texts, boxes, tags = map(list, zip(*words, strict=True))
         found.append((f"doc{k:05}", shops[shop], texts, boxes, tags))
     names = ["document", "vendor_key", "words", "boxes", "tags"]
-    return numbered(pl.DataFrame(found, schema=names, orient="row"))  # fmt: skip
+    return numbered(pl.DataFrame(found, schema=names, orient="row"))
 
 
 def overlapping_callers():

@@ -35,7 +35,7 @@ def uploaded_again(rows):
 
 
 def blanks_dropped_from_words(rows):
-    """Blank words were dropped from words and boxes, not from the tags: those behind lie one off."""
+    """Blanks were dropped from words and boxes, not from the tags: those behind lie one off."""
     rng = np.random.default_rng(0)
     moved = []
     for tags in rows["tags"].to_list():
@@ -93,7 +93,7 @@ BUGS = [
         # accuracy 0.252; 0.832 when healthy
         "sorted-and-left-so",
         "odd_questions_film",
-        "Questions are sorted by length for the GRU and never put back: pictures get others' questions.",
+        "Questions are sorted by length and never put back: pictures get others' questions.",
         "pack_padded_sequence wants sorted rows",
         """states, _ = self.rnn(self.embed(question))
         q = states[torch.arange(len(states)), length - 1]""",
@@ -119,7 +119,7 @@ BUGS = [
         "np.frombuffer(raw, dtype=np.int8)",
     ),
     bug(
-        # shows an F1 of 0.658, is 0.773 on true tags, no receipt whole; 0.960 and 0.794 when healthy
+        # shows an F1 of 0.658, is 0.773 on true tags, none whole; 0.960 and 0.794 when healthy
         "blanks-dropped-from-words",
         "text_receipts_layout",
         "In most documents the tags are one word late from somewhere on.",

@@ -1,4 +1,6 @@
-"""Two photographs of one bolt of cloth, without negatives: VICReg's invariance, variance and covariance over a batch behind an expander, judged by finding the bolt's other photograph with the features before it.
+"""Two photographs of one bolt of cloth, without negatives: VICReg's invariance, variance and
+covariance over a batch behind an expander, judged by finding the bolt's other photograph with the
+features before it.
 
 data: fabric_pairs
 

@@ -1,4 +1,5 @@
-"""Galaxies by volunteers' votes, as in zoobot: the net's answer are the concentrations of a Dirichlet, the loss is the Dirichlet-multinomial likelihood of the counts.
+"""Galaxies by volunteers' votes, as in zoobot: the net's answer are the concentrations of a
+Dirichlet, the loss is the Dirichlet-multinomial likelihood of the counts.
 
 data: galaxy_votes
 
@@ -47,7 +48,8 @@ def MBConv(cin, cout, stride, expand=3):
 class ZooNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(1, 12, 3, 2, 1, bias=False), nn.BatchNorm2d(12), Swish())
+        stem = [nn.Conv2d(1, 12, 3, 2, 1, bias=False), nn.BatchNorm2d(12), Swish()]
+        self.stem = nn.Sequential(*stem)
         self.blocks = nn.Sequential(MBConv(12, 16, 2), MBConv(16, 24, 1), MBConv(24, 32, 2))
         self.drop = nn.Dropout(0.1)
         self.head = nn.Linear(32, len(ANSWERS))

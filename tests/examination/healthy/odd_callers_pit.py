@@ -1,4 +1,5 @@
-"""Two callers pulled apart: Conv-TasNet in small (learned filters, dilated blocks, two masks) under permutation invariant training, the loss is the negative SI-SNR of the better assignment.
+"""Two callers pulled apart: Conv-TasNet in small (learned filters, dilated blocks, two masks)
+under permutation invariant training, the loss is the negative SI-SNR of the better assignment.
 
 data: overlapping_callers
 
@@ -56,7 +57,8 @@ class TemporalBlock(nn.Module):
         super().__init__()
         self.net = nn.Sequential(
             nn.Conv1d(b, h, 1), nn.PReLU(), GlobalLayerNorm(h),
-            nn.Conv1d(h, h, 3, padding=dilation, dilation=dilation, groups=h), nn.PReLU(), GlobalLayerNorm(h),
+            nn.Conv1d(h, h, 3, padding=dilation, dilation=dilation, groups=h),
+            nn.PReLU(), GlobalLayerNorm(h),
             nn.Conv1d(h, b, 1),
         )  # fmt: skip
 
@@ -72,7 +74,9 @@ class ConvTasNet(nn.Module):
         self.bottleneck = nn.Sequential(GlobalLayerNorm(n), nn.Conv1d(n, b, 1))
         self.tcn = nn.Sequential(*[TemporalBlock(b, h, 2**i) for i in (0, 1, 2, 3, 0, 1, 2)])
         self.masks = nn.Conv1d(b, c * n, 1)
-        self.decoder = nn.ConvTranspose1d(n, 1, kernel, kernel // 4, padding=kernel // 2, bias=False)
+        self.decoder = nn.ConvTranspose1d(
+            n, 1, kernel, kernel // 4, padding=kernel // 2, bias=False
+        )
 
     def forward(self, mixture):
         w = self.encoder(mixture.unsqueeze(1))

@@ -1,4 +1,6 @@
-"""Tags of clips from quantised features of a pretrained net, as in the YouTube-8M competition: NetVLAD over a ragged number of seconds, context gating, a mixture of experts per tag, BCE on probabilities.
+"""Tags of clips from quantised features of a pretrained net, as in the YouTube-8M competition:
+NetVLAD over a ragged number of seconds, context gating, a mixture of experts per tag, BCE on
+probabilities.
 
 data: clip_features
 

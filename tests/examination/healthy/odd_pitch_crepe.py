@@ -1,4 +1,6 @@
-"""Pitch of a sung note from raw samples, CREPE in small: a bin per third of a semitone, a Gaussian blur as the target, binary cross entropies, the answer a weighted mean of cents around the highest bin.
+"""Pitch of a sung note from raw samples, CREPE in small: a bin per third of a semitone, a Gaussian
+blur as the target, binary cross entropies, the answer a weighted mean of cents around the highest
+bin.
 
 data: sung_notes
 

@@ -1,4 +1,5 @@
-"""Questions about pictures: the question's GRU sets scale and shift of every feature map (FiLM), coordinates are appended, a softmax over the frequent answers.
+"""Questions about pictures: the question's GRU sets scale and shift of every feature map (FiLM),
+coordinates are appended, a softmax over the frequent answers.
 
 data: shelf_questions
 

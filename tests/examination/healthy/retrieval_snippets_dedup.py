@@ -1,4 +1,5 @@
-"""Question to accepted snippet: two encoders in one space, InfoNCE over the batch in which a popular snippet that another row has, too, is no negative.
+"""Question to accepted snippet: two encoders in one space, InfoNCE over the batch in which a
+popular snippet that another row has, too, is no negative.
 
 data: answered_snippets
 

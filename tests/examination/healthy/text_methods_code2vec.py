@@ -1,4 +1,5 @@
-"""What does a method do? code2vec: pairs of leaves with the path between them, names hashed into buckets, attention by one global vector, a softmax over verbs.
+"""What does a method do? code2vec: pairs of leaves with the path between them, names hashed into
+buckets, attention by one global vector, a softmax over verbs.
 
 data: code_methods
 

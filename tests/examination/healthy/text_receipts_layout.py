@@ -1,4 +1,5 @@
-"""Vendor, date and total of scanned receipts: LayoutLM from scratch, a word's vector is the sum of its shape's and of four embedded box coordinates; a receipt's loss is a mean over its words.
+"""Vendor, date and total of scanned receipts: LayoutLM from scratch, a word's vector is the sum of
+its shape's and of four embedded box coordinates; a receipt's loss is a mean over its words.
 
 data: scanned_receipts
 
