@@ -58,6 +58,7 @@ def all_bugs() -> list[Bug]:
         second_a,
         second_b,
         seventeenth,
+        seventeenth_media,
         seventh_images,
         seventh_tables,
         seventh_texts,
@@ -83,6 +84,7 @@ def all_bugs() -> list[Bug]:
         fifteenth_media,
         sixteenth,
         seventeenth,
+        seventeenth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

@@ -22,6 +22,7 @@ from examination import (
     fourth_data,
     ninth_tables_data,
     seventeenth_data,
+    seventeenth_media_data,
     seventh_images_data,
     seventh_tables_data,
     seventh_texts_data,
@@ -56,6 +57,7 @@ DATA = (
     fifteenth_media_data,
     sixteenth_data,
     seventeenth_data,
+    seventeenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
