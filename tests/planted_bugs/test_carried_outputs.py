@@ -185,6 +185,26 @@ class PlacesFromOne(Places):
         return super().at(place + 4)
 
 
+class Stages(Numbers):
+    """Chances to have passed each of five stages; the answer is how many are."""
+
+    labels, outputs = np.digitize(SCORE, [-2.0, -0.8, 0.0, 0.8, 2.0]).astype(float), 5
+
+    def parameters(self):
+        return {}
+
+    def finish(self, values, own):
+        return values
+
+    def losses(self, output, batch):
+        passed = (batch[LABEL][:, None] > torch.arange(5)).float()
+        found = functional.binary_cross_entropy_with_logits(output, passed, reduction="none")
+        return found.sum(dim=1)
+
+    def predict(self, output):
+        return output.sigmoid().sum(dim=1)
+
+
 class Filter(Numbers):
     """A mean and a variance, which a filter's parameters make: louder ones are not a number."""
 
@@ -259,7 +279,7 @@ def examined(task_type, check, folder):
 @pytest.mark.parametrize(("task_type", "check"), [
     (SoldOut, "output_form"), (SoldOut, "input_use"), (SoldOut, "prediction_detail"), (Answers, "input_use"),
     (Answers, "initial_loss"), (Places, "predictions"), (Places, "prediction_detail"),
-    (Filter, "predictions"), (Filter, "loss_not_clipped"), (ThreeDays, "metric_direction"), (ThreeDays, "overfit_one_batch"),
+    (Stages, "prediction_detail"), (Filter, "predictions"), (Filter, "loss_not_clipped"), (ThreeDays, "metric_direction"), (ThreeDays, "overfit_one_batch"),
 ])  # fmt: skip
 def test_healthy_outputs_pass(task_type, check, tmp_path):
     found = examined(task_type, check, tmp_path)

@@ -17,6 +17,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from perennial.check_skeleton.checks.data.broken_pairs import judge_broken_pairs
 from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
+from perennial.check_skeleton.checks.data.label_names import describe_named_label
 from perennial.check_skeleton.checks.data.revealing_positions import (
     describe_label_position,
     describe_stamp,
@@ -118,6 +119,12 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
             stamp,
             hint="a frame, a stamp or a mark: did the pictures of this class come from another "
             "source? Cut it off, or collect all classes alike",
+        )
+    elif named := describe_named_label(subject):
+        position = judge.failed(
+            named,
+            hint="the answer is written in what it is guessed from: mask it, as the name of a "
+            "function in its own body, or a keyword that the label was made of",
         )
     elif filled := find_filled_end(subject):
         position = (judge.failed if filled.is_only_at_end else judge.warned)(

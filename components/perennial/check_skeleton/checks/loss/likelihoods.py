@@ -75,7 +75,8 @@ def make_different_outputs(subject: Subject, batch: Batch) -> Tensor:
         places = torch.linspace(0.02, 0.98, len(template), dtype=ideal.dtype)
         # A search runs away where more is never worse, as beyond the limit of a censored label.
         away = (ideal - ideal.median(dim=0).values).abs()
-        near = (away <= RUN_AWAY * away.median(dim=0).values).all(dim=1)
+        most = RUN_AWAY * away.median(dim=0).values
+        near = ((away <= most) | (most == 0)).all(dim=1)
         spread = torch.quantile(ideal[near] if bool(near.any()) else ideal, places, dim=0)
         # Labels that repeat, such as star ratings, would make outputs equal.
         apart = APART * places[:, None] * (spread[-1] - spread[0])
