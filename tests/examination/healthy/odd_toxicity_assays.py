@@ -57,6 +57,7 @@ def auc(scores, positive):
 
 class ToxicityAssays(Task):
     kind = "statistic"
+    serves_predictions = True
     metrics = {"mean_auc": "maximize"}
 
     def fit(self, train):

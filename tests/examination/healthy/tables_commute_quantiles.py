@@ -24,6 +24,7 @@ TAUS = [0.1, 0.5, 0.9]
 
 class CommuteQuantiles(Task):
     kind = "statistic"
+    serves_predictions = True
     metrics = {"pinball": "minimize", "covered": "maximize"}
 
     def fit(self, train):
