@@ -428,7 +428,14 @@ def test_after_an_interruption_all_machines_are_asked_for_again(launched, kind, 
 def test_a_job_that_a_quota_refuses_is_created_with_fewer_machines(cluster, launched, caplog):
     job = launched("success")
     cluster.faults.quota = {"pytorchjobs": 0}
-    freed = threading.Timer(1.0, cluster.faults.quota.clear)
+
+    def free():
+        """Wait until fewer machines are asked for."""
+        while not any(line.endswith("1 are asked for") for line in caplog.messages):
+            time.sleep(0.01)
+        cluster.faults.quota.clear()
+
+    freed = threading.Thread(target=free, daemon=True)
     freed.start()
     with caplog.at_level("INFO"):
         run_to_end(job, launcher_for(budgets=SOON, min_machines=1), max_restarts=0)

@@ -21,6 +21,8 @@ PLACES, FARTHEST = 4001, 7.0
 # Beyond the largest count; beyond the smallest and largest amount, as powers of e.
 TIMES_LARGEST, POWERS = 20, 7.0
 FEW_PARTS, MOST_PARTS = 3, 32
+# Of outputs, for each number of the label: scores of all tokens at each position are too many.
+MOST_NUMBERS = 4096
 # Of angles, hours and phases, whose labels cover nearly all of a turn.
 PERIODS, NEARLY_ROUND = (360.0, 2 * math.pi, 24.0, 1.0), 0.9
 # Sums over places, and tails beyond them, are that exact.
@@ -50,7 +52,7 @@ def is_log_density(subject: Subject) -> bool:
         return False
     with torch.no_grad():
         output = run_model(build_noisy_model(subject), batch)
-        if not output.is_floating_point():
+        if not output.is_floating_point() or parts * output[0].numel() > MOST_NUMBERS:
             return False
         noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(subject.seed))
         domain = find_output_domain(subject)
