@@ -66,6 +66,11 @@ def test_labels_that_some_sources_report_as_fractions_fail(tmp_path):
     assert "label of source s2, s5, s7 is a factor of 100" in found.measured
 
 
+def test_labels_of_a_single_source_warn(tmp_path):
+    steady = 40 * np.exp(0.5 * RANDOM.normal(size=ROWS))
+    assert examine(tmp_path, label=np.where(of(7), 100 * steady, steady)).outcome == "warned"
+
+
 def test_features_in_another_unit_warn_as_the_source_tells_them_apart(tmp_path):
     metres = 800 * np.exp(0.5 * RANDOM.normal(size=ROWS))
     found = examine(tmp_path, height=np.where(of(4), metres / 1000, metres))

@@ -24,7 +24,7 @@ SPREAD, INEXACT, EMPTY = 0.15, 0.15, 0.5
 FEWEST_POSITIVE = 0.3
 QUANTILES = np.linspace(0.1, 0.9, 9)
 # Largest difference of shares below a quantile, where both kinds have the same shape.
-SAME_SHAPE = 0.15
+SAME_SHAPE = 0.08
 PARTS = range(4, 33)
 # Of the parts' usual distance from each other: out of place, and in it.
 AWAY, BACK = 0.3, 0.35
@@ -58,8 +58,8 @@ class _Groups:
 def find_groups_in_another_unit(subject: Subject, numbers: dict[str, Floats]) -> OtherGroups | None:
     """Return groups of which a number is a power of ten larger or smaller; None if there are none.
 
-    `numbers` are logarithms, NaN where there is none. Labels of two units make any metric wrong;
-    of a feature a model may know the group.
+    `numbers` are logarithms, NaN where there is none. Labels of two units make any metric wrong,
+    but a single group may be as large; of features a model may know the group.
     """
     label = subject.task.columns.label
     for groups in _list_groups(subject):
@@ -75,7 +75,7 @@ def find_groups_in_another_unit(subject: Subject, numbers: dict[str, Floats]) ->
             return OtherGroups(
                 f"{name} of {groups.name(is_other)} is a factor of {power:g} away from that of all "
                 "others, in the middle and at both ends",
-                is_certain=name == label,
+                is_certain=name == label and is_other.sum() > 1,
             )
     return None
 
@@ -103,7 +103,8 @@ def _split_by_power(parts: list[Floats]) -> tuple[Flags, float] | None:
         for side in (True, False)
     )
     shares = np.searchsorted(np.sort(below + distance), np.quantile(above, QUANTILES)) / len(below)
-    if np.abs(shares - QUANTILES).max() > SAME_SHAPE:
+    chance = 1 / math.sqrt(min(len(below), len(above)))
+    if np.abs(shares - QUANTILES).max() > SAME_SHAPE + chance:
         return None
     is_other = is_low if is_low.sum() <= len(parts) / 2 else ~is_low
     return is_other, power
