@@ -41,7 +41,10 @@ class ProcessOperator(PyTorchJobs):
 
     def _evicted_in_training(self, job):
         store = open_store(job["metadata"]["annotations"]["perennial/store-uri"])
-        self._train(job, lambda: any("step-" in item.key for item in store.list("checkpoints/")))
+        # One that is being written is none yet.
+        self._train(
+            job, lambda: any(item.key.endswith("/COMMITTED") for item in store.list("checkpoints/"))
+        )
 
     def _train(self, job, is_time_to_evict):
         pods = self._pods(job)
