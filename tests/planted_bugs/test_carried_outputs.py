@@ -143,6 +143,45 @@ class OnlyOnce(Answers):
         return torch.zeros(len(output), len(output), dtype=torch.bool)
 
 
+class Triplets(Numbers):
+    """Rows beside noisy copies of themselves and of the next ones; equal outputs have no slope."""
+
+    kind = "statistic"
+    metrics: ClassVar = {"nearer": "maximize"}
+    outputs, labels = 4, np.zeros(ROWS)
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        x, noise = batch["x"], torch.randn(ROWS, X.shape[1], generator=torch.Generator())
+        row = rows["x0"].hash(seed=1).to_numpy() % ROWS
+        near = x + 0.3 * noise[torch.from_numpy(row.astype(np.int64))]
+        return batch | {"near": near, "far": -near}
+
+    def parameters(self):
+        return {"common": nn.Parameter(torch.randn(X.shape[1], 4) / 3)}
+
+    def finish(self, values, own, near, far):
+        return torch.cat([values, near @ own["common"], far @ own["common"]], dim=1)
+
+    def distances(self, output):
+        return [(output[:, :4] - each).norm(dim=1) for each in output[:, 4:].split(4, dim=1)]
+
+    def losses(self, output, batch):
+        near, far = self.distances(output)
+        return functional.relu(near - far + 0.5)
+
+    def statistic(self, output, batch):
+        near, far = self.distances(output)
+        return (near < far).double()
+
+    def score(self, predictions, labels):
+        return {"nearer": float(np.average(predictions, weights=labels))}
+
+
+class FartherIsBetter(Triplets):
+    metrics: ClassVar = {"nearer": "minimize"}
+
+
 class Places(Numbers):
     """A probability for each of sixty places; the answer is the mean around the highest."""
 
@@ -279,7 +318,7 @@ def examined(task_type, check, folder):
 @pytest.mark.parametrize(("task_type", "check"), [
     (SoldOut, "output_form"), (SoldOut, "input_use"), (SoldOut, "prediction_detail"), (Answers, "input_use"),
     (Answers, "initial_loss"), (Places, "predictions"), (Places, "prediction_detail"),
-    (Stages, "prediction_detail"), (Filter, "predictions"), (Filter, "loss_not_clipped"), (ThreeDays, "metric_direction"), (ThreeDays, "overfit_one_batch"),
+    (Triplets, "metric_direction"), (Stages, "prediction_detail"), (Filter, "predictions"), (Filter, "loss_not_clipped"), (ThreeDays, "metric_direction"), (ThreeDays, "overfit_one_batch"),
 ])  # fmt: skip
 def test_healthy_outputs_pass(task_type, check, tmp_path):
     found = examined(task_type, check, tmp_path)
@@ -289,6 +328,7 @@ def test_healthy_outputs_pass(task_type, check, tmp_path):
 @pytest.mark.parametrize(("task_type", "check"), [
     (OnlyOnce, "input_use"), (WholePlaces, "prediction_detail"), (PlacesFromOne, "predictions"),
     (TwiceTheMean, "predictions"), (HigherIsBetter, "metric_direction"),
+    (FartherIsBetter, "metric_direction"),
     (OneMeanForAll, "overfit_one_batch"),
 ])  # fmt: skip
 def test_mistakes_beside_them_are_caught(task_type, check, tmp_path):

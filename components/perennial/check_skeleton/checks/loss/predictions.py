@@ -357,10 +357,12 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     """Judge metrics at the loss's minimum, at the start, in another order and with weights."""
     task, batch = subject.task, probe(subject)
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
-    outputs = find_best_outputs(subject).ideal, compute_output(subject, batch)
+    free = find_best_outputs(subject)
+    outputs = free.ideal, compute_output(subject, batch)
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
-    if np.array_equal(best, start):
-        # It reads outputs that the loss does not, as embeddings beside distances: those of a model.
+    if np.array_equal(best, start) or free.floor >= free.model_loss:
+        # It reads outputs that the loss does not, as embeddings beside distances, or the search
+        # went nowhere from equal ones, as of triplets: those of a model.
         best = task.statistic(train_outputs(subject, batch), batch).double().numpy()
     scores, worse = task.score(best, weights), task.score(start, weights)
     if undeclared := _judge_names(judge, task, scores, best, weights):
