@@ -144,7 +144,7 @@ class OnlyOnce(Answers):
 
 
 class Triplets(Numbers):
-    """Rows beside noisy copies of themselves and of the next ones; equal outputs have no slope."""
+    """Rows beside noisy copies of themselves and of others; equal outputs have no slope."""
 
     kind = "statistic"
     metrics: ClassVar = {"nearer": "maximize"}
@@ -155,7 +155,7 @@ class Triplets(Numbers):
         x, noise = batch["x"], torch.randn(ROWS, X.shape[1], generator=torch.Generator())
         row = rows["x0"].hash(seed=1).to_numpy() % ROWS
         near = x + 0.3 * noise[torch.from_numpy(row.astype(np.int64))]
-        return batch | {"near": near, "far": -near}
+        return batch | {"near": near, "far": near.flip(0)}
 
     def parameters(self):
         return {"common": nn.Parameter(torch.randn(X.shape[1], 4) / 3)}
@@ -164,7 +164,8 @@ class Triplets(Numbers):
         return torch.cat([values, near @ own["common"], far @ own["common"]], dim=1)
 
     def distances(self, output):
-        return [(output[:, :4] - each).norm(dim=1) for each in output[:, 4:].split(4, dim=1)]
+        parts = output[:, 4:].split(4, dim=1)
+        return [(output[:, :4] - each).square().sum(dim=1) for each in parts]
 
     def losses(self, output, batch):
         near, far = self.distances(output)
