@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from other_styles import Columns, dataset_of, numbers_table, table_of
+from perennial.check_skeleton.checks.loss.units import is_mode
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL
@@ -335,3 +336,10 @@ def test_healthy_outputs_pass(task_type, check, tmp_path):
 def test_mistakes_beside_them_are_caught(task_type, check, tmp_path):
     found = examined(task_type, check, tmp_path)
     assert found.outcome == "failed", found.measured
+
+
+def test_a_mode_lies_among_as_many_labels_as_any_other_place():
+    heights = np.exp(np.random.default_rng(1).normal(size=2000))
+    assert is_mode(0.4, heights)  # of the heights
+    assert is_mode(1.0, heights)  # of their logarithms
+    assert not is_mode(3.0, heights)

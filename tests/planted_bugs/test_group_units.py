@@ -1,17 +1,10 @@
 """Sources that report in another unit, or with parts in another order, and groups that differ."""
 
-from functools import partial
-
 import numpy as np
 import polars as pl
 import pytest
 
-from other_styles import Columns, dataset_of
-from perennial.check_skeleton.checks.data.mixed_units import check_mixed_units
-from perennial.check_skeleton.subject import Subject
-from perennial.engine.config.training import TrainingSection
-from perennial.engine.task import LABEL
-from skeleton_tables import SETTINGS
+import unit_tables
 
 ROWS, SOURCES = 2400, 10
 RANDOM = np.random.default_rng(23)
@@ -22,33 +15,11 @@ HOURS = 100 + 60 * np.sin(np.arange(24) / 4 - 1) + 8 * RANDOM.normal(size=(ROWS,
 MINUTES = RANDOM.gamma([9.0, 4.0, 2.0, 30.0, 1.0], 20.0, (ROWS, 5))
 
 
-class Amounts(Columns):
-    """Reads one column; nothing is trained."""
-
-    kind = "regression"
-
-    def fit(self, train):
-        self.fitted = {}
-
-    def encode(self, rows):
-        batch = {"x": rows.select("other").to_torch()}
-        return batch | ({LABEL: rows["label"].to_torch()} if "label" in rows.columns else {})
-
-    def build_model(self):
-        raise NotImplementedError
-
-    losses = build_model
-
-
 def examine(folder, **columns):
     names = [f"s{each}" for each in SOURCE]
     other, label = RANDOM.normal(size=(2, ROWS))
     frame = {"row": range(ROWS), "source": names, "other": other, "label": label}
-    dataset = dataset_of(pl.DataFrame(frame | columns), folder)
-    make = partial(Amounts, Amounts.Options(), dataset.snapshot.task_columns)
-    settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
-    training = TrainingSection(seed=1, steps=50, global_batch_size=64)
-    return check_mixed_units(Subject.prepare(make, dataset, settings, training))
+    return unit_tables.examine(pl.DataFrame(frame | columns), folder)
 
 
 def of(*sources):

@@ -1,39 +1,14 @@
 """Columns of which some rows are in another unit, and groups of rows that really differ."""
 
-from functools import partial
-
 import numpy as np
 import polars as pl
 import pytest
 
-from other_styles import Columns, dataset_of
-from perennial.check_skeleton.checks.data.mixed_units import check_mixed_units
-from perennial.check_skeleton.subject import Subject
-from perennial.engine.config.training import TrainingSection
-from perennial.engine.task import LABEL
-from skeleton_tables import SETTINGS
+from unit_tables import examine
 
 ROWS = 1200
 RANDOM = np.random.default_rng(11)
 IS_OTHER = RANDOM.random(ROWS) < 0.2
-
-
-class Amounts(Columns):
-    """Reads the columns of numbers; nothing is trained."""
-
-    kind = "regression"
-
-    def fit(self, train):
-        self.fitted = {}
-
-    def encode(self, rows):
-        batch = {"x": rows.select("other").to_torch()}
-        return batch | ({LABEL: rows["label"].to_torch()} if "label" in rows.columns else {})
-
-    def build_model(self):
-        raise NotImplementedError
-
-    losses = build_model
 
 
 def table(**columns) -> pl.DataFrame:
@@ -43,14 +18,6 @@ def table(**columns) -> pl.DataFrame:
         "other": RANDOM.normal(size=ROWS),
     }
     return pl.DataFrame(frame | columns)
-
-
-def examine(frame: pl.DataFrame, folder):
-    dataset = dataset_of(frame, folder)
-    make = partial(Amounts, Amounts.Options(), dataset.snapshot.task_columns)
-    settings = SETTINGS.model_copy(update={"sample_rows": ROWS})
-    training = TrainingSection(seed=1, steps=50, global_batch_size=64)
-    return check_mixed_units(Subject.prepare(make, dataset, settings, training))
 
 
 def amounts(deviation: float = 0.1, level: float = 100.0) -> np.ndarray:

@@ -121,16 +121,14 @@ def compute_zero_losses(subject: Subject, batch: Batch) -> Tensor:
     Columns that the weights do not reach keep their values: the loss needs them, as the ids of
     rows that are not each other's negatives.
     """
-    task, carried = subject.task, find_output_domain(subject)
-    zeros = choose_domain(subject).outputs(
-        torch.zeros_like(compute_output(subject, probe(subject)))
-    )
-    if carried.low is None or carried.high is None or not bool((carried.low == carried.high).any()):
-        return compute_constant_losses(task, zeros[:1], batch)
+    task, held = subject.task, find_output_domain(subject).held
+    zeros = choose_domain(subject).outputs(torch.zeros_like(find_training_constant(subject)[0]))
+    if not bool(held.any()):
+        return compute_constant_losses(task, zeros, batch)
     model, parts = evaluated(subject.build_model()), []
     for start in range(0, len(batch[LABEL]), task.scoring_rows):
         part = select_rows(batch, slice(start, start + task.scoring_rows))
-        output = torch.where(carried.low == carried.high, run_model(model, part), zeros[:1])
+        output = torch.where(held, run_model(model, part), zeros)
         parts.append(task.losses(output, part).detach())
     return torch.cat(parts)
 

@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional
 
 from perennial.check_skeleton.models import Losses, compute_mean_loss, measure_loss
+from perennial.check_skeleton.subject import Floats
 from perennial.engine.task import LABEL, Batch
 
 ROUNDING = 1e-4
@@ -43,6 +43,13 @@ class OutputDomain:
     # Of probabilities and their logarithms: the leading columns that sum to one. The others, as the
     # mean and the deviation of a code, are free.
     columns: int = sys.maxsize
+
+    @property
+    def held(self) -> Tensor:
+        """Return which columns of the last dimension the weights do not reach."""
+        if self.low is None or self.high is None:
+            return torch.zeros(1, dtype=torch.bool)
+        return self.low == self.high
 
     def outputs(self, free: Tensor) -> Tensor:
         """Map any numbers to outputs that the model can have."""
@@ -116,27 +123,29 @@ def _descend(
     middle = domain.free(start).double().flatten().numpy()
     # Means in hundreds beside a spread near 1 are searched for with steps of their own sizes.
     unit = np.maximum(np.abs(middle), 1.0)
-    first: list[tuple[float, float]] = []  # loss, and largest number of the gradient
 
-    def objective(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def evaluate(values: Floats) -> tuple[float, Floats]:
         here = torch.from_numpy(unit * values).to(start.dtype).reshape(start.shape)
         here.requires_grad_()
         outputs = _broadcast(domain.outputs(here), batch)
         loss = compute_mean_loss(losses(outputs, batch), batch)
         (gradient,) = torch.autograd.grad(loss, here)
-        found, slope = float(loss.detach()), unit * gradient.double().flatten().numpy()
-        if first and np.isnan(found) > np.isnan(
-            first[0][0]
-        ):  # as of a variance below zero: the search steps back
-            return max(1.0, BEYOND * abs(first[0][0])), np.zeros_like(values)
-        first.append((found, float(np.abs(slope).max())))
-        return found, slope
+        return float(loss.detach()), unit * gradient.double().flatten().numpy()
+
+    first, steepest = evaluate(middle / unit)
+
+    def objective(values: Floats) -> tuple[float, Floats]:
+        loss, slope = evaluate(values)
+        if np.isnan(loss) and not np.isnan(first):
+            # As of a variance below zero: the search steps back.
+            return max(1.0, BEYOND * abs(first)), np.zeros_like(values)
+        return loss, slope
 
     ends = None if np.isinf(reach) else [(each - reach, each + reach) for each in middle / unit]
     search = partial(minimize, objective, jac=True, method="L-BFGS-B", bounds=ends)
     limits = {"maxfun": 10_000, "ftol": 0.0, "gtol": 1e-9}
     found = search(middle / unit, options={"maxiter": 100 if ends is None else 1000, **limits})
-    least = STILL_FALLING * first[0][1]
+    least = STILL_FALLING * float(np.abs(steepest).max())
     is_small = ends is None and middle.size <= MOST_NUMBERS
     if is_small and found.fun >= 0 and np.abs(found.jac).max() > least:
         found = search(found.x, options={"maxiter": 1000, **limits})

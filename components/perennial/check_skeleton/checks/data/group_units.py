@@ -1,15 +1,14 @@
 """Find groups of rows, as of one source, in another unit or with lists in another order."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from scipy.optimize import linear_sum_assignment
 
-from perennial.check_skeleton.checks.data.signals import is_plain, read_lists
-from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject
+from perennial.check_skeleton.checks.data.signals import is_plain, list_rows_by_value, read_lists
+from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, once
 from perennial.contracts.errors import join_names
 
 FEWEST_ROWS = 40
@@ -151,9 +150,10 @@ def _find_other_order(name: str, lists: Floats, groups: _Groups) -> OtherGroups 
     )
 
 
-def _list_groups(subject: Subject) -> Iterator[_Groups]:
-    """Yield columns of names that nearly all rows fall into, a few each."""
-    columns = subject.task.columns
+@once
+def _list_groups(subject: Subject) -> list[_Groups]:
+    """Return columns of names that nearly all rows fall into, a few each."""
+    columns, groups = subject.task.columns, list[_Groups]()
     frame = subject.train_rows.drop(columns.label, strict=False)
     for column in frame:
         is_name = (
@@ -161,14 +161,8 @@ def _list_groups(subject: Subject) -> Iterator[_Groups]:
         )
         if not is_name or not FEWEST_GROUPS <= column.n_unique() <= MOST_GROUPS:
             continue
-        rows = pl.DataFrame({"value": column}).with_row_index("row")
-        found = [
-            (str(value), group["row"].to_numpy().astype(np.int64))
-            for (value,), group in rows.group_by("value", maintain_order=True)
-            if value is not None and len(group) >= FEWEST_ROWS
-        ]
-        found.sort(key=lambda each: each[0])
-        if len(found) >= FEWEST_GROUPS and sum(len(each) for _, each in found) > IN_GROUPS * len(
-            rows
-        ):
-            yield _Groups(column.name, [name for name, _ in found], [each for _, each in found])
+        found = [pair for pair in list_rows_by_value(column, FEWEST_ROWS) if pair[0] is not None]
+        names, rows = [str(value) for value, _ in found], [rows for _, rows in found]
+        if len(names) >= FEWEST_GROUPS and sum(map(len, rows)) > IN_GROUPS * len(column):
+            groups.append(_Groups(column.name, names, rows))
+    return groups

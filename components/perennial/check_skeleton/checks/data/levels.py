@@ -83,9 +83,10 @@ def _map_lists(subject: Subject) -> Iterator[NumberMap]:
     """Yield a map for each list column and each input with one number for each of the list's."""
     rows = subject.train_rows.head(LIST_ROWS)
     tensors = inputs_of(select_head(subject.train, LIST_ROWS))
+    chosen: slice | list[int]
     for name in subject.task.columns.features:
         column = rows[name]
-        lists, chosen = read_lists(column), list(range(rows.height))
+        lists, chosen = read_lists(column), slice(None)
         if column.dtype == pl.Binary:
             lists, chosen = _read_files(column)
         if lists is None:

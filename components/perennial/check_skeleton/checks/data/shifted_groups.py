@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import is_plain
+from perennial.check_skeleton.checks.data.signals import is_plain, list_rows_by_value
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject
 from perennial.contracts.errors import join_names
 
@@ -102,16 +102,10 @@ def is_little(found: float, usual: float, rows: int) -> bool:
 
 
 def _measure_groups(column: pl.Series, correlate: Correlate) -> _Groups:
-    frame = pl.DataFrame({"value": column}).with_row_index("row")
-    found = [
-        (str(value), np.sort(group["row"].to_numpy().astype(np.int64)))
-        for (value,), group in frame.group_by("value", maintain_order=True)
-        if len(group) >= FEWEST_ROWS
-    ]
-    found.sort(key=lambda each: each[0])
+    found = list_rows_by_value(column, FEWEST_ROWS)
     return _Groups(
         column.name,
-        [name for name, _ in found],
+        [str(value) for value, _ in found],
         np.array([np.nan_to_num(correlate(rows, rows)) for _, rows in found]),
         np.array([list(_correlate_moved(rows, correlate)) for _, rows in found]),
         np.array([len(rows) for _, rows in found]),

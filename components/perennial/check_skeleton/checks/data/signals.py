@@ -160,6 +160,17 @@ def _average_by_group(codes: Codes, labels: Floats) -> Floats:
     return np.asarray(np.stack(means, axis=1))
 
 
+def list_rows_by_value(column: pl.Series, fewest: int) -> list[tuple[object, Codes]]:
+    """Return the rows of each value that has so many, in order; values in that of their texts."""
+    frame = pl.DataFrame({"value": column}).with_row_index("row")
+    found = [
+        (value, group["row"].to_numpy().astype(np.int64))
+        for (value,), group in frame.group_by("value", maintain_order=True)
+        if len(group) >= fewest
+    ]
+    return sorted(found, key=lambda pair: str(pair[0]))
+
+
 def is_ordered(column: pl.Series) -> bool:
     """Whether a column holds amounts or times."""
     return column.dtype.is_numeric() or column.dtype.is_temporal()

@@ -257,9 +257,7 @@ def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
     # A separate head may be used only by the training loss.
     total = task.losses(made, batch).sum() + task.training_losses(made, batch).sum()
     (gradient,) = torch.autograd.grad(total, free)
-    is_unused = ~(gradient != 0).any(dim=0)
-    if domain.low is not None and domain.high is not None:
-        is_unused &= domain.low != domain.high
+    is_unused = ~(gradient != 0).any(dim=0) & ~domain.held
     return is_unused.nonzero().flatten().tolist()
 
 

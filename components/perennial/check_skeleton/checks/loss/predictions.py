@@ -23,6 +23,7 @@ from perennial.check_skeleton.checks.loss.served_statistics import (
 )
 from perennial.check_skeleton.checks.loss.units import (
     find_unit,
+    is_mode,
     judge_errors,
     make_perfect_predictions,
     take_one_each,
@@ -64,8 +65,6 @@ LEAST_SHIFT = 0.3
 SAME_SHIFT = 0.1
 # Constants that no metric comes within a tenth of: those of losses between mean and median do.
 OFF_CENTRE = 0.1
-# In standard deviations, and as a share of the labels around the mode.
-NEAR_MODE, LIKE_MODE = 0.2, 0.75
 CONSTANTS = np.linspace(0.05, 0.95, 19)
 # A weight of 3; a first metric of probabilities then measures the weight more than the model.
 CLEAR_SHIFT = 1.1
@@ -210,7 +209,7 @@ def describe_biased_constant(subject: Subject) -> tuple[str, str]:
         middles = [labels.mean(), np.median(labels), np.average(labels, weights=weights), half]
         if np.abs(own - np.array(middles)).min() < OFF_CENTRE * labels.std():
             return "", ""
-        if constant.numel() >= FEWEST_BINS and _is_mode(own, labels):
+        if constant.numel() >= FEWEST_BINS and is_mode(own, labels):
             return "", ""
         scores = [task.score(np.full(len(labels), each), labels) for each in (own, *tried)]
     off = {}
@@ -228,18 +227,6 @@ def describe_biased_constant(subject: Subject) -> tuple[str, str]:
         "predict gives another number than the loss is minimal for: a part of a mixture without "
         "its weight, a rate without its exposure, a logarithm's mean",
     )
-
-
-def _is_mode(value: float, labels: Floats) -> bool:
-    """Whether about as many labels lie around a value, or its logarithm, as around any other."""
-    scales = [(value, labels)]
-    if min(value, labels.min()) > 0:
-        scales.append((np.log(value), np.log(labels)))
-    for own, each in scales:
-        around = [np.mean(np.abs(each - at) < NEAR_MODE * each.std()) for at in (own, *each)]
-        if around[0] >= LIKE_MODE * max(around):
-            return True
-    return False
 
 
 @check(

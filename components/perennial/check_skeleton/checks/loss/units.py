@@ -17,6 +17,8 @@ Unit = Callable[[Floats], Floats]
 EXACT = 1e-4
 # Outputs that minimise the loss predict their labels to within this part of a deviation.
 CLOSE = 0.1
+# In standard deviations, and as a share of the labels around the mode.
+NEAR_MODE, LIKE_MODE = 0.2, 0.75
 # A density grows without end at the label, and a search ends somewhere before it.
 NEAR_A_POLE = 0.3
 # Errors in deviations beyond those of any scale, of at most this share of the examples.
@@ -94,6 +96,20 @@ def judge_errors(predicted: Floats, wanted: Floats, *, is_density: bool) -> tupl
     typical = float(np.median(np.abs(predicted - wanted)) / max(float(usual.std()), 1e-12))
     agree = typical < CLOSE or max(typical, error) < NEAR_A_POLE
     return (error if agree else max(typical, error)), agree
+
+
+def is_mode(value: float, labels: Floats) -> bool:
+    """Whether about as many labels lie around a value, or its logarithm, as around any other."""
+    scales = [(value, labels)]
+    if min(value, labels.min()) > 0:
+        scales.append((np.log(value), np.log(labels)))
+    for own, each in scales:
+        ordered, reach = np.sort(each), NEAR_MODE * each.std()
+        at = np.append(ordered, own)
+        around = np.searchsorted(ordered, at + reach) - np.searchsorted(ordered, at - reach)
+        if around[-1] >= LIKE_MODE * around.max():
+            return True
+    return False
 
 
 def take_one_each(labels: Floats) -> Floats:

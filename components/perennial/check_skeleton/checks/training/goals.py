@@ -32,6 +32,11 @@ class Goal:
     constant: float  # loss of the best constant output
 
     @property
+    def target(self) -> float:
+        """Return the loss that counts as zero."""
+        return self.floor + self.margin
+
+    @property
     def close(self) -> float:
         """Return the loss below which it came close."""
         way = (1 - LEAST_WAY) * max(self.constant - self.floor, 0.0)
@@ -46,14 +51,16 @@ def find_goal(subject: Subject, batch: Batch) -> Goal:
     # Measured above the floor of the loss, which `loss_floor` checks.
     floor = max(free.floor, measure_prefix_floor(subject, output, batch))
     constant = free.constant_loss if free.is_bound else free.model_loss
-    narrow = 0.0
-    if floor < 0 or is_density(subject, free.ideal, batch):
-        # Densities narrow without end: the target is the loss that as many steps on the outputs
-        # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
+    narrows = floor < 0 or is_density(subject, free.ideal, batch)
+    if narrows:
+        # Without end: the target is the loss that as many steps on the outputs reach.
         rate = max(settings.learning_rates)
         floor = reach_loss_by_steps(subject, output, batch, settings.overfit_steps, rate)
-        narrow = 0.5 * math.log(1 / TOLERANCE)
-    elif output[0].numel() > batch[LABEL][0].numel() and is_log_density(subject):
-        narrow = 0.5 * math.log(1 / TOLERANCE)
+    elif output[0].numel() > batch[LABEL][0].numel():
+        narrows = is_log_density(subject)
     room = max(constant - floor, 0.0)
-    return Goal(floor, max(TOLERANCE * room, room - narrow if narrow else 0.0), constant)
+    margin = TOLERANCE * room
+    if narrows:
+        # Or a variance of the error (half the loss is its logarithm) of the tolerated share.
+        margin = max(margin, room - 0.5 * math.log(1 / TOLERANCE))
+    return Goal(floor, margin, constant)

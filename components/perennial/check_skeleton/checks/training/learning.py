@@ -109,7 +109,7 @@ def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
     near, far = find_goal(subject, two), find_goal(subject, batch)
     # Two labels that are close together leave almost no loss to compare with.
     small = _find_best_fit(subject, two, near.floor + max(near.margin, far.margin))
-    large = _find_best_fit(subject, batch, far.floor + far.margin)
+    large = _find_best_fit(subject, batch, far.target)
     shown = f"2 examples: {small}; {rows} examples: {large}"
     curves = {
         name: [[float(step), loss] for step, loss in enumerate(fit.losses)]
