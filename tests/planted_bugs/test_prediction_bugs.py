@@ -195,6 +195,24 @@ class ColdSoftmax(TabularClassification):
         return torch.softmax(output / 3, dim=-1)
 
 
+class Scaled(TabularClassification):
+    """Cosines times a scale, in the loss and in predict: most probabilities are nearly 0."""
+
+    def losses(self, output, batch):
+        return super().losses(8 * output, batch)
+
+    def predict(self, output):
+        return super().predict(8 * output)
+
+
+@planted("prediction_detail", "temperature", material="multiclass")
+class ScaledInTheLoss(Scaled):
+    """the scale of the loss is missing in predict"""
+
+    def predict(self, output):
+        return TabularClassification.predict(self, output)
+
+
 @planted("prediction_detail", "predict uses its batch")
 class Stretched(Leaving):
     """scores are stretched to 0 and 1 within each batch"""
@@ -384,6 +402,7 @@ class NotNegative(Next):
         (NotNegative, "series", {}),
         (Next, "series", {}),
         (TabularClassification, "multiclass", {}),
+        (Scaled, "multiclass", {}),
         (ImageClassification, "digits", {}),
     ],
 )  # fmt: skip

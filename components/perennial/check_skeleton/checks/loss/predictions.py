@@ -38,6 +38,7 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
+from perennial.check_skeleton.minimum import INSIDE
 from perennial.check_skeleton.models import train_outputs
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head
@@ -527,7 +528,8 @@ def _measure_odds_ratio(given: Tensor, balanced: Tensor) -> float | None:
         two, predicted = balanced[:, first : first + 2], given[:, first : first + 2]
         share = two[:, 1] / two.sum(dim=1)
         is_inner = (share > least) & (share < most)
-        is_clear = is_inner & (two > 0).all(dim=1) & (predicted > 0).all(dim=1)
+        # Below, the solution for the probabilities that balance the gradients is rounded.
+        is_clear = is_inner & (two > INSIDE).all(dim=1) & (predicted > 0).all(dim=1)
         if int(is_clear.sum()) >= FEWEST_PROBES:
             odds = [each[is_clear, 1].log() - each[is_clear, 0].log() for each in (two, predicted)]
             # A constant moves the odds of a pair where classes are weighted.
