@@ -78,4 +78,6 @@ def test_own_task_in_fifteen_minutes_trains_a_champion(tmp_path):
     printed = run("-m", "perennial.cli", "run", "contract.toml")
     assert "digits version 1 is champion" in printed
     assert "digits" in run("-m", "perennial.cli", "status")
+    accuracy = re.search(r"accuracy +([\d.]+)", run("-m", "perennial.cli", "models", "digits"))[1]
+    assert float(accuracy) > 0.95
     assert len(Home(tmp_path / "home").runs()) == 1
