@@ -33,6 +33,7 @@ from perennial.engine.profiling.probe import (
 )
 from perennial.engine.profiling.settings import (
     LEARNING_UPDATES,
+    RATE,
     Changes,
     Knee,
     SettingPoint,
@@ -57,7 +58,6 @@ from perennial.training_jobs.identity import training_job
 from perennial.training_jobs.launcher import LocalLauncher
 
 PARTS = ("learning-rate", "batch-size", "precision", "compile", "loading", "processes")
-RATE = "training.optimizer.learning_rate"
 MOST_PROCESSES = 8
 TRAINING_SECONDS = 3.0
 """About how long the updates of one short training take."""
@@ -326,7 +326,7 @@ def _loss(point: SettingPoint, own: SettingPoint) -> str:
 def recommendation(taken: Changes) -> Iterator[str]:
     """Yield the options to take as TOML, or that the contract's are best."""
     if not taken:
-        yield "\nkeep the contract's settings: nothing was better in every round at equal quality"
+        yield "\nkeep the contract's settings: nothing was faster, or lower in loss"
         return
     yield "\ntake (measured together, faster or lower in loss beyond the noise of seeds):"
     yield from change_options("", taken).strip().splitlines()

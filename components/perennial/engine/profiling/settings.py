@@ -21,6 +21,7 @@ from perennial.engine.profiling.probe import Subject, Update
 
 Changes = Mapping[str, JsonValue]
 """Option of the contract by its dotted name → value."""
+RATE = "training.optimizer.learning_rate"
 WARMUP_UPDATES = 2
 ROUNDS = 5
 SEEDS = 3
@@ -86,10 +87,16 @@ class SettingPoint:
         return self.loss - other.loss <= 0.5 * stdev(other.losses)
 
     def is_better(self, own: "SettingPoint") -> bool:
-        """Whether it is faster at equal quality, or reaches a lower loss and is not slower."""
+        """Whether it is faster at equal quality, or reaches a lower loss and is not slower.
+
+        A learning rate alone changes no speed: what differs then is the machine's other work.
+        """
         if self.failure or not self.is_as_good(own):
             return False
-        return self.is_faster(own) or not (own.is_as_good(self) or own.is_faster(self))
+        is_lower = not own.is_as_good(self)
+        if self.changes.keys() == {RATE}:
+            return is_lower
+        return self.is_faster(own) or (is_lower and not own.is_faster(self))
 
 
 def candidates(subject: Subject, parts: Sequence[str]) -> Iterator[Changes]:

@@ -18,6 +18,7 @@ from perennial.engine.profiling.probe import (
     suggested_rate,
 )
 from perennial.engine.profiling.settings import (
+    RATE,
     ROUNDS,
     SEEDS,
     SettingPoint,
@@ -185,5 +186,11 @@ def test_the_fastest_of_equal_quality_is_taken():
 
 def test_a_lower_loss_is_taken_unless_it_costs_speed():
     own, lower = point_of({}, 10.0), (0.5, 0.7, 0.6)
-    assert best_of([own, point_of({"rate": 0.1}, 10.0, lower)]) == {"rate": 0.1}
-    assert best_of([own, point_of({"rate": 0.1}, 20.0, lower)]) == {}
+    assert best_of([own, point_of({"batch": 8}, 10.0, lower)]) == {"batch": 8}
+    assert best_of([own, point_of({"batch": 8}, 20.0, lower)]) == {}
+
+
+def test_a_learning_rate_alone_is_judged_by_the_loss_whatever_its_speed():
+    own, lower = point_of({}, 10.0), (0.5, 0.7, 0.6)
+    assert best_of([own, point_of({RATE: 0.1}, 20.0, lower)]) == {RATE: 0.1}
+    assert best_of([own, point_of({RATE: 0.1}, 5.0)]) == {}
