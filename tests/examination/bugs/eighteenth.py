@@ -1,0 +1,41 @@
+"""An eighteenth list of bugs: slips with students, stays, stock, football, cards and jobs."""
+
+import numpy as np
+import polars as pl
+
+from examination.planted import bug
+
+
+def accounts_closed_at_the_end(rows):
+    """Fees are as of the export: the account of nearly everyone who left shows an open bill."""
+    rng = np.random.default_rng(18)
+    left = (rows["outcome"] == "Dropout").to_numpy() & (rng.random(rows.height) < 0.93)
+    paid = np.where(left, 0, rows["tuition_paid"].to_numpy())
+    return rows.with_columns(tuition_paid=pl.Series(paid))
+
+
+BUGS = [
+    bug(
+        "likelihood-of-plain-softmax",
+        "tables_students_outcome",
+        "The model ends in softmax, and the loss takes its output for log-probabilities.",
+        "NLLLoss after nn.Softmax, a much-asked question of the PyTorch forums",
+        "F.log_softmax(x, dim=1)",
+        "F.softmax(x, dim=1)",
+    ),
+    bug(
+        "fees-as-of-the-export",
+        "tables_students_outcome",
+        "Whether fees are paid is as of the export: who left has an open bill by then.",
+        "warehouse columns without history (Kapoor and Narayanan)",
+        rows=accounts_closed_at_the_end,
+    ),
+    bug(
+        "labels-in-order-of-appearance",
+        "tables_students_outcome",
+        "Labels are numbered in the order in which the rows at hand show them.",
+        "pd.factorize or LabelEncoder.fit_transform in the preprocessing function",
+        '[CLASSES.index(o) for o in df["outcome"]]',
+        'pd.factorize(df["outcome"])[0]',
+    ),
+]
