@@ -1,5 +1,7 @@
 """Datasets of the eighteenth list: students, stays, stock, football, cards, jobs and hotels."""
 
+from datetime import date, timedelta
+
 import numpy as np
 import polars as pl
 
@@ -69,3 +71,69 @@ def student_outcomes():
             }
         )
     )
+
+
+def diabetic_stays():
+    """Stays of diabetics: three ICD-9 codes, an age band, whether they came back in 30 days."""
+    rng = seeded(18002)
+    patients = 2300
+    frail = rng.normal(0, 1, patients)
+    age = rng.integers(3, 10, patients)
+    chapters = {
+        "heart": (["428", "414", "410.71", "427.31", "411"], 0.9),
+        "lungs": (["486", "491.21", "496", "493"], 0.35),
+        "diabetes": (["250.02", "250.6", "250.82", "250.13"], 0.0),
+        "injury": (["820", "996.62", "998.59"], -0.2),
+        "kidney": (["584", "599", "585.6"], 1.0),
+        "digestion": (["577", "560.1", "530.81"], -0.7),
+        "joints": (["715.36", "722.1", "733"], -1.0),
+        "mental": (["296.3", "295", "303.9"], 0.3),
+        "outside": (["V58", "V45.81", "E885.9", "E932"], -0.3),
+    }
+    names = list(chapters)
+    found = []
+    for who in range(patients):
+        own = rng.choice(len(names), 2)
+        day = int(rng.integers(0, 900))
+        inpatient = int(rng.poisson(np.exp(-1.0 + 0.7 * frail[who])))
+        for _ in range(int(rng.choice([1, 2, 3, 4], p=[0.7, 0.17, 0.08, 0.05]))):
+            picked = [own[0] if rng.random() < 0.6 else rng.integers(len(names)), own[1]]
+            picked.append(rng.integers(len(names)))
+            kinds = [names[k] for k in picked]
+            codes = [str(rng.choice(chapters[k][0])) for k in kinds]
+            gaps = rng.random(3) < [0.0, 0.04, 0.3]
+            days = int(rng.integers(1, 6) + rng.poisson(2 + max(frail[who], 0)))
+            a1c = rng.choice(["None", "Norm", ">7", ">8"], p=[0.7, 0.12, 0.08, 0.1])
+            insulin = rng.choice(["No", "Steady", "Up", "Down"], p=[0.45, 0.3, 0.12, 0.13])
+            admission = rng.choice(
+                ["Emergency", "Urgent", "Elective", "?"], p=[0.5, 0.2, 0.22, 0.08]
+            )
+            z = -2.55 + 0.5 * frail[who] + 0.42 * min(inpatient, 5) + 0.06 * days
+            z += 0.9 * chapters[kinds[0]][1] + 0.22 * (age[who] - 6)
+            z += 0.35 * sum(
+                chapters[k][1] for k, g in zip(kinds[1:], gaps[1:], strict=True) if not g
+            )
+            z += {"No": -0.2, "Steady": 0.0, "Up": 0.5, "Down": 0.4}[insulin]
+            z += 0.4 * (admission == "Emergency") - 0.3 * (a1c == "Norm")
+            soon = rng.random() < 1 / (1 + np.exp(-z))
+            later = rng.random() < 0.33 + 0.06 * (kinds[0] in ("joints", "injury", "digestion"))
+            found.append(
+                {
+                    "admitted": date(2020, 1, 6) + timedelta(days=day),
+                    "patient": f"P{who:05}",
+                    "age_band": f"[{10 * age[who]}-{10 * age[who] + 10})",
+                    "admission": str(admission),
+                    "days_in": days,
+                    "n_labs": int(rng.poisson(38 + 3 * days)),
+                    "n_medications": int(rng.poisson(11 + days)),
+                    "inpatient_before": inpatient,
+                    "a1c": str(a1c),
+                    "insulin": str(insulin),
+                    **{f"diag_{k + 1}": None if gaps[k] else codes[k] for k in range(3)},
+                    "weight": f"[{25 * int(rng.integers(2, 5))}-)" if rng.random() < 0.04 else None,
+                    "readmitted": "<30" if soon else ">30" if later else "NO",
+                }
+            )
+            day += int(rng.integers(10, 30) if soon else rng.integers(40, 300))
+            inpatient += 1
+    return numbered(pl.DataFrame(found))

@@ -14,6 +14,12 @@ def accounts_closed_at_the_end(rows):
     return rows.with_columns(tuition_paid=pl.Series(paid))
 
 
+def stays_counted_later(rows):
+    """Earlier stays are counted at the export: the one that is to be predicted is among them."""
+    came_back = (pl.col("readmitted") != "NO").cast(pl.Int64)
+    return rows.with_columns(inpatient_before=pl.col("inpatient_before") + came_back)
+
+
 BUGS = [
     bug(
         "likelihood-of-plain-softmax",
@@ -37,5 +43,30 @@ BUGS = [
         "pd.factorize or LabelEncoder.fit_transform in the preprocessing function",
         '[CLASSES.index(o) for o in df["outcome"]]',
         'pd.factorize(df["outcome"])[0]',
+    ),
+    bug(
+        "keep-probability-for-dropout",
+        "tables_readmission_icd",
+        "Dropout is given the share to keep: 0.95 of the units vanish.",
+        "ports from TensorFlow 1, whose keep_prob was the opposite (DeepCrime: change dropout rate)",
+        "nn.Dropout(0.25)",
+        "nn.Dropout(0.95)",
+    ),
+    bug(
+        "any-return-is-a-return",
+        "tables_readmission_icd",
+        "Stays after more than thirty days are positive, too.",
+        "notebooks on the diabetes readmission data that map NO to 0 and the rest to 1",
+        '[float(r == "<30") for r in rows["readmitted"]]',
+        '[float(r != "NO") for r in rows["readmitted"]]',
+        'float((df["readmitted"] == "<30").mean())',
+        'float((df["readmitted"] != "NO").mean())',
+    ),
+    bug(
+        "stays-counted-at-the-export",
+        "tables_readmission_icd",
+        "The number of earlier stays includes the one that is to be predicted.",
+        "aggregates over a whole history, joined without a date",
+        rows=stays_counted_later,
     ),
 ]
