@@ -137,3 +137,49 @@ def diabetic_stays():
             day += int(rng.integers(10, 30) if soon else rng.integers(40, 300))
             inpatient += 1
     return numbered(pl.DataFrame(found))
+
+
+def stock_backorders():
+    """Articles of a wholesaler in one week: stock, forecasts and sales; which were sold out."""
+    rng = seeded(18003)
+    n = 4000
+    pace = np.exp(rng.normal(1.2, 1.6, n))
+    sales = [rng.poisson(pace * m) for m in (1, 3, 6, 9)]
+    forecast = [np.round(pace * m * np.exp(rng.normal(0, 0.35, n))) for m in (3, 6, 9)]
+    lead = rng.choice([2, 4, 8, 9, 12, 16, 52], n, p=[0.16, 0.12, 0.44, 0.1, 0.13, 0.04, 0.01])
+    stock = np.round(pace * np.exp(rng.normal(0.6, 1.1, n)) + rng.normal(0, 1, n))
+    oversold = rng.random(n) < 0.07
+    stock = np.where(oversold, -np.round(pace * rng.gamma(1.2, 0.6, n)) - 1, stock)
+    transit = np.where(rng.random(n) < 0.35, rng.poisson(pace * 1.5), 0)
+    quality = rng.beta(7, 2.0, n).round(2)
+    unknown = rng.random(n) < 0.17
+    bank = np.where(rng.random(n) < 0.5, np.round(pace * 0.6), 0)
+    issue = rng.random(n) < 0.02
+    auto = rng.random(n) < 0.96
+    cover = (np.maximum(stock, 0) + 0.6 * transit + 0.5) / (forecast[0] / 3 * lead / 6 + 0.5)
+    z = -2.3 - 1.1 * np.log(cover) - 5.0 * (quality - 0.78) + 1.6 * issue - 0.6 * (1 - auto)
+    z = np.where(stock < 0, 0.9 + 0.35 * np.log(-stock.clip(None, -1)) - 5.0 * (quality - 0.78), z)
+    sold_out = rng.random(n) < 1 / (1 + np.exp(-z))
+    gone = rng.random(n) < 0.06
+    return numbered(
+        pl.DataFrame(
+            {
+                "sku": [f"{k:07}" for k in rng.permutation(9_000_000)[:n]],
+                "national_inv": stock.astype(int),
+                "lead_time": [None if g else int(v) for g, v in zip(gone, lead, strict=True)],
+                "in_transit_qty": transit,
+                "forecast_3_month": forecast[0].astype(int),
+                "forecast_6_month": forecast[1].astype(int),
+                "forecast_9_month": forecast[2].astype(int),
+                "sales_1_month": sales[0],
+                "sales_3_month": sales[1],
+                "sales_6_month": sales[2],
+                "sales_9_month": sales[3],
+                "min_bank": bank.astype(int),
+                "potential_issue": np.where(issue, "Yes", "No"),
+                "perf_6_month_avg": np.where(unknown, -99.0, quality),
+                "stop_auto_buy": np.where(auto, "Yes", "No"),
+                "went_on_backorder": np.where(sold_out, "Yes", "No"),
+            }
+        )
+    )

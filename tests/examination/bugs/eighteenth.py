@@ -69,4 +69,20 @@ BUGS = [
         "aggregates over a whole history, joined without a date",
         rows=stays_counted_later,
     ),
+    bug(
+        "sigmoid-before-logits",
+        "tables_backorders",
+        "The model ends in a sigmoid, and the loss and predict take it for a logit.",
+        "BCEWithLogitsLoss after a sigmoid, the forums' evergreen (Humbatova: wrong loss)",
+        "return logit.view(-1)",
+        "return torch.sigmoid(logit).view(-1)",
+    ),
+    bug(
+        "unknown-as-minus-99",
+        "tables_backorders",
+        "The placeholder -99 of the supplier's performance stays a number.",
+        "sentinel values in exports, such as this competition's",
+        'pl.col("perf_6_month_avg") > -1)',
+        'pl.col("perf_6_month_avg").is_not_null())',
+    ),
 ]
