@@ -183,3 +183,52 @@ def stock_backorders():
             }
         )
     )
+
+
+def football_matches():
+    """Matches of two leagues over seven seasons: teams, rest, form of five matches, goals."""
+    rng = seeded(18004)
+    teams = 44
+    attack, defence = rng.normal(0, 0.48, teams), rng.normal(0, 0.42, teams)
+    found = []
+    for season in range(7):
+        attack = 0.92 * attack + rng.normal(0, 0.1, teams)
+        defence = 0.92 * defence + rng.normal(0, 0.1, teams)
+        for league in range(2):
+            members = rng.permutation(np.arange(22 * league, 22 * league + 22))[:20]
+            scored = {t: [] for t in members}
+            conceded = {t: [] for t in members}
+            for week in range(19):
+                order = rng.permutation(members)
+                for home, away in zip(order[::2], order[1::2], strict=True):
+                    rest = rng.choice([3, 4, 7, 8, 14], 2, p=[0.15, 0.15, 0.5, 0.15, 0.05])
+                    tired = 0.12 * (rest < 5)
+                    rates = np.exp(
+                        [
+                            0.38 - 0.12 * league + attack[home] - defence[away] - tired[0],
+                            0.08 - 0.12 * league + attack[away] - defence[home] - tired[1],
+                        ]
+                    )
+                    goals = rng.poisson(rates)
+                    form = {}
+                    for side, who in (("home", home), ("away", away)):
+                        for name, past in (("for", scored[who]), ("against", conceded[who])):
+                            form[f"{side}_{name}_5"] = float(np.mean(past[-5:])) if past else None
+                    day = date(2016, 8, 6) + timedelta(days=364 * season + 14 * week)
+                    found.append(
+                        {
+                            "played_on": day + timedelta(days=int(rng.integers(0, 3))),
+                            "league": ["first", "second"][league],
+                            "home": f"T{home:02}",
+                            "away": f"T{away:02}",
+                            "home_rest": int(rest[0]),
+                            "away_rest": int(rest[1]),
+                            **form,
+                            "goals": [int(g) for g in goals],
+                        }
+                    )
+                    scored[home].append(goals[0])
+                    scored[away].append(goals[1])
+                    conceded[home].append(goals[1])
+                    conceded[away].append(goals[0])
+    return numbered(pl.DataFrame(found))

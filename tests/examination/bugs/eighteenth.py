@@ -20,6 +20,21 @@ def stays_counted_later(rows):
     return rows.with_columns(inpatient_before=pl.col("inpatient_before") + came_back)
 
 
+def form_with_this_match(rows):
+    """The rolling means were not shifted by a match: today's goals are among the five."""
+    home, away = pl.col("goals").list.get(0), pl.col("goals").list.get(1)
+    today = {
+        "home_for_5": home,
+        "home_against_5": away,
+        "away_for_5": away,
+        "away_against_5": home,
+    }
+    return rows.with_columns(
+        ((4 * pl.col(name).fill_null(goals) + goals) / 5).alias(name)
+        for name, goals in today.items()
+    )
+
+
 BUGS = [
     bug(
         "likelihood-of-plain-softmax",
@@ -84,5 +99,28 @@ BUGS = [
         "sentinel values in exports, such as this competition's",
         'pl.col("perf_6_month_avg") > -1)',
         'pl.col("perf_6_month_avg").is_not_null())',
+    ),
+    bug(
+        "own-defence",
+        "tables_football_goals",
+        "The home side's goals depend on its own defence, not on the other side's.",
+        "a copied line, half edited",
+        "self.attack(home) - self.defence(away)",
+        "self.attack(home) - self.defence(home)",
+    ),
+    bug(
+        "form-includes-today",
+        "tables_football_goals",
+        "The mean of the last five matches includes the one that is to be predicted.",
+        "rolling(5).mean() without shift(1) in betting notebooks",
+        rows=form_with_this_match,
+    ),
+    bug(
+        "decay-of-thirty",
+        "tables_football_goals",
+        "Weight decay is a hundred times too strong: strengths of teams and the level vanish.",
+        "an L2 penalty of a sum moved to AdamW (DeepCrime: change weights regularisation)",
+        "weight_decay = 0.3 ",
+        "weight_decay = 30.0 ",
     ),
 ]
