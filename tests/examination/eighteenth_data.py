@@ -232,3 +232,47 @@ def football_matches():
                     conceded[home].append(goals[1])
                     conceded[away].append(goals[0])
     return numbered(pl.DataFrame(found))
+
+
+def card_statements():
+    """Three to thirteen monthly statements of a card, oldest first, and a later default."""
+    rng = seeded(18005)
+    n = 2800
+    found = []
+    for _ in range(n):
+        months = int(rng.choice(np.arange(3, 14), p=[0.05] * 10 + [0.5]))
+        limit = float(np.round(np.exp(rng.normal(8.2, 0.6)), -2))
+        habit, slope = rng.beta(1.5, 2.5), rng.normal(0, 0.035)
+        shock = rng.random() < 0.3
+        use = habit + slope * np.arange(months) + rng.normal(0, 0.13, months)
+        paid = np.clip(0.75 - 0.5 * use + rng.normal(0, 0.3, months), 0.02, 1)
+        if shock:
+            last = int(rng.integers(1, min(5, months)))
+            use[-last:] += np.linspace(0.12, 0.4, last)
+            paid[-last:] *= rng.uniform(0.1, 0.7)
+        elif rng.random() < 0.35 and months > 6:  # an old shock that was overcome
+            begin = int(rng.integers(0, months - 5))
+            use[begin : begin + 3] += 0.35
+            paid[begin : begin + 3] *= 0.3
+        use = use.clip(0, 1.4)
+        weight = 0.94 ** np.arange(months)[::-1]
+        stress = ((use - 1.6 * paid) * weight).sum() / weight.sum()
+        tenure = int(rng.gamma(2, 30))
+        product = int(rng.choice(4, p=[0.55, 0.25, 0.15, 0.05]))
+        z = -0.55 + 4.2 * stress - 0.006 * tenure + [0, 0.3, -0.4, 0.8][product]
+        gaps = rng.random(months) < 0.05
+        found.append(
+            {
+                "balance": [round(float(limit * u), 2) for u in use],
+                "spend": [
+                    None if g else round(float(limit * u * rng.uniform(0.2, 0.6)), 2)
+                    for u, g in zip(use, gaps, strict=True)
+                ],
+                "paid_share": [round(float(p), 3) for p in paid],
+                "limit": limit,
+                "tenure_months": tenure,
+                "product": ["basic", "miles", "gold", "student"][product],
+                "default": int(rng.random() < 1 / (1 + np.exp(-z))),
+            }
+        )
+    return numbered(pl.DataFrame(found))

@@ -35,6 +35,19 @@ def form_with_this_match(rows):
     )
 
 
+def statement_after_the_default(rows):
+    """One statement more, of the month in which the card was or was not written off."""
+    rng = np.random.default_rng(18)
+    names = ["balance", "spend", "paid_share"]
+    later = {name: [] for name in names}
+    for balance, spend, paid, bad in rows.select(*names, "default").iter_rows():
+        grown = rng.uniform(1.05, 1.2) if bad else rng.uniform(0.9, 1.1)
+        later["balance"].append([*balance, round(balance[-1] * grown, 2)])
+        later["spend"].append([*spend, 0.0 if bad else spend[-1]])
+        later["paid_share"].append([*paid, 0.0 if bad and rng.random() < 0.8 else paid[-1]])
+    return rows.with_columns(pl.Series(name, values) for name, values in later.items())
+
+
 BUGS = [
     bug(
         "likelihood-of-plain-softmax",
@@ -122,5 +135,20 @@ BUGS = [
         "an L2 penalty of a sum moved to AdamW (DeepCrime: change weights regularisation)",
         "weight_decay = 0.3 ",
         "weight_decay = 30.0 ",
+    ),
+    bug(
+        "time-where-the-batch-is",
+        "tables_card_statements_gru",
+        "The GRU takes the first dimension for time: months run through the customers of a batch.",
+        "nn.GRU without batch_first=True, StackOverflow and forums",
+        "nn.GRU(24, hidden, batch_first=True)",
+        "nn.GRU(24, hidden)",
+    ),
+    bug(
+        "statement-of-the-default",
+        "tables_card_statements_gru",
+        "The last statement is of the month in which the default happened.",
+        "observation windows that end a month late, credit scoring",
+        rows=statement_after_the_default,
     ),
 ]
