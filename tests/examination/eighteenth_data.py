@@ -276,3 +276,56 @@ def card_statements():
             }
         )
     return numbered(pl.DataFrame(found))
+
+
+def job_salaries():
+    """Advertised yearly pay: title, one of many employers, city, skills, years asked for."""
+    rng = seeded(18006)
+    n = 3200
+    titles = [
+        "analyst",
+        "developer",
+        "tester",
+        "designer",
+        "architect",
+        "manager",
+        "nurse",
+        "buyer",
+        "clerk",
+        "driver",
+    ]
+    base = np.array([10.75, 10.9, 10.6, 10.65, 11.2, 11.1, 10.45, 10.55, 10.25, 10.2])
+    grades = {"junior": -0.22, "": 0.0, "senior": 0.22, "lead": 0.36}
+    share = 1 / (np.arange(300) + 6.0)
+    employer = rng.choice(300, n, p=share / share.sum())
+    pays = rng.normal(0, 0.16, 300)
+    city = rng.choice(18, n, p=np.arange(18, 0, -1) / 171)
+    dear = rng.normal(0, 0.11, 18)
+    skills = [f"skill{k:02}" for k in range(30)]
+    worth = rng.normal(0, 0.07, 30)
+    found = []
+    for k in range(n):
+        t = int(rng.integers(10))
+        grade = str(rng.choice(list(grades), p=[0.2, 0.5, 0.22, 0.08]))
+        years = int(rng.poisson({"junior": 1, "": 3, "senior": 6, "lead": 8}[grade]))
+        many = int(rng.integers(0, 7))
+        own = sorted({int((3 * t + s) % 30) for s in rng.geometric(0.17, many)})
+        degree = rng.choice([None, "none", "bachelor", "master"], p=[0.25, 0.25, 0.3, 0.2])
+        remote = str(rng.choice(["no", "hybrid", "full"], p=[0.5, 0.35, 0.15]))
+        y = base[t] + grades[grade] + 0.018 * years + pays[employer[k]] + dear[city[k]]
+        y += worth[own].sum() + {"master": 0.09, "bachelor": 0.04}.get(degree, 0.0)
+        y += 0.05 * (remote == "full") + rng.normal(0, 0.1)
+        found.append(
+            {
+                "title": f"{grade} {titles[t]}".strip(),
+                "employer": f"E{employer[k]:03}",
+                "city": f"city{city[k]:02}",
+                "remote": remote,
+                "degree": degree,
+                "years": years,
+                "skills": [skills[s] for s in own],
+                "posted": date(2023, 1, 2) + timedelta(days=int(rng.integers(0, 700))),
+                "salary": float(np.round(np.exp(y), -2)),
+            }
+        )
+    return numbered(pl.DataFrame(found))

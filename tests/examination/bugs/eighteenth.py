@@ -48,6 +48,13 @@ def statement_after_the_default(rows):
     return rows.with_columns(pl.Series(name, values) for name, values in later.items())
 
 
+def some_pay_by_month(rows):
+    """One portal's adverts name the pay of a month, and were copied as they are."""
+    monthly = np.random.default_rng(18).random(rows.height) < 0.12
+    salary = rows["salary"].to_numpy() / np.where(monthly, 12, 1)
+    return rows.with_columns(salary=pl.Series(salary.round()))
+
+
 BUGS = [
     bug(
         "likelihood-of-plain-softmax",
@@ -150,5 +157,20 @@ BUGS = [
         "The last statement is of the month in which the default happened.",
         "observation windows that end a month late, credit scoring",
         rows=statement_after_the_default,
+    ),
+    bug(
+        "each-output-against-all-labels",
+        "tables_salaries_skills",
+        "Outputs [B, 1] minus labels [B] are [B, B]: each output is compared with all labels.",
+        "broadcasting in a hand-written MSE, with PyTorch's warning only in F.mse_loss",
+        "(output - target[:, None])",
+        "(output - target)",
+    ),
+    bug(
+        "pay-of-a-month",
+        "tables_salaries_skills",
+        "An eighth of the adverts give the pay of a month in the column of yearly pay.",
+        "scraped job adverts, pay period ignored",
+        rows=some_pay_by_month,
     ),
 ]
