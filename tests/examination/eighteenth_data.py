@@ -329,3 +329,50 @@ def job_salaries():
             }
         )
     return numbered(pl.DataFrame(found))
+
+
+def hotel_nights():
+    """Rooms on the books of hotels 90 to 10 days before each night, and rooms sold in the end."""
+    rng = seeded(18007)
+    hotels = 9
+    rooms = np.array([60, 85, 120, 140, 180, 210, 95, 320, 45])
+    kind = np.array([0, 1, 0, 1, 1, 0, 0, 1, 0])  # leisure or business
+    before = np.array([90, 60, 45, 30, 21, 14, 10])
+    found = []
+    for h in range(hotels):
+        noise, last = 0.0, {}
+        for k in range(730):
+            day = date(2022, 1, 1) + timedelta(days=k)
+            weekday = day.weekday()
+            season = np.sin(2 * np.pi * (day.timetuple().tm_yday - 100) / 365)
+            week = [
+                [-0.7, -0.7, -0.5, -0.2, 0.9, 1.2, -0.1],
+                [0.4, 0.9, 0.9, 0.6, -0.5, -0.9, -0.5],
+            ]
+            noise = 0.8 * noise + rng.normal(0, 0.2)
+            event = rng.random() < 0.05
+            z = 0.5 + week[kind[h]][weekday] + (0.9 - 0.7 * kind[h]) * season + noise + 1.1 * event
+            demand = rooms[h] * 1.25 / (1 + np.exp(-z))
+            sold = min(float(demand * np.exp(rng.normal(0, 0.05))), float(rooms[h]))
+            pace = before / (26.0 if kind[h] == 0 else 12.0) * rng.lognormal(0, 0.22)
+            pace = pace * (1.25 if weekday < 4 else 0.9)
+            books = np.maximum.accumulate(sold * np.exp(-pace) * rng.lognormal(0, 0.04, 7))
+            last[k] = round(sold)
+            if k < 366:
+                continue
+            found.append(
+                {
+                    "night": day,
+                    "hotel": f"hotel_{h}",
+                    "rooms": int(rooms[h]),
+                    "on_books": [
+                        None if rng.random() < 0.03 and j < 6 else round(float(b))
+                        for j, b in enumerate(books)
+                    ],
+                    "last_year": None if rng.random() < 0.08 else last[k - 364],
+                    "event": int(event),
+                    "rate": round(float(80 + 60 * kind[h] + 25 * z + rng.normal(0, 8)), 1),
+                    "sold": round(sold),
+                }
+            )
+    return numbered(pl.DataFrame(found).sort("night", "hotel"))

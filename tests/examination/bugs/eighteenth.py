@@ -55,6 +55,17 @@ def some_pay_by_month(rows):
     return rows.with_columns(salary=pl.Series(salary.round()))
 
 
+def last_reading_overwritten(rows):
+    """The system keeps one record a night: its last reading is that of the day itself."""
+    rng = np.random.default_rng(18)
+    noise = rng.normal(1.0, 0.01, rows.height)
+    books = [
+        [*curve[:-1], round(sold * f)]
+        for (curve, sold), f in zip(rows.select("on_books", "sold").iter_rows(), noise, strict=True)
+    ]
+    return rows.with_columns(on_books=pl.Series(books))
+
+
 BUGS = [
     bug(
         "likelihood-of-plain-softmax",
@@ -172,5 +183,28 @@ BUGS = [
         "An eighth of the adverts give the pay of a month in the column of yearly pay.",
         "scraped job adverts, pay period ignored",
         rows=some_pay_by_month,
+    ),
+    bug(
+        "reading-of-the-night-itself",
+        "forecast_rooms_pickup",
+        "The last reading of the curve is the final count, which the system had written over it.",
+        "records that are updated in place, revenue management",
+        rows=last_reading_overwritten,
+    ),
+    bug(
+        "day-of-month-for-weekday",
+        "forecast_rooms_pickup",
+        "The weekday is computed from the day of the month.",
+        ".dt.day for .dt.dayofweek in feature code",
+        '(rows["night"].dt.weekday() - 1)',
+        '(rows["night"].dt.day() % 7)',
+    ),
+    bug(
+        "steps-of-a-smoke-test",
+        "forecast_rooms_pickup",
+        "The number of steps is that of a trial run.",
+        "contracts committed after debugging (DeepCrime: change number of epochs)",
+        "steps = 500",
+        "steps = 12",
     ),
 ]
