@@ -1,6 +1,6 @@
 """Datasets of the eighteenth list: students, stays, stock, football, cards, jobs and hotels."""
 
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -376,3 +376,43 @@ def hotel_nights():
                 }
             )
     return numbered(pl.DataFrame(found).sort("night", "hotel"))
+
+
+def server_loads():
+    """Four hours of CPU, memory and requests of servers, and the CPU of the next hour."""
+    rng = seeded(18008)
+    found = []
+    roles = ["web", "batch", "database", "cache"]
+    for server in range(24):
+        role = server % 4
+        length = 12 * 24 * 9
+        t = np.arange(length)
+        hour = (t / 12 + server % 3) % 24
+        base = [28, 14, 34, 20][role] + rng.normal(0, 4)
+        cycle = [17, 5, 10, 8][role] * np.sin(2 * np.pi * (hour - 9 - rng.normal(0, 1)) / 24)
+        noise = np.zeros(length)
+        for k in range(1, length):
+            noise[k] = 0.93 * noise[k - 1] + rng.normal(0, 1.6)
+        period = int(rng.choice([12, 18, 24]))
+        job = [4, 38, 8, 5][role] * ((t + rng.integers(period)) % period < 4)
+        cpu = (base + cycle + noise + job + rng.normal(0, 1.0, length)).clip(0, 100)
+        requests = np.roll(np.exp(3 + (cycle + noise) / 14), -2) * rng.lognormal(0, 0.08, length)
+        memory = (40 + 0.3 * np.cumsum(rng.normal(0, 0.7, length)) + 0.2 * base).clip(5, 98)
+        for start in range(0, length - 60, 22):
+            past = slice(start, start + 48)
+            gap = rng.random(48) < 0.015
+            found.append(
+                {
+                    "measured_at": datetime(2024, 3, 4) + timedelta(minutes=5 * (start + 48)),
+                    "server": f"srv-{server:02}",
+                    "role": roles[role],
+                    "cpu": [
+                        None if g else round(float(v), 1)
+                        for v, g in zip(cpu[past], gap, strict=True)
+                    ],
+                    "memory": memory[past].round(1).tolist(),
+                    "requests": requests[past].round().tolist(),
+                    "cpu_next": cpu[start + 48 : start + 60].round(1).tolist(),
+                }
+            )
+    return numbered(pl.DataFrame(found).sort("measured_at", "server"))

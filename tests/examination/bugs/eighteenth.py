@@ -207,4 +207,28 @@ BUGS = [
         "steps = 500",
         "steps = 12",
     ),
+    bug(
+        "reshaped-not-transposed",
+        "forecast_servers_cpu",
+        "Windows [B, T, C] are reshaped to [B, C, T]: channels hold pieces of all series.",
+        "view instead of permute before Conv1d, PyTorch forums",
+        "seq.transpose(1, 2)",
+        "seq.reshape(len(seq), -1, SEQ_LEN)",
+    ),
+    bug(
+        "dropout-while-predicting",
+        "forecast_servers_cpu",
+        "F.dropout is called without training=self.training: forecasts are random.",
+        "functional dropout, whose default is training=True",
+        "F.dropout(F.relu(self.fc1(x)), 0.25, self.training)",
+        "F.dropout(F.relu(self.fc1(x)), 0.25)",
+    ),
+    bug(
+        "rate-of-a-millionth",
+        "forecast_servers_cpu",
+        "The learning rate is a thousand times too small.",
+        "fine-tuning rates copied to a fresh model (Humbatova: wrong learning rate)",
+        "learning_rate = 1e-3",
+        "learning_rate = 1e-6",
+    ),
 ]
