@@ -416,3 +416,40 @@ def server_loads():
                 }
             )
     return numbered(pl.DataFrame(found).sort("measured_at", "server"))
+
+
+def video_watches():
+    """What a viewer watched, oldest first, age and country, and the video watched next."""
+    rng = seeded(18009)
+    n, videos, topics = 4000, 40, 6
+    topic = rng.integers(0, topics, videos)
+    fame = rng.normal(0, 0.5, videos)
+    follows = rng.permutation(videos)
+    countries = ["US", "BR", "IN", "DE", "JP"]
+    local = rng.normal(0, 0.5, (5, topics))
+    found = []
+    for _ in range(n):
+        country = int(rng.choice(5, p=[0.35, 0.25, 0.2, 0.15, 0.05]))
+        age = int(rng.gamma(4, 7) + 13)
+        mood = int(rng.integers(topics))
+        length = int(rng.geometric(0.06)) + 2
+        seen = []
+        for _ in range(min(length, 40) + 1):
+            if rng.random() < 0.1:
+                mood = int(rng.integers(topics))
+            score = fame + 2.6 * (topic == mood) + local[country][topic]
+            score = score + 0.03 * (age - 40) * (topic % 2)
+            if seen:
+                score[follows[seen[-1]]] += 3.0
+                score[seen[-4:]] -= 4
+            odds = np.exp(score)
+            seen.append(int(rng.choice(videos, p=odds / odds.sum())))
+        found.append(
+            {
+                "watched": [f"v{k:02}" for k in seen[:-1]],
+                "age": None if rng.random() < 0.15 else age,
+                "country": countries[country],
+                "next_video": f"v{seen[-1]:02}",
+            }
+        )
+    return numbered(pl.DataFrame(found))

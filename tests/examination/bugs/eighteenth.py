@@ -66,6 +66,11 @@ def last_reading_overwritten(rows):
     return rows.with_columns(on_books=pl.Series(books))
 
 
+def history_with_the_answer(rows):
+    """The history was read after the answer had been watched."""
+    return rows.with_columns(watched=pl.concat_list("watched", "next_video"))
+
+
 BUGS = [
     bug(
         "likelihood-of-plain-softmax",
@@ -230,5 +235,20 @@ BUGS = [
         "fine-tuning rates copied to a fresh model (Humbatova: wrong learning rate)",
         "learning_rate = 1e-3",
         "learning_rate = 1e-6",
+    ),
+    bug(
+        "oldest-eight",
+        "recsys_videos_youtube",
+        "Long histories keep their oldest videos.",
+        "pad_sequences(truncating='post') or [:max_len] on histories in order",
+        "ids[-MAX_LEN:]",
+        "ids[:MAX_LEN]",
+    ),
+    bug(
+        "history-read-afterwards",
+        "recsys_videos_youtube",
+        "The video to be predicted is the last of the history.",
+        "user histories joined at export, not at the event",
+        rows=history_with_the_answer,
     ),
 ]
