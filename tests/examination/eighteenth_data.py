@@ -453,3 +453,48 @@ def video_watches():
             }
         )
     return numbered(pl.DataFrame(found))
+
+
+def banner_auctions():
+    """Banners shown: site, app, device, advertiser and hour as codes; prices; clicked or not."""
+    rng = seeded(18010)
+    n = 4000
+
+    def codes(size, flat=3.0):
+        share = 1 / (np.arange(size) + flat)
+        return rng.choice(size, n, p=share / share.sum())
+
+    site, slot, device = codes(14), codes(5), codes(4, 1.5)
+    advertiser, creative, hour = codes(12), codes(10), rng.integers(0, 24, n)
+    carrier = codes(6)
+    taste = rng.normal(0, 1, (14, 3)), rng.normal(0, 1, (12, 3)), rng.normal(0, 1, (4, 3))
+    z = -1.2 + rng.normal(0, 0.3, 14)[site] + rng.normal(0, 0.3, 12)[advertiser]
+    z = z + rng.normal(0, 0.4, 5)[slot] + rng.normal(0, 0.3, 10)[creative]
+    z = z + 1.5 * (taste[0][site] * taste[1][advertiser]).sum(1)
+    z = z + 0.7 * (taste[2][device] * taste[1][advertiser]).sum(1)
+    z = z + 0.4 * np.sin(2 * np.pi * (hour - 14) / 24)
+    floor = np.exp(rng.normal(-0.5, 0.8, n))
+    area = rng.choice([300 * 250, 728 * 90, 160 * 600, 320 * 50], n)
+    z = z + 0.3 * np.log(area / 60000) - 0.15 * np.log(floor)
+    clicked = rng.random(n) < 1 / (1 + np.exp(-z))
+    none = rng.random(n) < 0.08
+    day = rng.integers(0, 21, n)
+    return numbered(
+        pl.DataFrame(
+            {
+                "shown_at": [
+                    datetime(2024, 5, 6) + timedelta(days=int(d), hours=int(h))
+                    for d, h in zip(day, hour, strict=True)
+                ],
+                "site": [f"s{k:02}" for k in site],
+                "slot": [f"p{k}" for k in slot],
+                "device": np.array(["phone", "desktop", "tablet", "tv"])[device],
+                "advertiser": [f"a{k:02}" for k in advertiser],
+                "creative": [f"c{k:02}" for k in creative],
+                "carrier": [None if g else f"n{k}" for g, k in zip(none, carrier, strict=True)],
+                "floor_price": floor.round(3),
+                "area": area,
+                "click": clicked.astype(int),
+            }
+        ).sort("shown_at")
+    )

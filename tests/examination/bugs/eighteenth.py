@@ -251,4 +251,28 @@ BUGS = [
         "user histories joined at export, not at the event",
         rows=history_with_the_answer,
     ),
+    bug(
+        "all-fields-share-codes",
+        "recsys_ads_autoint",
+        "Offsets are not added: site 3 and advertiser 3 have the same vector.",
+        "the embedding layer of pytorch-fm, retyped",
+        "self.embedding(x + self.offsets)",
+        "self.embedding(x)",
+    ),
+    bug(
+        "attention-left-out",
+        "recsys_ads_autoint",
+        "What attention returns is not used: only the residual path goes on.",
+        "a variable computed and never read",
+        "F.relu(mixed + residual(e))",
+        "F.relu(residual(e))",
+    ),
+    bug(
+        "vectors-frozen-at-random",
+        "recsys_ads_autoint",
+        "The tables of all codes are frozen at their random start.",
+        "Embedding.from_pretrained freezes by default",
+        "nn.init.normal_(self.embedding.weight, std=0.2)",
+        "self.embedding = nn.Embedding.from_pretrained(torch.randn(sum(field_dims), dim) * 0.2)",
+    ),
 ]
