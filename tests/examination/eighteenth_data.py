@@ -498,3 +498,85 @@ def banner_auctions():
             }
         ).sort("shown_at")
     )
+
+
+def customer_pairs():
+    """Records of a shop and a bank that a search found alike: are they one person?"""
+    rng = seeded(18011)
+    first = [
+        "anna",
+        "maria",
+        "peter",
+        "hans",
+        "luis",
+        "elena",
+        "marta",
+        "jonas",
+        "katrin",
+        "oskar",
+        "irene",
+        "paul",
+        "nadia",
+        "felix",
+    ]
+    parts = ["mai", "hoff", "berg", "stein", "witz", "ler", "mann", "ova", "ini", "sen", "dor"]
+    towns = ["ulm", "bern", "graz", "linz", "trier", "essen", "basel", "worms"]
+
+    def slip(word):
+        k = int(rng.integers(1, len(word)))
+        kind = rng.integers(4)
+        if kind == 0:
+            return word[:k] + word[k + 1 :]
+        if kind == 1:
+            return word[: k - 1] + word[k] + word[k - 1] + word[k + 1 :]
+        if kind == 2:
+            return word[:k] + chr(97 + int(rng.integers(26))) + word[k:]
+        return word[:k] + chr(97 + int(rng.integers(26))) + word[k + 1 :]
+
+    def person():
+        name = "".join(rng.choice(parts, int(rng.integers(2, 4)), replace=False))
+        born = date(1940, 1, 1) + timedelta(days=int(rng.integers(0, 23000)))
+        return [str(rng.choice(first)), name, born, str(rng.choice(towns)), int(rng.integers(1e6))]
+
+    def worn(two):
+        if rng.random() < 0.45:
+            two[1] = slip(two[1])
+        if rng.random() < 0.12:
+            two[0] = two[0][0]
+        if rng.random() < 0.1 and two[2].day <= 12:
+            two[2] = date(two[2].year, two[2].day, two[2].month)
+        elif rng.random() < 0.08:
+            two[2] = two[2] + timedelta(days=int(rng.choice([-1, 1, 10, -10, 365])))
+        if rng.random() < 0.3:
+            two[3] = str(rng.choice(towns))
+        if rng.random() < 0.35:
+            two[4] = int(rng.integers(1e6))
+        return two
+
+    def alike(two):
+        other = person()
+        kind = rng.choice(4, p=[0.3, 0.3, 0.25, 0.15])
+        if kind == 0:  # of one family
+            return [other[0], two[1], other[2], two[3], two[4] if rng.random() < 0.5 else other[4]]
+        if kind == 1:  # of a common name
+            return [*two[:2], other[2], two[3] if rng.random() < 0.6 else other[3], other[4]]
+        if kind == 2:
+            return [*other[:3], two[3], other[4]]
+        twin = [other[0], *two[1:4]]
+        return [*twin, two[4] if rng.random() < 0.3 else other[4]]
+
+    found = []
+    for _ in range(3200):
+        one = person()
+        same = rng.random() < 0.4
+        two = worn(list(one)) if same else alike(one)
+        row = {}
+        for side, who in (("shop", one), ("bank", two)):
+            upper = side == "bank"
+            full = f"{who[1]}, {who[0]}" if upper else f"{who[0]} {who[1]}"
+            row[f"{side}_name"] = full.upper() if upper else full.title()
+            row[f"{side}_born"] = None if rng.random() < 0.08 else who[2]
+            row[f"{side}_town"] = who[3].title()
+            row[f"{side}_phone"] = None if rng.random() < 0.25 else f"{who[4]:06}"
+        found.append(row | {"same": bool(same)})
+    return numbered(pl.DataFrame(found))

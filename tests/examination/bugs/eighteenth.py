@@ -275,4 +275,20 @@ BUGS = [
         "nn.init.normal_(self.embedding.weight, std=0.2)",
         "self.embedding = nn.Embedding.from_pretrained(torch.randn(sum(field_dims), dim) * 0.2)",
     ),
+    bug(
+        "a-name-against-itself",
+        "retrieval_customers_linkage",
+        "Both vectors are of the shop's name: names always agree.",
+        "a copied call in siamese forward methods",
+        "self.names(a), self.names(b)",
+        "self.names(a), self.names(a)",
+    ),
+    bug(
+        "day-before-month-at-the-bank",
+        "retrieval_customers_linkage",
+        "The bank's dates are written year, day, month before they are compared.",
+        "date formats of two sources",
+        'b.strftime("%Y%m%d")',
+        'b.strftime("%Y%d%m")',
+    ),
 ]
