@@ -385,7 +385,7 @@ def server_loads():
     roles = ["web", "batch", "database", "cache"]
     for server in range(24):
         role = server % 4
-        length = 12 * 24 * 9
+        length = 12 * 24 * 56
         t = np.arange(length)
         hour = (t / 12 + server % 3) % 24
         base = [28, 14, 34, 20][role] + rng.normal(0, 4)
@@ -397,8 +397,8 @@ def server_loads():
         job = [4, 38, 8, 5][role] * ((t + rng.integers(period)) % period < 4)
         cpu = (base + cycle + noise + job + rng.normal(0, 1.0, length)).clip(0, 100)
         requests = np.roll(np.exp(3 + (cycle + noise) / 14), -2) * rng.lognormal(0, 0.08, length)
-        memory = (40 + 0.3 * np.cumsum(rng.normal(0, 0.7, length)) + 0.2 * base).clip(5, 98)
-        for start in range(0, length - 60, 22):
+        memory = (40 + 0.3 * np.cumsum(rng.normal(0, 0.25, length)) + 0.2 * base).clip(5, 98)
+        for start in range(0, length - 60, 139):
             past = slice(start, start + 48)
             gap = rng.random(48) < 0.015
             found.append(
@@ -478,7 +478,7 @@ def banner_auctions():
     z = z + 0.3 * np.log(area / 60000) - 0.15 * np.log(floor)
     clicked = rng.random(n) < 1 / (1 + np.exp(-z))
     none = rng.random(n) < 0.08
-    day = rng.integers(0, 21, n)
+    day = rng.integers(0, 180, n)
     return numbered(
         pl.DataFrame(
             {

@@ -11,7 +11,7 @@ ids = ["row_id"]
 meta = ["server"]
 
 [split]
-period = "day"
+period = "week"
 
 [training]
 steps = 600
