@@ -152,12 +152,12 @@ BUGS = [
         rows=form_with_this_match,
     ),
     bug(
-        "decay-of-thirty",
+        "another-link-when-serving",
         "tables_football_goals",
-        "Weight decay is a hundred times too strong: strengths of teams and the level vanish.",
-        "an L2 penalty of a sum moved to AdamW (DeepCrime: change weights regularisation)",
-        "weight_decay = 0.3 ",
-        "weight_decay = 30.0 ",
+        "The loss reads outputs as logarithms of rates, and predict applies a softplus.",
+        "link functions changed in one of two places",
+        "return output.exp()",
+        "return nn.functional.softplus(output)",
     ),
     bug(
         "time-where-the-batch-is",
