@@ -44,6 +44,7 @@ def bug(name, task, what, seen, *edits, rows=None):
 def all_bugs() -> list[Bug]:
     """The bugs of all families."""
     from examination.bugs import (
+        eighteenth_media,
         eighth_images,
         eighth_tables,
         fifteenth,
@@ -85,6 +86,7 @@ def all_bugs() -> list[Bug]:
         sixteenth,
         seventeenth,
         seventeenth_media,
+        eighteenth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

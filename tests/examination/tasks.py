@@ -10,6 +10,7 @@ import polars as pl
 
 from examination import (
     data,
+    eighteenth_media_data,
     eighth_images_data,
     eighth_tables_data,
     eleventh_data,
@@ -58,6 +59,7 @@ DATA = (
     sixteenth_data,
     seventeenth_data,
     seventeenth_media_data,
+    eighteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"

@@ -1,0 +1,43 @@
+"""An eighteenth list of bugs: slips with pictures, signals, texts, documents and sessions."""
+
+import numpy as np
+import polars as pl
+
+from examination.planted import bug
+
+
+def previous_reading_of_the_camera(rows):
+    """The gate's log was joined backwards in time: half of the patches have the state before."""
+    late = pl.Series(np.random.default_rng(0).random(len(rows)) < 0.5)
+    before = pl.col("busy").shift(1).over("camera", order_by="taken").fill_null(pl.col("busy"))
+    return rows.with_columns(busy=pl.when(late).then(before).otherwise(pl.col("busy")))
+
+
+BUGS = [
+    bug(
+        # area 0.904, log loss 0.458, and shows 0.742; 0.953 and 0.268 when healthy
+        "previous-reading",
+        "images_parking_spots",
+        "Half of the labels are the spot's state at the camera's previous picture.",
+        "merge_asof with direction backward between clocks that differ",
+        rows=previous_reading_of_the_camera,
+    ),
+    bug(
+        # log loss 0.296, two calls differ by 0.055; 0.268 and 0 when healthy
+        "dropout-never-off",
+        "images_parking_spots",
+        "The function's dropout does not know of evaluation: answers differ from call to call.",
+        "PyTorch forum: F.dropout without training=self.training",
+        "self.drop(F.relu(self.fc1(x)))",
+        "F.dropout(F.relu(self.fc1(x)))",
+    ),
+    bug(
+        # area 0.616, log loss 0.686; 0.953 and 0.268 when healthy
+        "rate-of-a-fine-tuning",
+        "images_parking_spots",
+        "The learning rate of a fine-tuning recipe is used for a network that starts at random.",
+        "DeepCrime: change of learning rate; copied from a BERT notebook",
+        "learning_rate = 3e-3",
+        "learning_rate = 2e-5",
+    ),
+]

@@ -1,0 +1,54 @@
+"""Datasets of the eighteenth list: pictures, signals, texts, documents and sessions."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from examination.data import numbered, seeded
+
+
+def parking_spots():
+    """Grey patches of parking spots from nine cameras: a car stands there or not."""
+    rng = seeded(18001)
+    n, side = 1500, 20
+    camera = rng.integers(1, 10, n)
+    hour = rng.integers(7, 20, n)
+    busy = (rng.random(n) < 0.34 + 0.2 * np.exp(-((hour - 12) ** 2) / 14)).astype(int)
+    y, x = np.mgrid[:side, :side] - (side - 1) / 2
+    patches = []
+    for k in range(n):
+        light = 60 + 90 * np.exp(-((hour[k] - 13) ** 2) / 22) + rng.normal(0, 12)
+        ground = light * (0.8 + 0.04 * camera[k]) + rng.normal(0, 6, (side, side))
+        slope = np.deg2rad(4.0 * camera[k] - 20 + rng.normal(0, 4))
+        u = x * np.cos(slope) + y * np.sin(slope)
+        v = -x * np.sin(slope) + y * np.cos(slope)
+        ground[np.abs(np.abs(u) - 9) < 0.8] += 0.55 * light
+        if busy[k]:
+            paint = rng.choice([0.45, 0.75, 0.95, 1.25], p=[0.2, 0.3, 0.3, 0.2]) * light
+            dx, dy = rng.normal(0, 0.9, 2)
+            body = (np.abs(u - dx) < 5.5) & (np.abs(v - dy) < 8)
+            glass = body & (np.abs(np.abs(v - dy) - 4) < 1.1) & (np.abs(u - dx) < 4.2)
+            ground[body] = paint + rng.normal(0, 6, body.sum())
+            ground[glass] = 0.6 * light + 0.3 * paint
+            ground[(np.abs(v - dy - 8.6) < 0.8) & (np.abs(u - dx) < 5.5)] *= 0.45
+        elif rng.random() < 0.35:  # the shadow of a tree or an oil stain
+            sx, sy = rng.normal(0, 4, 2)
+            ground[np.hypot(u - sx, v - sy) < rng.uniform(2.5, 6)] *= rng.uniform(0.45, 0.75)
+        ground += rng.normal(0, rng.choice([6, 24], p=[0.6, 0.4]), ground.shape)
+        patches.append(ground.clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+    day = datetime(2024, 2, 1)
+    wrong = rng.random(n) < 0.015
+    return numbered(
+        pl.DataFrame(
+            {
+                "camera": [f"cam{c}" for c in camera],
+                "taken": [
+                    day + timedelta(days=int(d), hours=int(h))
+                    for d, h in zip(rng.integers(0, 90, n), hour, strict=True)
+                ],
+                "patch": pl.Series(patches, dtype=pl.List(pl.UInt8)),
+                "busy": np.where(wrong, 1 - busy, busy),
+            }
+        ).sort("taken")
+    )
