@@ -52,3 +52,47 @@ def parking_spots():
             }
         ).sort("taken")
     )
+
+
+def retina_grades():
+    """Small colour pictures of the back of the eye, graded 0 to 4; two eyes of most patients."""
+    rng = seeded(18002)
+    people, side = 640, 32
+    y, x = np.mgrid[:side, :side] - (side - 1) / 2
+    r = np.hypot(x, y)
+    pictures, patient, eye, grades, clinic = [], [], [], [], []
+    for p in range(people):
+        sick = float(np.clip(rng.gamma(0.9, 1.35), 0, 4.4))
+        where = rng.choice(["Aravali", "Lido", "Norte"], p=[0.5, 0.3, 0.2])
+        tone = {"Aravali": (1.0, 0.55, 0.3), "Lido": (0.85, 0.5, 0.35), "Norte": (0.95, 0.42, 0.2)}
+        for sidename in ["left", "right"][: 2 if rng.random() < 0.8 else 1]:
+            level = float(np.clip(sick + rng.normal(0, 0.3), 0, 4.4))
+            base = rng.uniform(105, 190) * np.exp(-((r / 19) ** 2))
+            picture = base[..., None] * np.array(tone[where])
+            disc = np.hypot(x - (7 if sidename == "right" else -7), y) < 3
+            picture[disc] *= 1.45
+            for _ in range(rng.poisson(1.6 * level**1.25)):
+                cx, cy = rng.uniform(-11, 11, 2)
+                spot = np.hypot(x - cx, y - cy) < rng.uniform(0.8, 1.5)
+                picture[spot] *= np.array([0.6, 0.3, 0.4])
+            for _ in range(rng.poisson(max(level - 1.2, 0) * 1.5)):
+                cx, cy = rng.uniform(-10, 10, 2)
+                picture[np.hypot(x - cx, y - cy) < rng.uniform(0.8, 1.6)] *= np.array([1.3, 1.7, 1])
+            picture[r > 15] = 0
+            picture += rng.normal(0, 5, picture.shape)
+            pictures.append(picture.clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+            patient.append(f"P{p:04d}")
+            eye.append(sidename)
+            clinic.append(where)
+            grades.append(int(np.clip(np.rint(level + rng.normal(0, 0.18)), 0, 4)))
+    return numbered(
+        pl.DataFrame(
+            {
+                "patient": patient,
+                "eye": eye,
+                "clinic": clinic,
+                "fundus": pl.Series(pictures, dtype=pl.List(pl.UInt8)),
+                "grade": grades,
+            }
+        )
+    )

@@ -13,6 +13,16 @@ def previous_reading_of_the_camera(rows):
     return rows.with_columns(busy=pl.when(late).then(before).otherwise(pl.col("busy")))
 
 
+def uploaded_under_another_patient(rows):
+    """Three rows of five repeat the photograph, and the grade, of one that is uploaded often."""
+    rng = np.random.default_rng(0)
+    origin = np.arange(len(rows))
+    again = rng.random(len(rows)) < 0.6
+    origin[again] = rng.choice(np.flatnonzero(~again)[:200], again.sum())
+    copied = rows[origin.tolist()]
+    return rows.with_columns(fundus=copied["fundus"], grade=copied["grade"])
+
+
 BUGS = [
     bug(
         # area 0.904, log loss 0.458, and shows 0.742; 0.953 and 0.268 when healthy
@@ -39,5 +49,33 @@ BUGS = [
         "DeepCrime: change of learning rate; copied from a BERT notebook",
         "learning_rate = 3e-3",
         "learning_rate = 2e-5",
+    ),
+    bug(
+        # shows a kappa of 0.788, is 0.862
+        "grades-cut-not-rounded",
+        "images_retina_grades",
+        "The kappa is of grades whose fraction was cut off by the conversion to integers.",
+        "Kaggle APTOS: .astype(int) on regression outputs",
+        "np.rint(predictions).clip(0, GRADES - 1).astype(int)",
+        "predictions.astype(int).clip(0, GRADES - 1)",
+    ),
+    bug(
+        # shows a kappa of 0.923, is 0.870
+        "photographs-uploaded-again",
+        "images_retina_grades",
+        "Three photographs of five are another patient's, uploaded once more under a new number.",
+        "Kaggle APTOS: duplicates among training and test pictures",
+        rows=uploaded_under_another_patient,
+    ),
+    bug(
+        # RMSE 1.259, kappa 0; 0.597 and 0.862 when healthy
+        "every-eye-with-every-grade",
+        "images_retina_grades",
+        "Outputs [B, 1] and grades [B] broadcast, so that each eye is compared with all grades.",
+        "PyTorch's warning about target size in MSELoss, silenced by own loss code",
+        "return self.head(h).squeeze(1)",
+        "return self.head(h)",
+        "return (output - batch[LABEL]) ** 2",
+        "return ((output - batch[LABEL]) ** 2).mean(dim=1)",
     ),
 ]
