@@ -96,3 +96,44 @@ def retina_grades():
             }
         )
     )
+
+
+def flood_chips():
+    """Radar chips in decibels, two polarisations; masks: 0 dry, 1 water, 255 void."""
+    rng = seeded(18003)
+    n, side = 700, 24
+    y, x = np.mgrid[:side, :side]
+    chips, masks, country, missing = [], [], [], 0
+    for _ in range(n):
+        smooth = rng.normal(size=(6, 6)).repeat(4, 0).repeat(4, 1)
+        smooth = (np.roll(smooth, 2, 0) + smooth + np.roll(smooth, 2, 1)) / 3
+        height = smooth + rng.uniform(-0.08, 0.08) * (x - 12) + rng.uniform(-0.08, 0.08) * (y - 12)
+        water = height < np.quantile(height, rng.beta(0.9, 2.2))
+        land = rng.choice(["bolivia", "ghana", "india", "spain"], p=[0.3, 0.2, 0.35, 0.15])
+        dry = -8 + 1.6 * rng.normal(size=(8, 8)).repeat(3, 0).repeat(3, 1)
+        road = np.abs((x - y * rng.uniform(-1, 1)) - rng.uniform(0, 24)) < 1.0
+        vv = np.where(water, -16 + rng.normal(0, 1.6), dry - 2)
+        vh = np.where(water, -21 + rng.normal(0, 1.6), dry - 8.5 + rng.normal(0, 0.7))
+        vv = np.where(road & ~water, vv - 8, vv)  # a smooth road is as dark as water in one of them
+        speckle = rng.gamma(1.4, 1 / 1.4, (2, side, side))
+        band = np.stack([vv, vh]) + 10 * np.log10(speckle)
+        mask = water.astype(int)
+        cloud = np.hypot(x - rng.uniform(0, 24), y - rng.uniform(0, 24)) < rng.uniform(0, 7)
+        mask[cloud] = 255
+        if rng.random() < 0.2:
+            edge = x > rng.integers(14, 23)
+            band[:, edge] = np.nan
+            mask[edge] = 255
+            missing += 1
+        chips.append(np.round(band, 2).astype(np.float32).reshape(-1).tolist())
+        masks.append(mask.reshape(-1).tolist())
+        country.append(land)
+    return numbered(
+        pl.DataFrame(
+            {
+                "country": country,
+                "decibels": pl.Series(chips, dtype=pl.List(pl.Float32)),
+                "mask": pl.Series(masks, dtype=pl.List(pl.UInt8)),
+            }
+        )
+    )

@@ -6,6 +6,15 @@ import polars as pl
 from examination.planted import bug
 
 
+def power_in_place_of_decibels(rows):
+    """The chips of India were exported before the conversion to decibels."""
+    linear = [
+        (10 ** (np.array(chip) / 10)).tolist() if country == "india" else chip
+        for chip, country in zip(rows["decibels"].to_list(), rows["country"], strict=True)
+    ]
+    return rows.with_columns(decibels=pl.Series(linear, dtype=pl.List(pl.Float32)))
+
+
 def previous_reading_of_the_camera(rows):
     """The gate's log was joined backwards in time: half of the patches have the state before."""
     late = pl.Series(np.random.default_rng(0).random(len(rows)) < 0.5)
@@ -77,5 +86,22 @@ BUGS = [
         "return self.head(h)",
         "return (output - batch[LABEL]) ** 2",
         "return ((output - batch[LABEL]) ** 2).mean(dim=1)",
+    ),
+    bug(
+        # IoU 0.641, loss 0.321; 0.799 and 0.155 when healthy
+        "mask-turned-the-other-way",
+        "images_flood_masks",
+        "Augmentation turns the mask clockwise and the radar picture counterclockwise.",
+        "segmentation notebooks with two calls of rot90",
+        "dims=(1, 2))",
+        "dims=(2, 1))",
+    ),
+    bug(
+        # IoU 0.775, and shows 0.522; 0.799 when healthy
+        "one-country-in-power",
+        "images_flood_masks",
+        "The chips of one country are in linear power, which is clipped to the highest decibel.",
+        "two exports of Sentinel-1 from Earth Engine",
+        rows=power_in_place_of_decibels,
     ),
 ]
