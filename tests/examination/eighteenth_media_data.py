@@ -137,3 +137,56 @@ def flood_chips():
             }
         )
     )
+
+
+def cough_clips():
+    """Half a second of sound at 4 kHz from telephones: a cough, or speech, laughter and noise."""
+    rng = seeded(18004)
+    n, rate, length = 1800, 4000, 2000
+    person = rng.integers(0, 130, n)
+    voice = rng.uniform(90, 240, 130)
+    t = np.arange(length) / rate
+    freqs = np.fft.rfftfreq(length, 1 / rate)
+    clips, labels, phones = [], [], []
+    for k in range(n):
+        cough = int(rng.random() < 0.3)
+        phone = rng.choice(["A", "B", "C"], p=[0.6, 0.3, 0.1])
+        begin = rng.uniform(0.02, 0.22)
+        s = np.clip(t - begin, 0, None)
+        white = np.fft.rfft(rng.normal(size=length))
+        if cough:
+            burst = np.fft.irfft(white * np.exp(-(((freqs - 900) / 700) ** 2)), length) * 3
+            shape = (s > 0) * (np.exp(-s / 0.03) + 0.45 * np.exp(-((s - 0.13) ** 2) / 0.002))
+            wave = burst * shape
+        else:
+            kind = rng.choice(["speech", "laugh", "knock", "throat"], p=[0.35, 0.15, 0.2, 0.3])
+            f0 = voice[person[k]] * np.exp(rng.normal(0, 0.1))
+            tone = sum(np.sin(2 * np.pi * h * f0 * t + h) / h for h in range(1, 7))
+            hiss = np.fft.irfft(white * (freqs > 1200), length)
+            if kind == "speech":
+                wave = tone * np.abs(np.sin(2 * np.pi * rng.uniform(1.5, 4) * t)) + 0.6 * hiss * (
+                    rng.random() < 0.5
+                )
+            elif kind == "laugh":
+                wave = (tone + hiss) * (np.sin(2 * np.pi * rng.uniform(4, 7) * t) > 0.2)
+            elif kind == "knock":
+                low = np.fft.irfft(white * np.exp(-freqs / 250), length) * 4
+                wave = low * (s > 0) * np.exp(-s / 0.04)
+            else:
+                slow = np.fft.irfft(white * np.exp(-(((freqs - 700) / 600) ** 2)), length) * 3
+                wave = slow * (s > 0) * np.exp(-s / 0.07) + 0.05 * tone
+        wave = wave / np.abs(wave).max() * np.exp(rng.normal(-1.6, 0.8))
+        wave = wave + rng.normal(0, {"A": 0.03, "B": 0.05, "C": 0.1}[phone], length)
+        clips.append((wave * 32767).clip(-32767, 32767).astype("<i2").tobytes())
+        labels.append("cough" if cough else "other")
+        phones.append(phone)
+    return numbered(
+        pl.DataFrame(
+            {
+                "person": [f"u{p:03d}" for p in person],
+                "phone": phones,
+                "pcm": pl.Series(clips, dtype=pl.Binary),
+                "heard": labels,
+            }
+        )
+    )
