@@ -190,3 +190,89 @@ def cough_clips():
             }
         )
     )
+
+
+_OFFICE = {
+    "invoice": "invoice total vat iban due net amount payable quantity unit price customer",
+    "letter": "dear sincerely regards madam writing thank reply enclosed kindly yours hope",
+    "form": "name surname tick date birth signature please box fill applicant postcode yes",
+    "report": "figure results table section analysis conclusion year growth method summary",
+    "receipt": "cash card change total till thank items vat paid visit store receipt",
+}
+
+
+_OFFICE_COMMON = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "for",
+    "number",
+    "page",
+    "your",
+    "our",
+    "with",
+    "date",
+    "reference",
+    "address",
+    "office",
+]
+
+
+def _page(rng, kind, side):
+    """A page in grey: dark lines and boxes where such a document has them."""
+    page = np.full((side, side), 228.0)
+    left, right = 2, side - 3
+    if kind == "receipt":
+        left, right = 7, side - 8
+        page[:, :left] = page[:, right + 1 :] = 150
+    top = int(rng.integers(2, 6))
+    for line in range(top, side - 2, 2):
+        end = right - int(rng.integers(0, 4))
+        if (kind == "letter" and line < top + 5) or (kind == "invoice" and line < top + 4):
+            end = left + 8
+        if kind == "form" and rng.random() < 0.45:
+            end = left + 6
+        page[line, left:end] = rng.uniform(70, 150)
+        if kind in ("invoice", "receipt") and line > top + 4:
+            page[line, right - 8 : right - 4] = 228
+    if kind == "form":
+        for _ in range(4):
+            a, b = rng.integers(8, side - 8, 2)
+            page[a : a + 4, [b, min(b + 6, side - 1)]] = 90
+    if kind == "report" and rng.random() < 0.7:
+        a = int(rng.integers(6, 16))
+        page[a : a + 7, 6:20] = rng.uniform(120, 200)
+    return page + rng.normal(0, rng.choice([8, 22]), page.shape)
+
+
+def office_documents():
+    """Scanned pages as thumbnails, with what OCR read (often nothing), and the kind."""
+    rng = seeded(18005)
+    n, side = 1800, 28
+    kinds = list(_OFFICE)
+    kind = rng.choice(kinds, n, p=[0.34, 0.24, 0.18, 0.14, 0.1])
+    pages, texts = [], []
+    for k in kind:
+        shown = k if rng.random() > 0.3 else str(rng.choice(kinds))  # some use another's layout
+        pages.append(_page(rng, shown, side).clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+        own = _OFFICE[k].split()
+        foreign = _OFFICE[str(rng.choice(kinds))].split()
+        words = [
+            str(rng.choice(own if u < 0.3 else foreign if u < 0.42 else _OFFICE_COMMON))
+            for u in rng.random(int(rng.integers(6, 34)))
+        ]
+        words = [
+            w if rng.random() > 0.1 else w.replace(w[int(rng.integers(len(w)))], "?") for w in words
+        ]
+        texts.append(None if rng.random() < 0.15 else " ".join(words))
+    return numbered(
+        pl.DataFrame(
+            {
+                "thumbnail": pl.Series(pages, dtype=pl.List(pl.UInt8)),
+                "ocr": texts,
+                "pages": rng.geometric(0.5, n),
+                "kind": kind,
+            }
+        )
+    )

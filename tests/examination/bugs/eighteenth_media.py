@@ -22,6 +22,15 @@ def previous_reading_of_the_camera(rows):
     return rows.with_columns(busy=pl.when(late).then(before).otherwise(pl.col("busy")))
 
 
+def file_name_in_the_text(rows):
+    """The archive prints its file name, with the folder it was filed under, on top of the page."""
+    named = pl.Series(np.random.default_rng(0).random(len(rows)) < 0.7)
+    text = pl.concat_str(
+        pl.lit("scans "), pl.col("kind"), pl.lit("s "), pl.col("ocr").fill_null("")
+    )
+    return rows.with_columns(ocr=pl.when(named).then(text).otherwise(pl.col("ocr")))
+
+
 def uploaded_under_another_patient(rows):
     """Three rows of five repeat the photograph, and the grade, of one that is uploaded often."""
     rng = np.random.default_rng(0)
@@ -121,5 +130,22 @@ BUGS = [
         "dct of scipy with the default axis of a transposed array",
         'dct(energy, type=2, axis=1, norm="ortho")',
         'dct(energy, type=2, axis=0, norm="ortho")',
+    ),
+    bug(
+        # log loss 0.998, accuracy 0.722; 0.692 and 0.761 when healthy
+        "picture-in-both-branches",
+        "images_documents_fusion",
+        "The picture's branch is called twice, and that of the words never.",
+        "copied lines in models of two inputs; Humbatova et al.: missing layer",
+        "self.text_branch(tokens), extra]",
+        "self.image_branch(image), extra]",
+    ),
+    bug(
+        # shows a log loss of 0.524, is 0.702
+        "filed-under",
+        "images_documents_fusion",
+        "Most of the texts begin with the folder into which a clerk filed the page: its kind.",
+        "OCR of pages with a stamped header; leakage by file names",
+        rows=file_name_in_the_text,
     ),
 ]
