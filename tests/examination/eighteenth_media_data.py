@@ -276,3 +276,54 @@ def office_documents():
             }
         )
     )
+
+
+def sleep_epochs():
+    """Epochs of an EEG at 32 Hz with those before and after, and a scorer's stage."""
+    rng = seeded(18006)
+    stages = ["W", "N1", "N2", "N3", "REM"]
+    chance = np.array(
+        [
+            [0.8, 0.17, 0.02, 0, 0.01],
+            [0.1, 0.55, 0.3, 0, 0.05],
+            [0.03, 0.05, 0.74, 0.12, 0.06],
+            [0.02, 0.01, 0.13, 0.84, 0],
+            [0.05, 0.06, 0.04, 0, 0.85],
+        ]
+    )
+    power = {  # delta, theta, alpha, sigma
+        "W": (0.6, 0.5, 1.3, 0.3),
+        "N1": (0.8, 0.9, 0.7, 0.3),
+        "N2": (1.1, 0.9, 0.4, 0.9),
+        "N3": (2.4, 0.8, 0.3, 0.5),
+        "REM": (0.8, 1.0, 0.55, 0.28),
+    }
+    length = 160
+    freqs = np.fft.rfftfreq(length, 1 / 32)
+    bands = [(freqs >= a) & (freqs < b) for a, b in ((0.4, 4), (4, 8), (8, 12), (12, 15))]
+    rows = []
+    for night in range(24):
+        gain = np.exp(rng.normal(0, 0.5))
+        own = np.exp(rng.normal(0, 0.18, 4))
+        state, signals, scored = 0, [], []
+        for _ in range(int(rng.integers(95, 130))):
+            state = int(rng.choice(5, p=chance[state]))
+            spectrum = np.full(len(freqs), 0.12)
+            for level, factor, band in zip(power[stages[state]], own, bands, strict=True):
+                spectrum[band] += level * factor * np.exp(rng.normal(0, 0.25))
+            noise = rng.normal(size=len(freqs)) + 1j * rng.normal(size=len(freqs))
+            wave = np.fft.irfft(noise * spectrum, length) * 90 * gain
+            signals.append(np.round(wave + rng.normal(0, 4, length), 1).astype(np.float32))
+            scored.append(stages[state])
+        for i in range(1, len(signals) - 1):
+            rows.append(
+                {
+                    "sleeper": f"SC{night:02d}",
+                    "epoch": i,
+                    "eeg": np.concatenate(signals[i - 1 : i + 2]).tolist(),
+                    "age": int(25 + (night * 37) % 60),
+                    "stage": scored[i],
+                }
+            )
+    frame = pl.DataFrame(rows).with_columns(pl.col("eeg").cast(pl.List(pl.Float32)))
+    return numbered(frame)

@@ -31,6 +31,13 @@ def file_name_in_the_text(rows):
     return rows.with_columns(ocr=pl.when(named).then(text).otherwise(pl.col("ocr")))
 
 
+def hypnogram_one_epoch_late(rows):
+    """Sixteen of the nights have the stages of the epoch before."""
+    late = pl.col("sleeper").str.slice(2).cast(pl.Int64) % 3 != 0
+    before = pl.col("stage").shift(1).over("sleeper", order_by="epoch").fill_null(pl.col("stage"))
+    return rows.with_columns(stage=pl.when(late).then(before).otherwise(pl.col("stage")))
+
+
 def uploaded_under_another_patient(rows):
     """Three rows of five repeat the photograph, and the grade, of one that is uploaded often."""
     rng = np.random.default_rng(0)
@@ -147,5 +154,31 @@ BUGS = [
         "Most of the texts begin with the folder into which a clerk filed the page: its kind.",
         "OCR of pages with a stamped header; leakage by file names",
         rows=file_name_in_the_text,
+    ),
+    bug(
+        # F1 0.144, log loss 1.599; 0.802 and 0.424 when healthy
+        "epochs-before-batch",
+        "odd_sleep_stages",
+        "The encoder's output is reshaped with epochs first: each row gets those of other rows.",
+        "PyTorch forum: view(T, B) of a tensor that lies as (B, T)",
+        "self.encoder(eeg.reshape(B * E, 1, T)).reshape(B, E, -1)",
+        "self.encoder(eeg.reshape(B * E, 1, T)).reshape(E, B, -1).transpose(0, 1)",
+    ),
+    bug(
+        # F1 0.711, log loss 0.612; 0.802 and 0.424 when healthy
+        "hypnogram-late",
+        "odd_sleep_stages",
+        "In two nights of three the stages lie one epoch late.",
+        "hypnograms that start at another epoch than the recording",
+        rows=hypnogram_one_epoch_late,
+    ),
+    bug(
+        # F1 0.772, log loss 0.520; 0.802 and 0.424 when healthy
+        "first-epoch-read",
+        "odd_sleep_stages",
+        "The answer is read off the first epoch's state, not the middle one's.",
+        "index of a window's centre",
+        "middle = h[:, E // 2]",
+        "middle = h[:, 0]",
     ),
 ]
