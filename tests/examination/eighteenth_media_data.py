@@ -327,3 +327,43 @@ def sleep_epochs():
             )
     frame = pl.DataFrame(rows).with_columns(pl.col("eeg").cast(pl.List(pl.Float32)))
     return numbered(frame)
+
+
+def wrist_pulse():
+    """Eight seconds of light and movement from a wrist at 16 Hz, and the chest strap's rate."""
+    rng = seeded(18007)
+    n, rate, length = 2000, 16, 128
+    wearer = rng.integers(0, 40, n)
+    rest = rng.normal(66, 8, 40)
+    t = np.arange(length) / rate
+    light, moves, pulse, skin = [], [], [], []
+    for k in range(n):
+        doing = rng.choice(["still", "walk", "run"], p=[0.55, 0.3, 0.15])
+        extra = {"still": 0, "walk": 25, "run": 62}[doing] * rng.uniform(0.6, 1.25)
+        bpm = float(np.clip(rest[wearer[k]] + extra + rng.normal(0, 6), 42, 185))
+        drift = 1 + 0.02 * np.sin(2 * np.pi * rng.uniform(0.1, 0.3) * t + rng.uniform(0, 6))
+        beat = 2 * np.pi * np.cumsum(bpm / 60 * drift) / rate + rng.uniform(0, 6.28)
+        wave = np.sin(beat) + 0.45 * np.sin(2 * beat + 0.8)
+        step = {"still": 0, "walk": 1.7, "run": 2.6}[doing] * rng.uniform(0.9, 1.1)
+        amount = {"still": 0.05, "walk": 0.5, "run": 1.1}[doing]
+        phase = 2 * np.pi * step * t + rng.uniform(0, 6.28)
+        axes = np.stack([np.sin(phase), np.cos(phase), np.sin(2 * phase)]) * amount
+        axes = axes * rng.uniform(0.4, 1, (3, 1)) + rng.normal(0, 0.06, (3, length))
+        wave = wave + 1.6 * amount * np.sin(phase + 0.6) + rng.normal(0, 0.7, length)
+        base = rng.uniform(800, 2600)
+        light.append((base + base * 0.02 * wave).round(1).astype(np.float32).tolist())
+        axes[2] += 1.0
+        moves.append(axes.T.round(3).astype(np.float32).reshape(-1).tolist())
+        pulse.append(round(bpm + float(rng.normal(0, 1.0)), 1))
+        skin.append(None if rng.random() < 0.15 else round(float(rng.normal(33, 1.1)), 1))
+    return numbered(
+        pl.DataFrame(
+            {
+                "wearer": [f"w{w:02d}" for w in wearer],
+                "light": pl.Series(light, dtype=pl.List(pl.Float32)),
+                "acceleration": pl.Series(moves, dtype=pl.List(pl.Float32)),
+                "skin_celsius": skin,
+                "bpm": pulse,
+            }
+        )
+    )

@@ -38,6 +38,16 @@ def hypnogram_one_epoch_late(rows):
     return rows.with_columns(stage=pl.when(late).then(before).otherwise(pl.col("stage")))
 
 
+def light_at_twice_the_rate(rows):
+    """A firmware samples the light at 32 Hz: its 128 samples last four seconds, not eight."""
+    fast = np.random.default_rng(0).random(len(rows)) < 0.4
+    light = [
+        np.repeat(np.float32(wave[:64]), 2).tolist() if f else wave
+        for f, wave in zip(fast, rows["light"].to_list(), strict=True)
+    ]
+    return rows.with_columns(light=pl.Series(light, dtype=pl.List(pl.Float32)))
+
+
 def uploaded_under_another_patient(rows):
     """Three rows of five repeat the photograph, and the grade, of one that is uploaded often."""
     rng = np.random.default_rng(0)
@@ -180,5 +190,33 @@ BUGS = [
         "index of a window's centre",
         "middle = h[:, E // 2]",
         "middle = h[:, 0]",
+    ),
+    bug(
+        # error 8.83 beats per minute; 1.71 when healthy
+        "level-over-the-rows",
+        "odd_pulse_rate",
+        "Light is standardised over the rows that come together, not within each.",
+        "axis=0 taken over from a table",
+        "light = light - light.mean(axis=1, keepdims=True)",
+        "light = light - light.mean(axis=0, keepdims=True)",
+        "light = light / (light.std(axis=1, keepdims=True) + 1e-6)",
+        "light = light / (light.std(axis=0, keepdims=True) + 1e-6)",
+    ),
+    bug(
+        # error 4.44 beats per minute; 1.71 when healthy
+        "keeps-one-in-ten",
+        "odd_pulse_rate",
+        "Dropout of 0.9, which was meant to be the share that is kept.",
+        "TensorFlow 1's keep_prob; DeepCrime: change of the dropout rate",
+        "nn.Dropout(0.1)",
+        "nn.Dropout(0.9)",
+    ),
+    bug(
+        # error 3.29 beats per minute, and shows 3.81; 1.71 when healthy
+        "light-at-32-hertz",
+        "odd_pulse_rate",
+        "Two fifths of the rows have light sampled twice as often, as a firmware changed.",
+        "wearables: sampling rate by device",
+        rows=light_at_twice_the_rate,
     ),
 ]
