@@ -367,3 +367,45 @@ def wrist_pulse():
             }
         )
     )
+
+
+def shop_sessions():
+    """Visits to a web shop up to a moment: events, seconds between them, and who bought."""
+    rng = seeded(18008)
+    n = 3000
+    events = ["home", "search", "list", "product", "cart", "remove", "shipping", "login", "help"]
+    device = rng.choice(["phone", "desktop", "tablet", None], n, p=[0.6, 0.28, 0.07, 0.05])
+    visited = [
+        datetime(2024, 9, 1) + timedelta(minutes=int(m)) for m in np.sort(rng.integers(0, 80640, n))
+    ]
+    paths, gaps, bought = [], [], []
+    for k in range(n):
+        want = rng.normal(-0.2 + 0.35 * (device[k] == "desktop"), 1)
+        path, gap, cart = ["home" if rng.random() < 0.6 else "product"], [0.0], 0
+        for _ in range(int(np.clip(rng.geometric(0.09), 2, 60))):
+            p = np.array([0.05, 0.18, 0.25, 0.32, 0.05, 0.01, 0.02, 0.04, 0.03])
+            p[4] *= np.exp(0.5 * want)
+            p[5] = 0.08 * np.exp(-0.3 * want) if cart > 0 else 0
+            p[6] = 0.06 * np.exp(0.4 * want) if cart > 0 else 0
+            event = str(rng.choice(events, p=p / p.sum()))
+            cart += {"cart": 1, "remove": -1}.get(event, 0)
+            path.append(event)
+            slow = 1.0 + 0.5 * (event == "product") * (want > 0)
+            gap.append(round(float(np.exp(rng.normal(2.3 + 0.3 * slow, 1.0))), 1))
+        last = path[-5:]
+        logit = -2.4 + 0.75 * want + 1.3 * (cart > 0) + 1.5 * ("shipping" in last)
+        logit += -1.4 * ("remove" in last) + 0.8 * ("login" in last) - 0.5 * (device[k] == "phone")
+        bought.append(int(rng.random() < 1 / (1 + np.exp(-1.6 * logit))))
+        paths.append(path)
+        gaps.append(gap)
+    return numbered(
+        pl.DataFrame(
+            {
+                "visited": visited,
+                "device": device,
+                "events": paths,
+                "seconds": gaps,
+                "bought": bought,
+            }
+        )
+    )

@@ -48,6 +48,17 @@ def light_at_twice_the_rate(rows):
     return rows.with_columns(light=pl.Series(light, dtype=pl.List(pl.Float32)))
 
 
+def page_after_the_purchase(rows):
+    """Visits were cut at their end, not before the purchase: the page of thanks counts as help."""
+    after = pl.Series(np.random.default_rng(0).random(len(rows)) < 0.8) & (pl.col("bought") == 1)
+    events = pl.col("events").list.concat(pl.lit(["login", "help"]))
+    seconds = pl.col("seconds").list.concat(pl.lit([4.0, 2.5]))
+    return rows.with_columns(
+        events=pl.when(after).then(events).otherwise(pl.col("events")),
+        seconds=pl.when(after).then(seconds).otherwise(pl.col("seconds")),
+    )
+
+
 def uploaded_under_another_patient(rows):
     """Three rows of five repeat the photograph, and the grade, of one that is uploaded often."""
     rng = np.random.default_rng(0)
@@ -218,5 +229,22 @@ BUGS = [
         "Two fifths of the rows have light sampled twice as often, as a firmware changed.",
         "wearables: sampling rate by device",
         rows=light_at_twice_the_rate,
+    ),
+    bug(
+        # average precision 0.415, log loss 0.278; 0.541 and 0.247 when healthy
+        "oldest-events-kept",
+        "odd_shop_sessions",
+        "Long visits are cut at the end, so that what happened last is lost.",
+        "truncation='post' of Keras against 'pre'",
+        "path[-MAX_LEN:], seconds[-MAX_LEN:]",
+        "path[:MAX_LEN], seconds[:MAX_LEN]",
+    ),
+    bug(
+        # shows an average precision of 0.873, is 0.379; 0.541 when healthy
+        "thanks-page",
+        "odd_shop_sessions",
+        "Most of the visits that bought end with pages that are seen after a purchase alone.",
+        "Kapoor and Narayanan: features from after the prediction",
+        rows=page_after_the_purchase,
     ),
 ]
