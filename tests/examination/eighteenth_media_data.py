@@ -409,3 +409,92 @@ def shop_sessions():
             }
         )
     )
+
+
+_GOODS = {
+    "Women/Shoes/Boots": (48, "ankle boots leather heel suede zip lace"),
+    "Women/Bags/Totes": (64, "tote bag canvas strap lining pockets zip"),
+    "Men/Shoes/Trainers": (55, "trainers running sole mesh laces grip"),
+    "Electronics/Phones/Cases": (9, "case cover silicone clear magnetic phone"),
+    "Electronics/Games/Consoles": (170, "console controller games cables works charger"),
+    "Home/Kitchen/Pans": (24, "pan iron pot lid nonstick handle"),
+    "Kids/Toys/Blocks": (21, "blocks set pieces complete figures box"),
+    "Kids/Clothes/Jackets": (16, "jacket warm hood zip fleece waterproof"),
+    "Beauty/Make-up/Palettes": (14, "palette shades matte shimmer swatched"),
+    "Sports/Cycling/Helmets": (31, "helmet visor straps light vents adjustable"),
+}
+
+
+_BRANDS = {"Norda": 2.6, "Kestrel": 1.7, "Piper&Co": 1.2, "Ummo": 0.8, "Basics": 0.6}
+
+
+_CHATTER = [
+    "great",
+    "nice",
+    "used",
+    "few",
+    "times",
+    "no",
+    "flaws",
+    "from",
+    "smoke",
+    "free",
+    "home",
+    "ships",
+    "fast",
+    "bundle",
+    "ask",
+    "me",
+]
+
+
+def market_listings():
+    """Listings of second-hand goods: title, description, brand, state and final price."""
+    rng = seeded(18009)
+    n = 3000
+    share = np.array([14, 12, 13, 16, 6, 8, 10, 9, 8, 4]) / 100
+    category = rng.choice(list(_GOODS), n, p=share)
+    condition = rng.choice([1, 2, 3, 4, 5], n, p=[0.42, 0.25, 0.22, 0.09, 0.02])
+    shipping = (rng.random(n) < 0.45).astype(int)
+    titles, texts, brands, prices = [], [], [], []
+    for k in range(n):
+        base, words = _GOODS[category[k]]
+        own = words.split()
+        brand = str(rng.choice(list(_BRANDS))) if rng.random() < 0.6 else None
+        worth = np.log(base) + 0.75 * np.log(_BRANDS.get(brand, 0.9))
+        worth += -0.13 * (condition[k] - 1) - 0.18 * shipping[k] * (base > 20)
+        extra = []
+        for word, gain in (("vintage", 0.35), ("broken", -1.2), ("limited", 0.55), ("mini", -0.3)):
+            if rng.random() < 0.12:
+                extra.append(word)
+                worth += gain
+        pieces = int(rng.choice([1, 2, 3, 5], p=[0.8, 0.1, 0.06, 0.04]))
+        if pieces > 1:
+            extra += ["lot", "of", str(pieces)]
+            worth += 0.6 * np.log(pieces)
+        title = [str(w) for w in rng.choice(own, 2, replace=False)] + extra[:2]
+        if brand and rng.random() < 0.7:
+            title.insert(0, brand)
+        text = [str(w) for w in rng.choice(own + _CHATTER, int(rng.integers(3, 26)))] + extra
+        rng.shuffle(text)
+        titles.append(" ".join(title))
+        texts.append(None if rng.random() < 0.06 else " ".join(text))
+        brands.append(brand if rng.random() < 0.8 else None)
+        prices.append(float(max(3, np.round(np.exp(worth + rng.normal(0, 0.28))))))
+    listed = datetime(2024, 1, 5)
+    return numbered(
+        pl.DataFrame(
+            {
+                "listed": [
+                    listed + timedelta(minutes=int(m)) for m in np.sort(rng.integers(0, 129600, n))
+                ],
+                "title": titles,
+                "description": texts,
+                "brand": brands,
+                "category": category,
+                "condition": condition,
+                "seller_ships": shipping,
+                "price": prices,
+            }
+        )
+    )
