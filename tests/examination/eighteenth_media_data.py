@@ -498,3 +498,53 @@ def market_listings():
             }
         )
     )
+
+
+_CODE = {
+    "python": ["def {f}({a}):", "for {a} in {b}:", "return {a}", "{a} = {b}.{f}({a})", "if {a}:"],
+    "javascript": ["function {f}({a}) {{", "let {a} = {b};", "return {a};", "{b}.{f}({a});", "}}"],
+    "java": ["private int {f}(int {a}) {{", "int {a} = {b};", "return {a};", "{b}.{f}({a});", "}}"],
+    "go": ["func {f}({a} int) {{", "{a} := {b}", "return {a}", "for _, {a} := range {b} {{", "}}"],
+    "ruby": ["def {f}({a})", "{a} = {b}.{f}", "end", "{b}.each do |{a}|", "return {a}"],
+    "sql": ["SELECT {a}, {b}", "FROM {f}", "WHERE {a} = {b}", "ORDER BY {a};", "JOIN {f} ON {a}"],
+}
+
+
+_NAMES = [
+    "row",
+    "total",
+    "user",
+    "item",
+    "index",
+    "value",
+    "cache",
+    "node",
+    "name",
+    "count",
+    "data",
+    "result",
+    "page",
+    "key",
+    "list",
+]
+
+
+def code_snippets():
+    """Pasted pieces of code, often cut or with prose around them, and their language."""
+    rng = seeded(18010)
+    n = 2400
+    language = rng.choice(list(_CODE), n, p=[0.32, 0.25, 0.16, 0.08, 0.08, 0.11])
+    prose = ["how do I fix this", "it prints nothing", "see below", "thanks in advance", "error?"]
+    snippets = []
+    for lang in language:
+        lines = []
+        for _ in range(int(rng.integers(1, 6))):
+            a, b, f = rng.choice(_NAMES, 3, replace=False)
+            line = str(rng.choice(_CODE[lang])).format(a=a, b=b, f=f"{f}_{a}")
+            lines.append("  " * int(rng.integers(0, 3)) + line)
+        if rng.random() < 0.45:
+            lines.insert(int(rng.integers(0, 2)), "  ".join(rng.choice(prose, rng.integers(1, 6))))
+        text = "\n".join(lines)
+        snippets.append(text[int(rng.integers(0, 5)) :] if rng.random() < 0.3 else text)
+    forum = rng.choice(["help", "review", "paste"], n, p=[0.6, 0.25, 0.15])
+    return numbered(pl.DataFrame({"forum": forum, "snippet": snippets, "language": language}))

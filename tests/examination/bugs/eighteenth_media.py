@@ -265,4 +265,22 @@ BUGS = [
         "brands.get(b or MISSING, 0)",
         "brands.get((b or MISSING).lower(), 0)",
     ),
+    bug(
+        # accuracy 0.756, log loss 1.411; 0.938 and 0.157 when healthy
+        "attention-over-rows",
+        "text_snippet_language",
+        "Attention's softmax runs over the rows of the batch in place of the tokens.",
+        "PyTorch forum: softmax with the wrong dim",
+        "a = torch.softmax(s, dim=1)",
+        "a = torch.softmax(s, dim=0)",
+    ),
+    bug(
+        # accuracy 0.854, log loss 0.384; 0.938 and 0.157 when healthy
+        "signs-removed",
+        "text_snippet_language",
+        "Punctuation is removed, as for prose: code is told by it.",
+        "text cleaning copied from sentiment analysis",
+        r"|[0-9]+|:=|[^\sA-Za-z0-9_]",
+        "|[0-9]+",
+    ),
 ]
