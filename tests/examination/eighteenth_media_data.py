@@ -548,3 +548,62 @@ def code_snippets():
         snippets.append(text[int(rng.integers(0, 5)) :] if rng.random() < 0.3 else text)
     forum = rng.choice(["help", "review", "paste"], n, p=[0.6, 0.25, 0.15])
     return numbered(pl.DataFrame({"forum": forum, "snippet": snippets, "language": language}))
+
+
+_UNITS = {
+    "g": ("g", 1),
+    "gram": ("g", 1),
+    "grams": ("g", 1),
+    "kg": ("g", 1000),
+    "kilo": ("g", 1000),
+}
+
+
+_UNITS |= {"ml": ("ml", 1), "cl": ("ml", 10), "l": ("ml", 1000), "litre": ("ml", 1000)}
+
+
+_UNITS |= {"pc": ("pc", 1), "pieces": ("pc", 1), "dozen": ("pc", 12)}
+
+
+def order_measures():
+    """Amounts as buyers type them and as a warehouse files them: `2 kg flour` is `2000 g flour`."""
+    rng = seeded(18011)
+    n = 3600
+    goods = [
+        "flour",
+        "sugar",
+        "rice",
+        "milk",
+        "oil",
+        "eggs",
+        "salt",
+        "beans",
+        "tea",
+        "butter",
+        "lemon",
+        "cream",
+    ]
+    typed, filed = [], []
+    for _ in range(n):
+        unit = str(rng.choice(list(_UNITS)))
+        base, factor = _UNITS[unit]
+        amount = int(rng.integers(1, 10)) * (1 if factor > 1 else int(rng.choice([1, 10, 100])))
+        if factor == 1 and rng.random() < 0.6:
+            amount = int(rng.choice([12, 21, 15, 51, 25, 52, 75, 57, 125, 215, 250, 520]))
+        item = str(rng.choice(goods))
+        gap = "" if unit in ("g", "kg", "ml", "cl", "l") and rng.random() < 0.4 else " "
+        text = (
+            f"{amount}{gap}{unit} {item}" if rng.random() < 0.7 else f"{item}, {amount}{gap}{unit}"
+        )
+        if rng.random() < 0.15:
+            text = text.upper()
+        if rng.random() < 0.15:
+            text += str(rng.choice(["!", " pls", " for tomorrow", " as last week"]))
+        if rng.random() < 0.06:
+            at = int(rng.integers(1, len(text)))
+            text = text[:at] + text[at + 1 :] if text[at].isalpha() else text
+        typed.append(text)
+        unsure = rng.random() < 0.08  # the clerk left the good open
+        filed.append(f"{amount * factor} {base} {'?' if unsure else item}")
+    shop = rng.choice(["north", "south", "web"], n, p=[0.3, 0.2, 0.5])
+    return numbered(pl.DataFrame({"shop": shop, "typed": typed, "filed": filed}))

@@ -283,4 +283,22 @@ BUGS = [
         r"|[0-9]+|:=|[^\sA-Za-z0-9_]",
         "|[0-9]+",
     ),
+    bug(
+        # all right 0.808, loss 0.492; 0.938 and 0.284 when healthy
+        "no-positions",
+        "text_measures_fields",
+        "Positions are computed and never added, so that an amount is a bag of its digits.",
+        "missing positional encoding",
+        "self.chars(chars) + self.positions(place)",
+        "self.chars(chars)",
+    ),
+    bug(
+        # all right 0.005, loss 6.987; 0.938 and 0.284 when healthy
+        "mask-of-what-is-there",
+        "text_measures_fields",
+        "The padding mask is True for characters, which attention then ignores.",
+        "PyTorch's src_key_padding_mask against Hugging Face's attention_mask",
+        "src_key_padding_mask=chars == PAD",
+        "src_key_padding_mask=(chars != PAD) & (place > 0)",
+    ),
 ]
