@@ -199,8 +199,6 @@ _OFFICE = {
     "report": "figure results table section analysis conclusion year growth method summary",
     "receipt": "cash card change total till thank items vat paid visit store receipt",
 }
-
-
 _OFFICE_COMMON = [
     "the",
     "of",
@@ -423,11 +421,7 @@ _GOODS = {
     "Beauty/Make-up/Palettes": (14, "palette shades matte shimmer swatched"),
     "Sports/Cycling/Helmets": (31, "helmet visor straps light vents adjustable"),
 }
-
-
 _BRANDS = {"Norda": 2.6, "Kestrel": 1.7, "Piper&Co": 1.2, "Ummo": 0.8, "Basics": 0.6}
-
-
 _CHATTER = [
     "great",
     "nice",
@@ -508,8 +502,6 @@ _CODE = {
     "ruby": ["def {f}({a})", "{a} = {b}.{f}", "end", "{b}.each do |{a}|", "return {a}"],
     "sql": ["SELECT {a}, {b}", "FROM {f}", "WHERE {a} = {b}", "ORDER BY {a};", "JOIN {f} ON {a}"],
 }
-
-
 _NAMES = [
     "row",
     "total",
@@ -557,11 +549,7 @@ _UNITS = {
     "kg": ("g", 1000),
     "kilo": ("g", 1000),
 }
-
-
 _UNITS |= {"ml": ("ml", 1), "cl": ("ml", 10), "l": ("ml", 1000), "litre": ("ml", 1000)}
-
-
 _UNITS |= {"pc": ("pc", 1), "pieces": ("pc", 1), "dozen": ("pc", 12)}
 
 
@@ -607,3 +595,50 @@ def order_measures():
         filed.append(f"{amount * factor} {base} {'?' if unsure else item}")
     shop = rng.choice(["north", "south", "web"], n, p=[0.3, 0.2, 0.5])
     return numbered(pl.DataFrame({"shop": shop, "typed": typed, "filed": filed}))
+
+
+def belt_photos():
+    """A sorting belt from above: no object, or a can, a bottle or a carton, and its box."""
+    rng = seeded(18012)
+    n, height, width = 1500, 24, 36
+    y, x = np.mgrid[:height, :width]
+    photos, kinds, boxes = [], [], []
+    for _ in range(n):
+        photo = rng.uniform(60, 110) + 8 * np.sin(x * 0.8 + rng.uniform(0, 6))
+        photo = np.repeat(photo[..., None], 3, 2) * np.array([0.95, 1.0, 1.05])
+        for _ in range(int(rng.integers(0, 4))):
+            spot = np.hypot(x - rng.uniform(0, width), y - rng.uniform(0, height))
+            photo[spot < rng.uniform(0.8, 2)] *= rng.uniform(0.5, 1.5)
+        kind = str(rng.choice(["none", "bottle", "can", "carton"], p=[0.25, 0.35, 0.25, 0.15]))
+        box = None
+        if kind != "none":
+            w, h = {"bottle": (5, 14), "can": (7, 10), "carton": (11, 12)}[kind]
+            w, h = w * rng.uniform(0.8, 1.25), h * rng.uniform(0.8, 1.2)
+            if rng.random() < 0.3:
+                w, h = h, w
+            cx, cy = rng.uniform(w / 2, width - w / 2), rng.uniform(h / 2, height - h / 2)
+            dx, dy = np.abs(x - cx) / (w / 2), np.abs(y - cy) / (h / 2)
+            body = np.maximum(dx, dy) < 1
+            if kind == "bottle":
+                body &= (dx**2.5 + dy**2.5) < 1.15
+            if kind == "can":
+                body &= (dx**6 + dy**6) < 1.1
+            colour = rng.uniform(0.5, 1.9, 3)
+            photo[body] = 95 * colour * (1.1 - 0.5 * np.minimum(dx, dy)[body, None])
+            jitter = rng.normal(0, 0.3, 4)
+            box = [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
+            box = [round(float(b + j), 1) for b, j in zip(box, jitter, strict=True)]
+        photo += rng.normal(0, rng.uniform(4, 18), photo.shape)
+        photos.append(photo.clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+        kinds.append(kind)
+        boxes.append(box)
+    seen = [
+        kind if box is None else f"{kind} {' '.join(map(str, box))}"
+        for kind, box in zip(kinds, boxes, strict=True)
+    ]
+    line = rng.choice(["L1", "L2", "L3"], n, p=[0.5, 0.35, 0.15])
+    return numbered(
+        pl.DataFrame(
+            {"line": line, "photo": pl.Series(photos, dtype=pl.List(pl.UInt8)), "seen": seen}
+        )
+    )
