@@ -45,6 +45,7 @@ def all_bugs() -> list[Bug]:
     """The bugs of all families."""
     from examination.bugs import (
         eighteenth,
+        eighteenth_media,
         eighth_images,
         eighth_tables,
         fifteenth,
@@ -87,6 +88,7 @@ def all_bugs() -> list[Bug]:
         seventeenth,
         seventeenth_media,
         eighteenth,
+        eighteenth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

@@ -11,6 +11,7 @@ import polars as pl
 from examination import (
     data,
     eighteenth_data,
+    eighteenth_media_data,
     eighth_images_data,
     eighth_tables_data,
     eleventh_data,
@@ -60,6 +61,7 @@ DATA = (
     seventeenth_data,
     seventeenth_media_data,
     eighteenth_data,
+    eighteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
