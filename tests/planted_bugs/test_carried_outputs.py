@@ -89,6 +89,34 @@ class SoldOut(Numbers):
         return torch.minimum(output[:, 0], output[:, 2]).exp()
 
 
+class ShareOfSeats(Numbers):
+    """A share of the seats is learned; seats are output, as predictions are numbers of people."""
+
+    labels, outputs = SEATS / (1 + np.exp(-SCORE)), 1
+    others: ClassVar = {"seats": SEATS.astype(np.float32)}
+
+    def parameters(self):
+        return {}
+
+    def finish(self, values, own, seats):
+        return torch.stack([0.5 + values[:, 0], seats], dim=1)
+
+    def losses(self, output, batch):
+        share, seats = output.unbind(1)
+        return (share - batch[LABEL] / seats).square()
+
+    def predict(self, output):
+        share, seats = output.unbind(1)
+        return share.clamp(0, 1) * seats
+
+
+class ShareOfUsualSeats(ShareOfSeats):
+    """All rows are taken for halls of the usual size when predictions are made."""
+
+    def predict(self, output):
+        return output[:, 0].clamp(0, 1) * 120
+
+
 class Answers(Numbers):
     """Each question finds its answer among those of the batch; equal answers are no negatives."""
 
@@ -318,7 +346,8 @@ def examined(task_type, check, folder):
 
 
 @pytest.mark.parametrize(("task_type", "check"), [
-    (SoldOut, "output_form"), (SoldOut, "input_use"), (SoldOut, "prediction_detail"), (Answers, "input_use"),
+    (SoldOut, "output_form"), (SoldOut, "input_use"), (SoldOut, "prediction_detail"),
+    (ShareOfSeats, "predictions"), (ShareOfSeats, "prediction_detail"), (Answers, "input_use"),
     (Answers, "initial_loss"), (Places, "predictions"), (Places, "prediction_detail"),
     (Triplets, "metric_direction"), (Stages, "prediction_detail"), (Filter, "predictions"), (Filter, "loss_not_clipped"), (ThreeDays, "metric_direction"), (ThreeDays, "overfit_one_batch"),
 ])  # fmt: skip
@@ -328,7 +357,7 @@ def test_healthy_outputs_pass(task_type, check, tmp_path):
 
 
 @pytest.mark.parametrize(("task_type", "check"), [
-    (OnlyOnce, "input_use"), (WholePlaces, "prediction_detail"), (PlacesFromOne, "predictions"),
+    (ShareOfUsualSeats, "predictions"), (OnlyOnce, "input_use"), (WholePlaces, "prediction_detail"), (PlacesFromOne, "predictions"),
     (TwiceTheMean, "predictions"), (HigherIsBetter, "metric_direction"),
     (FartherIsBetter, "metric_direction"),
     (OneMeanForAll, "overfit_one_batch"),

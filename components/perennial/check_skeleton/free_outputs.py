@@ -12,6 +12,7 @@ puts one scale on every right token, whatever the label smoothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -171,10 +172,31 @@ def minimise(
 ) -> tuple[Tensor, float]:
     """Return the outputs, broadcast over the batch, of the smallest mean loss found, and that loss.
 
-    Later starts are tried where the first leads nowhere.
+    Later starts are tried where the first leads nowhere. Columns that no weight reaches, such as a
+    row's own scale that `predict` needs, keep their values: losses would fall without end if
+    outputs could choose their unit.
     """
     with made_up(IN_PLACE):
-        return find_minimum(losses, starts, batch, choose_domain(subject))[:2]
+        return _minimise_within(choose_domain(subject), subject, losses, starts, batch)
+
+
+def _minimise_within(
+    domain: OutputDomain,
+    subject: Subject,
+    losses: Losses,
+    starts: Sequence[Tensor],
+    batch: Batch,
+) -> tuple[Tensor, float]:
+    held = find_output_domain(subject).held
+    if not bool(held.any()):
+        return find_minimum(losses, starts, batch, domain)[:2]
+    own = compute_output(subject, batch)
+
+    def hold(output: Tensor, batch: Batch) -> Tensor:
+        return losses(torch.where(held, own, output), batch)
+
+    found, loss, _ = find_minimum(hold, starts, batch, domain)
+    return torch.where(held, own, found) if len(found) == len(own) else found, loss
 
 
 @once
@@ -202,13 +224,13 @@ def choose_domain(subject: Subject) -> OutputDomain:
     ideals, rooms = [], []
     for each in (FREE, domain):
         try:
-            constant, loss, _ = find_minimum(subject.task.losses, starts, batch, each)
-            start = constant.expand_as(output)
-            ideals.append(find_minimum(subject.task.losses, (start,), batch, each))
+            search = partial(_minimise_within, each, subject, subject.task.losses, batch=batch)
+            constant, loss = search(starts)
+            ideals.append(search((constant.expand_as(output),)))
         except Exception:  # losses of probabilities reject all other numbers
             return domain if each is FREE else FREE
         rooms.append(loss - ideals[-1][1])
-    ((ideal, least, _), (_, own_least, _)), (room, own_room) = ideals, rooms
+    ((ideal, least), (_, own_least)), (room, own_room) = ideals, rooms
     is_unbounded = not np.isfinite(room) or least < 0
     # Where one output suits all labels, the loss tells them apart only in its own domain.
     is_senseless = room <= 1e-3 * own_room and not domain.holds(ideal)
@@ -357,8 +379,7 @@ def _is_untouched(before: Tensor, turned: Tensor) -> Tensor:
 def _find_bounds(pushed: list[Tensor]) -> OutputDomain:
     """Return the bounds that each column [rows, columns] keeps under every factor.
 
-    A column that no weight reaches, such as a row's own scale that `predict` needs, is held at its
-    mean: losses would fall without end if outputs could choose their unit.
+    A column that no weight reaches has both bounds at its mean.
     """
     before, some, more = pushed
     low = _kept(some.amin(dim=0), more.amin(dim=0), -torch.inf)
