@@ -192,7 +192,7 @@ BUGS = {
         lambda: classes(closed=[float(i % 300) if c else np.nan for i, c in enumerate(CLASS)]),
         "empty in one class only: closed"),
     "it is written for most rows of the rarer class": (
-        TwoClasses, lambda: collected(0.3), "one value in every row of a class, and others in most other rows: collected"),
+        TwoClasses, lambda: collected(0.3), "one value in the rows of a class, and others in other rows: collected"),
     "the label stands in another column": (
         TwoClasses, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), "determined by copy"),
     "the rows were sorted by class and numbered": (
@@ -231,7 +231,7 @@ def test_column_that_predicts_the_label_alone_fails(name, tmp_path):
 
 OVERWRITTEN = {
     "it is set to zero with the outcome, for the rarer class": (
-        TwoClasses, lambda: of_the_rarer(0.0, months()), "others in most other rows: days"),
+        TwoClasses, lambda: of_the_rarer(0.0, months()), "others in other rows: days"),
     "it is overwritten by the day of the export, for the rarer class": (
         TwoClasses, lambda: of_the_rarer(365, RNG(6).integers(100, 366, ROWS)), "other rows: days"),
     "it is overwritten in one of several classes": (

@@ -5,8 +5,8 @@ given the amount. A noisy copy of the outcome depends on the outcome alone, whil
 features still improve its prediction of the outcome.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from perennial.check_skeleton.checks.data.broken_pairs import judge_broken_pairs
 from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
 from perennial.check_skeleton.checks.data.label_names import describe_named_label
+from perennial.check_skeleton.checks.data.list_ends import ListEnd, take_list_ends
 from perennial.check_skeleton.checks.data.revealing_positions import (
     describe_label_position,
     describe_stamp,
@@ -48,11 +49,12 @@ FEWEST_VALUES = 20
 FEWEST_KNOWN, MOST_CHANCE = 64, 1e-9
 # Fewer rows may be in an order, or agree, by chance.
 FEWEST_ROWS = 64
-ONE_VALUE = "one value in every row of a class, and others in most other rows"
+ONE_VALUE = "one value in the rows of a class, and others in other rows"
 # At most this many values, each with one label in every row, define it; names may be knowledge.
 MOST_DEFINING = 20
 # Knowledge may decide some rows of a class; what is written afterwards is there for most of them.
 MOST_OF_CLASS = 0.5
+HARDLY_OTHERS = 0.99
 # Row numbers are dense: a sample of them spans little more than the rows of the split.
 DENSE = 3.0
 NUMBERED_SHARE = 0.8
@@ -84,6 +86,7 @@ class Rows:
     codes: Floats  # their labels as numbers
     names: list[str]  # features that hold single values
     has_classes: bool  # whether each row has one class; shares of several, as mixed labels, not
+    ends: Mapping[str, ListEnd] = field(default_factory=dict)  # of lists, if columns are such
 
     @cached_property
     def explained(self) -> dict[str, float]:
@@ -143,10 +146,13 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
         for rows in probed
         for judge_rows in (_judge_copies, _judge_definition)
     )
+    ends = [_take_list_ends(rows) for rows in probed] if len(probed) == 1 else []
     return (
         next(filter(None, first), None)
         or position
+        or next(filter(None, (_judge_list_ends(judge, rows) for rows in ends)), None)
         or next(filter(None, (_judge_shares(judge, rows) for rows in probed)), None)
+        or next(filter(None, (_judge_overwritten(judge, rows) for rows in ends)), None)
         or _judge_self_count(judge, subject)
         or judge_broken_pairs(judge, subject)
         or judge.passed(
@@ -203,26 +209,8 @@ def _judge_definition(judge: Judge, rows: Rows) -> CheckResult | None:
                 "the column under data.ids, and shuffle the export",
             )
         return None
-    findings = (
-        {
-            "the class of every row is determined by": [
-                n for n in telling if _is_defining(rows, n)
-            ],
-            "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
-            f"{ONE_VALUE}:": [
-                n for n in rows.names if _is_written_for_one_class(rows, n, is_commoner=True)
-            ],
-        }
-        if is_class
-        else {}
-    )
-    for how, names in findings.items():
-        if names and _is_relevant(rows, names):
-            return judge.failed(
-                f"{how} {join_names(names)}",
-                hint="the label was made from it, or it is written after the outcome is known: "
-                "remove it from the features",
-            )
+    if is_class and (found_class := _judge_classes(judge, rows, telling)):
+        return found_class
     if mean := _find_group_mean(rows):
         return judge.failed(
             f"{mean} is the label's mean in groups of a few rows: wherever it is least or largest, "
@@ -240,6 +228,39 @@ def _judge_definition(judge: Judge, rows: Rows) -> CheckResult | None:
                 "the outcome depend on the other features, too. Remove it from the features",
             )
     return None
+
+
+def _judge_classes(judge: Judge, rows: Rows, telling: Sequence[str]) -> CheckResult | None:
+    """Fail on columns, of those that are telling, that determine every class, or one of them."""
+    findings = {
+        "the class of every row is determined by": [n for n in telling if _is_defining(rows, n)],
+        "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
+        f"{ONE_VALUE}:": [
+            n for n in rows.names if _is_written_for_one_class(rows, n, is_commoner=True)
+        ],
+    }
+    for how, names in findings.items():
+        if names and _is_relevant(rows, names):
+            return judge.failed(
+                f"{how} {join_names(names)}",
+                hint="the label was made from it, or it is written after the outcome is known: "
+                "remove it from the features",
+            )
+    return None
+
+
+def _judge_list_ends(judge: Judge, rows: Rows) -> CheckResult | None:
+    """Fail on first and last elements of lists that determine a class."""
+    telling = [name for name, share in rows.explained.items() if share > NUMBERED_SHARE]
+    return _judge_classes(judge, rows, telling) if rows.has_classes else None
+
+
+def _take_list_ends(rows: Rows) -> Rows:
+    """Return the first and the last elements of features that hold lists, as columns."""
+    found = take_list_ends(rows.frame, rows.subject.task.columns.features)
+    named = {str(end): end for end in found}
+    frame = pl.DataFrame({str(end): values for end, values in found.items()})
+    return replace(rows, frame=frame, names=list(named), ends=named)
 
 
 def _judge_shares(judge: Judge, rows: Rows) -> CheckResult | None:
@@ -266,14 +287,8 @@ def _judge_shares(judge: Judge, rows: Rows) -> CheckResult | None:
             hint="is it written after the outcome is known, as for those who left? Then remove it "
             "from the features, or declare data.available_at",
         )
-    written = [name for name in rows.names if is_class and _is_written_for_one_class(rows, name)]
-    if written and _is_relevant(rows, written):
-        return judge.warned(
-            f"{ONE_VALUE}: {join_names(written)}",
-            hint="does the outcome overwrite it, as days that are set to zero? Then remove it from "
-            "the features, or declare data.available_at. Correct where the class has no such "
-            "amount, as flats no garden and electric cars no displacement",
-        )
+    if overwritten := _judge_overwritten(judge, rows):
+        return overwritten
     if counting := [name for name in rows.names if _is_counting(frame[name])]:
         return judge.warned(
             f"row numbers among the features: {join_names(counting)}",
@@ -281,6 +296,19 @@ def _judge_shares(judge: Judge, rows: Rows) -> CheckResult | None:
             "data.ids",
         )
     return None
+
+
+def _judge_overwritten(judge: Judge, rows: Rows) -> CheckResult | None:
+    """Warn of numbers that the rows of a class have alike, and others do not."""
+    written = [n for n in rows.names if rows.has_classes and _is_written_for_one_class(rows, n)]
+    if not written or not _is_relevant(rows, written):
+        return None
+    return judge.warned(
+        f"{ONE_VALUE}: {join_names(written)}",
+        hint="does the outcome overwrite it, as days that are set to zero? Then remove it from "
+        "the features, or declare data.available_at. Correct where the class has no such "
+        "amount, as flats no garden and electric cars no displacement",
+    )
 
 
 def _judge_self_count(judge: Judge, subject: Subject) -> CheckResult | None:
@@ -296,7 +324,12 @@ def _judge_self_count(judge: Judge, subject: Subject) -> CheckResult | None:
 
 def _is_relevant(rows: Rows, names: Sequence[str]) -> bool:
     """Whether `encode` reads one of the columns, and other features exist."""
-    return len(rows.names) > 1 and any(is_read(rows.subject, name) for name in names)
+    if len(rows.names) < 2:
+        return False
+    ends = rows.ends
+    return any(
+        ends[name].is_read(rows.subject) if ends else is_read(rows.subject, name) for name in names
+    )
 
 
 def _is_label(column: pl.Series, label: pl.Series, labels: Floats) -> bool:
@@ -390,7 +423,8 @@ def _is_known_in_one_class(rows: Rows, name: str) -> bool:
 def _is_written_for_one_class(rows: Rows, name: str, *, is_commoner: bool = False) -> bool:
     """Whether all rows of a class have one value, and most others another one.
 
-    Of the commoner one of two classes, or of any class, if other rows have many different numbers:
+    At the end of lists, most rows of a class and hardly another, as of pages after a purchase. Of
+    the commoner one of two classes, or of any class, if other rows have many different numbers:
     a choice among a few values may rule out a rare class. A number that varies by nature varies in
     each class, unless the outcome has overwritten it, or the class has no such amount.
     """
@@ -402,11 +436,15 @@ def _is_written_for_one_class(rows: Rows, name: str, *, is_commoner: bool = Fals
         is_asked = np.full(len(classes), is_ordered(column) and not column.null_count())
     for code, count in zip(classes[is_asked], counts[is_asked], strict=True):
         own, others = column.filter(codes == code), column.filter(codes != code)
-        written = others.ne_missing(own[0]).to_numpy()
+        usual = own.mode()[0]
+        share = float(own.eq_missing(usual).mean())
+        written = others.ne_missing(usual).to_numpy()
+        is_owned = share == 1 and written.mean() >= MOST_OF_CLASS
+        if rows.ends and not is_commoner:
+            is_owned |= share >= MOST_OF_CLASS and written.mean() >= HARDLY_OTHERS
         if (
-            min(count, written.sum()) >= FEWEST_ROWS
-            and own.n_unique() == 1
-            and written.mean() >= MOST_OF_CLASS
+            is_owned
+            and min(count, written.sum()) >= FEWEST_ROWS
             and (is_commoner or others.n_unique() > FEWEST_VALUES)
         ):
             return True
