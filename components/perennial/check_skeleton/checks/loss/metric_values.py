@@ -14,6 +14,7 @@ import torch
 from sklearn import metrics
 from torch import Tensor
 
+from perennial.check_skeleton.checks.loss.cut_fractions import describe_cut_fraction
 from perennial.check_skeleton.checks.loss.undetermined import describe_undetermined_metrics
 from perennial.check_skeleton.checks.loss.units import find_unit
 from perennial.check_skeleton.free_outputs import compute_output, find_wanted_tokens, is_per_token
@@ -156,6 +157,13 @@ def check_metric_values(subject: Subject, judge: Judge) -> CheckResult:
         )
     with made_up(MADE_UP):
         undetermined = describe_undetermined_metrics(subject)
+        cut = describe_cut_fraction(subject, _sample_labels(subject))
+    if cut:
+        return judge.failed(
+            cut,
+            hint="fractions are cut, as by int() or floor: round to the nearest whole number, as "
+            "np.rint does",
+        )
     if undetermined:
         return judge.failed(
             undetermined,

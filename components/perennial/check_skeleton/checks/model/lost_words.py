@@ -76,7 +76,7 @@ def measure_lost_words(
     """
     every = max(subject.num_rows() // TEXTS, 1)
     texts = [(text or "").split() for text in subject.train_rows[name].gather_every(every)]
-    classes = _find_classes(subject.train[LABEL][::every].numpy())
+    classes = find_classes(subject.train[LABEL][::every].numpy())
     if classes is None or (classes >= 0).sum() < FEWEST_TEXTS:
         return None
     texts = [words for words, code in zip(texts, classes, strict=True) if code >= 0]
@@ -110,8 +110,8 @@ def _compare(
     if not found.share:
         return found
     constant = -np.log(np.bincount(classes) / len(classes))[classes]
-    whole = _compute_losses(texts, classes, constant)
-    left = _compute_losses(kept, classes, constant)
+    whole = compute_losses(texts, classes, constant)
+    left = compute_losses(kept, classes, constant)
     signal = float((constant - whole).mean())
     if found.cut and signal > 0:
         known = [[word for word in words if word not in unread] for words in texts]
@@ -119,7 +119,7 @@ def _compare(
             words[-len(some) or len(words) :] if found.cut == "end" else words[: len(some)]
             for words, some in zip(known, kept, strict=True)
         ]
-        gains = left - _compute_losses(other, classes, constant)
+        gains = left - compute_losses(other, classes, constant)
         found = replace(found, gain=float(gains.mean()) / signal, gain_errors=z_score(gains))
     return replace(
         found,
@@ -131,8 +131,11 @@ def _compare(
     )
 
 
-def _find_classes(labels: Codes | Floats) -> Codes | None:
-    """Return the class of each row, -1 for a rare one; of several tags, the one nearest a half."""
+def find_classes(labels: Codes | Floats, least_share: float = 0.5) -> Codes | None:
+    """Return the class of each row, -1 for a rare one; of several tags, the one nearest a half.
+
+    None where the classes that are common enough hold a smaller share of the rows.
+    """
     if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
         labels = labels[:, np.abs(labels.mean(axis=0) - 0.5).argmin()]
     if labels.ndim != 1 or not np.array_equal(labels, labels.round()):
@@ -143,7 +146,7 @@ def _find_classes(labels: Codes | Floats) -> Codes | None:
     common = common[counts[common] >= FEWEST_IN_CLASS]
     ranks[common] = np.arange(len(common))
     # Counts and amounts have more values than classes have.
-    is_class = len(common) >= 2 and counts[common].sum() >= len(labels) / 2
+    is_class = len(common) >= 2 and counts[common].sum() >= least_share * len(labels)
     return np.asarray(ranks[codes]) if is_class else None
 
 
@@ -223,18 +226,28 @@ def _find_read_places(
     return is_read, (("beginning" if is_from_end else "end") if unread_places else "")
 
 
-def _compute_losses(texts: Sequence[Sequence[str]], classes: Codes, constant: Floats) -> Floats:
-    """Return the log loss (nats) of each text under a model that was fitted to other texts."""
+def compute_losses(
+    texts: Sequence[Sequence[str]],
+    classes: Codes,
+    constant: Floats,
+    *,
+    longest: int = 2,
+    penalty: float = 1.0,
+) -> Floats:
+    """Return the log loss (nats) of each text under a model that was fitted to other texts.
+
+    `longest` is the number of neighbouring words that the model reads as one.
+    """
     try:
-        features = _count_words().fit_transform(texts)
+        features = _count_words(longest).fit_transform(texts)
     except ValueError:  # no word is left
         return constant
-    model = LogisticRegression(max_iter=200)
+    model = LogisticRegression(C=1 / penalty, max_iter=200)
     probabilities = cross_val_predict(model, features, classes, cv=FOLDS, method="predict_proba")
     return np.asarray(-np.log(probabilities[np.arange(len(classes)), classes] + 1e-12))
 
 
-def _count_words(longest: int = 2) -> CountVectorizer:
+def _count_words(longest: int) -> CountVectorizer:
     return CountVectorizer(
         analyzer=lambda words: [
             " ".join(words[start : start + size])

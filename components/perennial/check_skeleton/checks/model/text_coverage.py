@@ -12,6 +12,7 @@ import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from perennial.check_skeleton.checks.data.signals import is_free_text, is_input_changed, repeat_row
+from perennial.check_skeleton.checks.model.cut_lists import measure_cut_lists
 from perennial.check_skeleton.checks.model.lost_words import measure_lost_words
 from perennial.check_skeleton.checks.model.punctuation import find_punctuated
 from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
@@ -135,6 +136,8 @@ def _judge_each(
         yield punctuated
     if padded := _judge_padding(judge, subject, words):
         yield padded
+    if cut := _judge_lists(judge, subject):
+        yield cut
     yield _judge_parts(judge, subject)
 
 
@@ -193,6 +196,30 @@ def _judge_punctuation(judge: Judge, subject: Subject) -> CheckResult | None:
                 f"{found} ({name})",
                 hint="texts are split at blanks, the vocabulary is of bare words: use one "
                 "tokenizer for both",
+            )
+    return None
+
+
+def _judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge lists of items that are cut; None where none is cut at the end that tells more."""
+    for name in subject.task.columns.features:
+        dtype = subject.train_rows.schema[name]
+        if not (
+            isinstance(dtype, pl.List) and (dtype.inner == pl.String or dtype.inner.is_integer())
+        ):
+            continue
+        try:
+            with made_up("lists with one other item"):
+                found = measure_cut_lists(subject, name)
+        except RefusedInputsError:  # a task may reject changed lists
+            continue
+        if found and found.gain >= CLEAR_GAIN and found.gain_errors >= CLEAR_ERRORS:
+            return judge.failed(
+                f"{found.kept} items of {name} are read; as many of the {found.cut}, which is cut "
+                f"off, tell more of the label: {found.gain:.0%} of {found.signal:.2g} nats are "
+                f"lost ({found.gain_errors:.0f} standard errors)",
+                hint=f"the wrong end is cut off: keep the {found.cut} of long lists",
+                gain=round(found.gain, 4),
             )
     return None
 
