@@ -3,13 +3,40 @@
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from other_styles import Binary, Classes, Numbers, dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
 from perennial.engine.config.training import TrainingSection
+from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS, prepared
 
 ROWS = 3000
+TONES = np.random.default_rng(4).integers(0, 4, ROWS)
+
+
+class Tones(Classes):
+    """A wave of a class's pitch, which begins anywhere."""
+
+    def fit(self, train):
+        labels = train.select(self.columns.label).collect()[self.columns.label]
+        self.fitted = {"mean": [0.0] * 96, **self.fit_label(labels)}
+
+    def encode(self, rows):
+        batch = {"x": torch.tensor(rows["wave"].to_list(), dtype=torch.float32)}
+        if self.columns.label in rows.columns:
+            batch[LABEL] = self.encode_label(rows[self.columns.label])
+        return batch
+
+
+def tones() -> pl.DataFrame:
+    generator = np.random.default_rng(5)
+    pitch = 0.3 + 0.5 * TONES[:, None]
+    waves = np.sin(pitch * np.arange(96) + generator.uniform(0, 6.28, (ROWS, 1)))
+    waves += generator.normal(size=waves.shape)
+    return pl.DataFrame({"row": range(ROWS), "wave": waves.tolist(), "label": TONES})
+
+
 KINDS = {"amounts": Numbers, "two classes": Binary, "four classes": Classes}
 
 
@@ -62,6 +89,13 @@ def test_labels_of_other_rows_fail(kind, bug, tmp_path):
     result = examine(BUGS[bug](table(kind)), KINDS[kind], tmp_path)
     assert result.outcome == "failed", result.measured
     assert "in file order" in result.measured
+
+
+def test_labels_of_other_waves_fail(tmp_path):
+    """No number of a wave says what its pitch is; the power of its bands does."""
+    assert "usually by 0.8" in examine(tones(), Tones, tmp_path / "sound").measured
+    result = examine(in_stretch(tones(), shuffled, 0.5, 0.75), Tones, tmp_path / "shuffled")
+    assert result.outcome == "failed", result.measured
 
 
 def sorted_with_their_rows(frame):

@@ -25,7 +25,7 @@ from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_l
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import inputs_of
+from perennial.engine.task import Batch, inputs_of
 
 # As many as predictions are good enough for.
 STRETCHES = 16, 8, 4
@@ -36,6 +36,7 @@ RIDGE = 10.0
 # Labels or predictions that hardly differ within a stretch correlate with nothing.
 LEAST_VARIANCE = 0.25
 MOST_CLASSES = 32
+SHORTEST_WAVE, MOST_WAVES, BANDS = 64, 16, 16
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,30 @@ def _correlate_stretches(fit: Fit) -> tuple[Sequence[Codes], Floats, float]:
 
 def _fit(subject: Subject, labels: Floats, rows: Codes) -> Fit:
     """Predict each fifth of the rows by a model of the other four."""
-    inputs = inputs_of(select_rows(subject.train, torch.from_numpy(rows)))
+    inputs = _add_spectra(inputs_of(select_rows(subject.train, torch.from_numpy(rows))))
     model = make_pipeline(make_columns(inputs), Ridge(RIDGE))
     folds = KFold(FOLDS, shuffle=True, random_state=subject.seed)
     predicted = cross_val_predict(model, make_table(inputs), labels[rows], cv=folds)
     return Fit(predicted.reshape(labels[rows].shape), labels[rows])
+
+
+def _add_spectra(inputs: Batch) -> Batch:
+    """Return inputs with the logarithms of the power of waves, [B, T] or [B, C, T], in bands.
+
+    A wave of the same sound begins anywhere, so that its numbers add up to nothing.
+    """
+    spectra = {}
+    for name, tensor in inputs.items():
+        is_wave = tensor.is_floating_point() and tensor.ndim in (2, 3)
+        if not is_wave or tensor.shape[-1] < SHORTEST_WAVE or bool(tensor.isnan().any()):
+            continue
+        waves = tensor.reshape(len(tensor), -1, tensor.shape[-1])
+        if waves.shape[1] <= MOST_WAVES:
+            power = torch.fft.rfft(waves - waves.mean(dim=-1, keepdim=True)).abs().square()
+            bands = [band.mean(dim=-1) for band in power[..., 1:].chunk(BANDS, dim=-1)]
+            levels = torch.cat(bands, dim=1)
+            spectra[f"spectrum of {name}"] = (levels + 1e-6 * levels.mean() + 1e-12).log()
+    return {**inputs, **spectra}
 
 
 def _join_neighbours(parts: Sequence[Codes], is_unclear: Flags) -> Iterator[Codes]:
