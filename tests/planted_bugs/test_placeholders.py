@@ -1,14 +1,15 @@
-"""Placeholders among labels: one repeated number far outside all others is named."""
+"""Placeholders among labels and features: one repeated number far outside all others is named."""
 
 from functools import partial
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 import other_styles as styles
 from other_styles import dataset_of, numbers_table, table_of
-from perennial.check_skeleton.checks.data.placeholder_labels import find_placeholder
+from perennial.check_skeleton.checks.data.placeholders import find_placeholder
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, WEIGHT
@@ -74,4 +75,40 @@ def test_zeros_limits_counts_and_single_outliers_are_no_placeholders(name):
 @pytest.mark.parametrize("task_type", [WithoutWeight, NotCounted])
 def test_placeholders_that_the_loss_does_not_count_pass(task_type, tmp_path):
     result = examine(tmp_path, task_type, np.where(IS_LOST, 0.0, READINGS))
+    assert result.outcome == "passed", result
+
+
+class Fills(styles.Numbers):
+    """Takes the placeholder for the middle of the other values."""
+
+    def fit(self, train):
+        super().fit(train.with_columns(filled("x0")))
+
+    def encode(self, rows):
+        return super().encode(rows.with_columns(filled("x0")))
+
+
+def filled(name):
+    return pl.when(pl.col(name) > -50).then(pl.col(name)).otherwise(0.0).alias(name)
+
+
+def examine_feature(folder, task_type, value):
+    x = X.copy()
+    x[:, 0] = np.where(IS_LOST, value, x[:, 0])
+    dataset = dataset_of(table_of(x, SCORE), folder)
+    make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
+    subject = Subject.prepare(make, dataset, SETTINGS, TrainingSection(seed=1))
+    return results_of(subject, "input_scale")["input_scale"]
+
+
+@pytest.mark.parametrize("value", [-99.0, -999.0, 9999.0])
+def test_a_number_filled_in_for_a_missing_feature_is_named(value, tmp_path):
+    result = examine_feature(tmp_path, styles.Numbers, value)
+    assert result.outcome == "warned", result
+    assert result.measured.startswith(f"{value:g} is x0 of "), result
+
+
+@pytest.mark.parametrize(("task_type", "value"), [(Fills, -99.0), (styles.Numbers, 52.0)])
+def test_what_encode_fills_and_a_longest_delay_pass(task_type, value, tmp_path):
+    result = examine_feature(tmp_path, task_type, value)
     assert result.outcome == "passed", result

@@ -94,7 +94,7 @@ def find_best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[
         shares = (counts / counts.sum()).log().to(output.dtype).expand(1, length, codes)
         with made_up(IN_PLACE):
             constant = choose_domain(subject).outputs(shares)
-            losses = compute_constant_losses(task, constant, batch)
+            losses = compute_constant_losses(subject, constant, batch)
             return constant, float(compute_mean_loss(losses, batch))
     return minimise(subject, task.losses, make_starts(output), batch)
 
@@ -105,33 +105,28 @@ def find_training_constant(subject: Subject) -> tuple[Tensor, float]:
     return find_best_constant(subject, compute_output(subject, probe(subject)), subject.train)
 
 
-def compute_constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
-    """Return the loss of each example under one output for all, shape [N], computed in parts."""
-    parts = []
-    with torch.no_grad():
-        for start in range(0, len(batch[LABEL]), task.scoring_rows):
-            part = select_rows(batch, slice(start, start + task.scoring_rows))
-            shape = (len(part[LABEL]), *constant.shape[1:])
-            parts.append(task.losses(constant.expand(shape), part))
-    return torch.cat(parts)
-
-
-def compute_zero_losses(subject: Subject, batch: Batch) -> Tensor:
-    """Return the loss of each example under outputs of zeros, [N], computed in parts.
+def compute_constant_losses(subject: Subject, constant: Tensor, batch: Batch) -> Tensor:
+    """Return the loss of each example under one output for all, shape [N], computed in parts.
 
     Columns that the weights do not reach keep their values: the loss needs them, as the ids of
     rows that are not each other's negatives.
     """
-    task, held = subject.task, find_output_domain(subject).held
-    zeros = choose_domain(subject).outputs(torch.zeros_like(find_training_constant(subject)[0]))
-    if not bool(held.any()):
-        return compute_constant_losses(task, zeros, batch)
-    model, parts = evaluated(subject.build_model()), []
-    for start in range(0, len(batch[LABEL]), task.scoring_rows):
-        part = select_rows(batch, slice(start, start + task.scoring_rows))
-        output = torch.where(held, run_model(model, part), zeros)
-        parts.append(task.losses(output, part).detach())
+    task, held, parts = subject.task, find_output_domain(subject).held, []
+    model = evaluated(subject.build_model()) if bool(held.any()) else None
+    with torch.no_grad():
+        for start in range(0, len(batch[LABEL]), task.scoring_rows):
+            part = select_rows(batch, slice(start, start + task.scoring_rows))
+            output = constant.expand(len(part[LABEL]), *constant.shape[1:])
+            if model is not None:
+                output = torch.where(held, run_model(model, part), output)
+            parts.append(task.losses(output, part))
     return torch.cat(parts)
+
+
+def compute_zero_losses(subject: Subject, batch: Batch) -> Tensor:
+    """Return the loss of each example under outputs of zeros, [N]."""
+    zeros = choose_domain(subject).outputs(torch.zeros_like(find_training_constant(subject)[0]))
+    return compute_constant_losses(subject, zeros, batch)
 
 
 @once

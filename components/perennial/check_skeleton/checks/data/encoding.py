@@ -15,7 +15,7 @@ from perennial.check_skeleton.checks.data.label_positions import (
     describe_moved_tags,
 )
 from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
-from perennial.check_skeleton.checks.data.placeholder_labels import describe_placeholder
+from perennial.check_skeleton.checks.data.placeholders import describe_placeholder
 from perennial.check_skeleton.checks.data.signals import spread_rows
 from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
 from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up

@@ -15,6 +15,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.checks.data.placeholders import describe_placeholder_feature
 from perennial.check_skeleton.models import build_noisy_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
@@ -57,15 +58,8 @@ def check_input_scale(subject: Subject, judge: Judge) -> CheckResult:
     distinct = len(find_distinct_examples(inputs))
     if found := _judge_broken(judge, subject) or _judge_constants(judge, subject, distinct):
         return found
-    scalings = _find_scalings(subject)
-    if other := _describe_other_unit(subject, scalings):
-        return judge.failed(other[0], hint=other[1])
-    if shared := _describe_shared_scale(scalings):
-        return judge.warned(
-            shared,
-            hint="is an axis missing in `mean` and `std`? Use axis=0, so that each column has its "
-            "own; correct for columns of one unit whose differences in spread mean something",
-        )
+    if found := _judge_statistics(judge, subject):
+        return found
     names = [name for name, tensor in inputs.items() if not _is_additive_mask(tensor)]
     columns = [column for name in names for column in _list_columns(name, subject.train)]
     constant = [name for name, values in columns if bool((values == values[0]).all())]
@@ -92,6 +86,26 @@ def check_input_scale(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(
         f"{len(columns)} columns, {distinct} of {subject.num_rows()} rows differ", constant=constant
     )
+
+
+def _judge_statistics(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge the means and deviations of columns, and placeholders that spoil them."""
+    scalings = _find_scalings(subject)
+    if other := _describe_other_unit(subject, scalings):
+        return judge.failed(other[0], hint=other[1])
+    if shared := _describe_shared_scale(scalings):
+        return judge.warned(
+            shared,
+            hint="is an axis missing in `mean` and `std`? Use axis=0, so that each column has its "
+            "own; correct for columns of one unit whose differences in spread mean something",
+        )
+    if placeholder := describe_placeholder_feature(subject):
+        return judge.warned(
+            placeholder,
+            hint="does it stand for a missing value, as -99 or 999? Then fill it, and say so in a "
+            "flag of its own: the other values are normalised to nearly one number beside it",
+        )
+    return None
 
 
 def _judge_constants(judge: Judge, subject: Subject, distinct: int) -> CheckResult | None:

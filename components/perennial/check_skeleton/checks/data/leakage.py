@@ -17,7 +17,10 @@ import torch
 
 from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.data.encoding import REBUILT, is_taught_by_steps_before
-from perennial.check_skeleton.checks.data.near_copies import judge_near_copies
+from perennial.check_skeleton.checks.data.near_copies import (
+    judge_near_copies,
+    judge_repeated_signals,
+)
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
     group_values,
@@ -172,6 +175,7 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
         )
     expected = estimate_chance_share(subject) if overlap > COPIED_SHARE else 1.0
     copied = _judge_copies(judge, subject, overlap, expected)
+    copied = copied or judge_repeated_signals(judge, subject, train, validation)
     if copied or (copied := judge_swapped_pairs(judge, subject)):
         return copied
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
@@ -333,7 +337,7 @@ def _measure_leads(subject: Subject, train: Batch, validation: Batch) -> dict[st
         # The held-out rows' own best constant: only information about single rows beats it, not
         # a drift of the label's mean or a good start.
         constant, _ = find_best_constant(subject, output, batch)
-        rival = compute_constant_losses(subject.task, constant, batch).double().numpy()
+        rival = compute_constant_losses(subject, constant, batch).double().numpy()
         weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else 1.0
         leads[name] = round(z_score(weights * (rival - losses)), 2)
     return leads

@@ -8,6 +8,7 @@ neighbour (Levina and Bickel, Maximum likelihood estimation of intrinsic dimensi
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -38,6 +39,7 @@ FEWEST_SAME = 32
 FEW, MANY = 0.2, 0.3
 # Share of the label that the nearest row explains, and how much more than a mere neighbour.
 SAME_LABEL, CLEARER = 0.9, 0.2
+LEAST_REPEATED, FEWEST_REPEATED, FEWEST_NUMBERS = 0.1, 20, 64
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,40 @@ class NearCopies:
     ratio: float  # median of nearest to 20th nearest distance among them
     same: float  # share of the labels' variance that the nearest row's labels explain
     usual: float  # share that the labels of the 20th nearest explain
+
+
+def judge_repeated_signals(
+    judge: Judge, subject: Subject, train: Counter[bytes], validation: Counter[bytes]
+) -> CheckResult | None:
+    """Fail on pictures and signals that are in both splits with their labels; None if few are.
+
+    Args:
+        judge: Of the check.
+        subject: The task.
+        train: How often each example, with its label, is in the training sample.
+        validation: The same of the validation sample.
+    """
+    columns = [subject.train_rows[name] for name in subject.task.columns.features]
+    both = train.keys() & validation.keys()
+    share = sum(validation[key] for key in both) / validation.total()
+    # A blank picture or a silent sound may come often.
+    if share < LEAST_REPEATED or len(both) < FEWEST_REPEATED or not any(map(_is_signal, columns)):
+        return None
+    return judge.failed(
+        f"{share:.1%} of validation examples, {len(both)} different ones, are training examples, "
+        "number by number and with the same label",
+        hint="pictures and signals do not repeat by chance: the same file came in under other "
+        "numbers. Deduplicate by their bytes before the split, or split by a group that keeps "
+        "copies together",
+    )
+
+
+def _is_signal(column: pl.Series) -> bool:
+    """Whether a column holds pictures, or lists of many numbers."""
+    if column.dtype == pl.Binary:
+        return True
+    lists = read_lists(column) if column.dtype.is_nested() else None
+    return lists is not None and lists.shape[1] >= FEWEST_NUMBERS
 
 
 def judge_near_copies(judge: Judge, subject: Subject, *, is_random: bool) -> CheckResult | None:

@@ -1,4 +1,4 @@
-"""Find placeholders among numeric labels: one repeated number far outside all others."""
+"""Find placeholders among labels and features: one repeated number far outside all others."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ import torch
 
 from perennial.check_skeleton.free_outputs import compute_output
 from perennial.check_skeleton.subject import Flags, Floats, Subject, select_rows
-from perennial.engine.task import LABEL, WEIGHT
+from perennial.engine.task import LABEL, WEIGHT, inputs_of
 
 FEWEST_ROWS, LEAST_SHARE = 5, 0.002
 # Most labels are readings, not placeholders.
@@ -20,7 +20,10 @@ TAIL = 0.01
 # Of the others' deviation: a nearer number does little harm to a fit.
 FAR_DEVIATIONS = 0.5
 QUARTILES_OF_DEVIATION = 1.349
+# Of a feature: nothing beside amounts, as no mortgage, is nearer.
+VERY_FAR_DEVIATIONS = 5.0
 PROBED_ROWS = 16
+MOST_COLUMNS = 256
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Placeholder:
     is_here: Flags  # which numbers have the value, [N]
     nearest: float  # the nearest other value
     deviations: float  # distance to it in deviations of the other numbers
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether it is all nines, or the only number below zero: a longest delay is neither."""
+        return set(f"{abs(self.value):g}") == {"9"} or self.value < 0 <= self.nearest
 
 
 def describe_placeholder(subject: Subject) -> str:
@@ -48,6 +56,36 @@ def describe_placeholder(subject: Subject) -> str:
         f"{found.deviations:.2g} standard deviations from the nearest other value, "
         f"{found.nearest:.4g}"
     )
+
+
+def describe_placeholder_feature(subject: Subject) -> str:
+    """Describe a value of a feature that may stand for a missing one and stays a number.
+
+    Empty if there is none, or if `encode` replaces, cuts or squeezes it.
+    """
+    columns = {
+        f"{name}[{place}]": tensor[:, place].double().numpy()
+        for name, tensor in inputs_of(subject.train).items()
+        if tensor.is_floating_point() and tensor.ndim == 2 and tensor.shape[1] <= MOST_COLUMNS
+        for place in range(tensor.shape[1])
+    }
+    for name in subject.task.columns.features:
+        raw = subject.train_rows[name]
+        if not raw.dtype.is_numeric():
+            continue
+        numbers = raw.cast(pl.Float64).fill_nan(None)
+        found = find_placeholder(numbers.fill_null(strategy="mean").to_numpy())
+        if found is None or found.deviations < VERY_FAR_DEVIATIONS or not found.is_made_up:
+            continue
+        for place, values in columns.items():
+            own = find_placeholder(values) if _is_outside(values, found.is_here) else None
+            if own is not None and own.deviations >= VERY_FAR_DEVIATIONS:
+                return (
+                    f"{found.value:g} is {name} of {found.is_here.mean():.1%} of the rows, "
+                    f"{found.deviations:.2g} standard deviations from the nearest other value, "
+                    f"{found.nearest:.4g}, and a number like others in {place}"
+                )
+    return ""
 
 
 def find_placeholder(numbers: Floats) -> Placeholder | None:

@@ -496,7 +496,7 @@ def _derive_initial_loss(subject: Subject) -> float:
     theory = max(best, uninformed) if math.isfinite(uninformed) else best
     if subject.task.kind in ("binary", "multiclass"):
         middle = compute_output(subject, probe(subject)).mean(dim=0, keepdim=True)
-        losses = compute_constant_losses(subject.task, middle, subject.train)
+        losses = compute_constant_losses(subject, middle, subject.train)
         offset = float(compute_mean_loss(losses, subject.train))
         if float(middle.abs().max()) <= WILD_OUTPUTS and math.isfinite(offset):
             theory = max(theory, offset)

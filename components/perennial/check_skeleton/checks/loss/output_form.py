@@ -337,7 +337,8 @@ def find_flattered_statistic(
         unit[..., 0] = 1.0
         pair = (ones, unit) if is_ranked else (ones, -ones)
         for constant in (ones,) if is_per_token(output, batch[LABEL]) else pair:
-            outputs = find_output_domain(subject).outputs(constant)
+            domain = find_output_domain(subject)
+            outputs = torch.where(domain.held, output, domain.outputs(constant))
             statistics = task.statistic(outputs, batch).double().numpy()
             found.append(task.score(statistics, weights))
     except Exception:  # a task may reject outputs that its model cannot give

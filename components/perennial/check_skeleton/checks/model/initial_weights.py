@@ -102,7 +102,7 @@ def _measure_losses(
             _fit(subject, model, fresh_names(model, initial))
     losses = {name: score_in_parts(task, model, rows).losses for name, model in models.items()}
     if not initial.new and task.scored_together == 1:
-        constant = compute_constant_losses(task, find_training_constant(subject)[0], rows)
+        constant = compute_constant_losses(subject, find_training_constant(subject)[0], rows)
         losses["the best constant"] = constant.double().numpy()
     return losses, notes
 

@@ -239,7 +239,7 @@ def compute_losses(
     `longest` is the number of neighbouring words that the model reads as one.
     """
     try:
-        features = _count_words(longest).fit_transform(texts)
+        features = count_words(longest).fit_transform(texts)
     except ValueError:  # no word is left
         return constant
     model = LogisticRegression(C=1 / penalty, max_iter=200)
@@ -247,7 +247,8 @@ def compute_losses(
     return np.asarray(-np.log(probabilities[np.arange(len(classes)), classes] + 1e-12))
 
 
-def _count_words(longest: int) -> CountVectorizer:
+def count_words(longest: int) -> CountVectorizer:
+    """Return what finds the words of a text, and runs of up to so many, that another text has."""
     return CountVectorizer(
         analyzer=lambda words: [
             " ".join(words[start : start + size])
@@ -263,7 +264,7 @@ def _find_telling(
     texts: Sequence[Sequence[str]], classes: Codes, unread: set[str]
 ) -> tuple[str, ...]:
     """Return the three of these words with the largest weights in a model of all words."""
-    counter = _count_words(longest=1)
+    counter = count_words(longest=1)
     model = LogisticRegression(max_iter=200).fit(counter.fit_transform(texts), classes)
     weights = np.abs(model.coef_).max(axis=0)
     names = counter.get_feature_names_out()

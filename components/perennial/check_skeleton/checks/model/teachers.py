@@ -116,7 +116,7 @@ def _measure_gain(subject: Subject, teacher: Teacher) -> tuple[bool, str]:
         shown = f"{name} {found:.4g}, of the best constant {known:.4g}"
         return helps, f"{teacher.title}: validation {shown}"
     losses = _log_losses(answers, labels)
-    constant = compute_constant_losses(task, best, subject.validation).double().numpy()
+    constant = compute_constant_losses(subject, best, subject.validation).double().numpy()
     gain = constant - losses
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     shown = f"log loss {losses.mean():.4g}, of the best constant {constant.mean():.4g}"

@@ -16,6 +16,7 @@ from perennial.check_skeleton.checks.model.cut_lists import measure_cut_lists
 from perennial.check_skeleton.checks.model.lost_words import measure_lost_words
 from perennial.check_skeleton.checks.model.punctuation import find_punctuated
 from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
+from perennial.check_skeleton.checks.model.unread_signs import measure_unread_signs
 from perennial.check_skeleton.made_up_inputs import (
     RefusedInputsError,
     are_inputs_of_label,
@@ -134,6 +135,8 @@ def _judge_each(
         yield lost
     if punctuated := _judge_punctuation(judge, subject):
         yield punctuated
+    if unread := _judge_signs(judge, subject):
+        yield unread
     if padded := _judge_padding(judge, subject, words):
         yield padded
     if cut := _judge_lists(judge, subject):
@@ -219,6 +222,28 @@ def _judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
                 f"off, tell more of the label: {found.gain:.0%} of {found.signal:.2g} nats are "
                 f"lost ({found.gain_errors:.0f} standard errors)",
                 hint=f"the wrong end is cut off: keep the {found.cut} of long lists",
+                gain=round(found.gain, 4),
+            )
+    return None
+
+
+def _judge_signs(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge signs that no input reads; None where they tell hardly more than the words."""
+    for name in subject.task.columns.features:
+        if not is_free_text(subject.train_rows[name]):
+            continue
+        try:
+            with made_up("texts without some of their signs"):
+                differ = partial(_do_inputs_differ, subject, name)
+                found = measure_unread_signs(subject, name, differ)
+        except RefusedInputsError:
+            continue
+        if found and found.gain >= CLEAR_GAIN and found.gain_errors >= CLEAR_ERRORS:
+            return judge.failed(
+                f"the signs {found.signs} of {name} do not reach the inputs; they add "
+                f"{found.gain:.0%} to what words and signs tell of the label "
+                f"({found.signal:.2g} nats; {found.gain_errors:.0f} standard errors)",
+                hint="punctuation is removed, as for prose: keep the signs, each as a token",
                 gain=round(found.gain, 4),
             )
     return None

@@ -273,7 +273,7 @@ def _measure_lost(subject: Subject, losses: tuple[Floats, Floats]) -> float:
     """Return the share that a part costs of what the training learns without it; 0 if unclear."""
     without, having = losses
     constant = compute_constant_losses(
-        subject.task, find_training_constant(subject)[0], subject.validation
+        subject, find_training_constant(subject)[0], subject.validation
     )
     learned = float(constant.double().mean()) - float(without.mean())
     lost = float(having.mean() - without.mean())

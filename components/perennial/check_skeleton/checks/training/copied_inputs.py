@@ -44,7 +44,7 @@ def describe_copies(subject: Subject) -> str:
     shares = []
     for batch in (real, {**real, name: exchanged, LABEL: exchanged.reshape(real[LABEL].shape)}):
         lost = torch.from_numpy(score_in_parts(task, model, batch).losses)
-        most = compute_constant_losses(task, constant, batch).double()
+        most = compute_constant_losses(subject, constant, batch).double()
         shares.append(float(compute_mean_loss(lost, batch) / compute_mean_loss(most, batch)))
     of_real, of_exchanged = shares
     if of_exchanged > min(COPIED, ALIKE * of_real + ROUNDING):

@@ -473,7 +473,7 @@ def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAb
     # The rival is the best of all: a model that only finds the label's mean faster on real inputs
     # has not learned from them.
     constant = compute_constant_losses(
-        subject.task, find_training_constant(subject)[0], subject.validation
+        subject, find_training_constant(subject)[0], subject.validation
     )
     rivals = [*zeroed.losses.values(), constant.double().numpy()]
     rival = min(filter(_are_finite, rivals), key=np.mean)
