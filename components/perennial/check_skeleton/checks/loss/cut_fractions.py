@@ -25,7 +25,11 @@ def describe_cut_fraction(subject: Subject, labels: Floats) -> str:
         chosen = labels[within]
         if len(np.unique(chosen)) < FEWEST_LABELS:
             continue
-        steps = {shift: subject.task.score(chosen + shift, chosen) for shift in _shifts(towards)}
+        try:
+            scores = (subject.task.score(chosen + shift, chosen) for shift in _shifts(towards))
+            steps = dict(zip(_shifts(towards), scores, strict=True))
+        except Exception:  # a metric may need other rows, as all of a group
+            return ""
         for name in subject.task.metrics:
             if _is_cut(name, steps, towards):
                 sides = ("above", "below") if towards < 0 else ("below", "above")

@@ -157,8 +157,7 @@ def check_metric_values(subject: Subject, judge: Judge) -> CheckResult:
         )
     with made_up(MADE_UP):
         undetermined = describe_undetermined_metrics(subject)
-        cut = describe_cut_fraction(subject, _sample_labels(subject))
-    if cut:
+    if cut := describe_cut_fraction(subject, _sample_labels(subject)):
         return judge.failed(
             cut,
             hint="fractions are cut, as by int() or floor: round to the nearest whole number, as "

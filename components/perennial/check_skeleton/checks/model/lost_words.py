@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
@@ -242,6 +243,11 @@ def compute_losses(
         features = count_words(longest).fit_transform(texts)
     except ValueError:  # no word is left
         return constant
+    return fit_losses(features, classes, penalty)
+
+
+def fit_losses(features: csr_matrix, classes: Codes, penalty: float = 1.0) -> Floats:
+    """Return the log loss (nats) of each row under a model that was fitted to other rows."""
     model = LogisticRegression(C=1 / penalty, max_iter=200)
     probabilities = cross_val_predict(model, features, classes, cv=FOLDS, method="predict_proba")
     return np.asarray(-np.log(probabilities[np.arange(len(classes)), classes] + 1e-12))

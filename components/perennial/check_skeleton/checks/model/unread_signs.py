@@ -3,23 +3,20 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.sparse import hstack
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
 
 from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.model.lost_words import (
     FEWEST_TEXTS,
-    FOLDS,
     TEXTS,
     Differ,
     count_words,
     find_classes,
+    fit_losses,
 )
-from perennial.check_skeleton.subject import Codes, Floats, Subject
+from perennial.check_skeleton.subject import Subject
 from perennial.engine.task import LABEL
 
 MOST_SIGNS = 40
@@ -64,9 +61,7 @@ def measure_unread_signs(subject: Subject, name: str, differ: Differ) -> UnreadS
     counts = np.log1p([[text.count(sign) for sign in signs] for text in texts])
     words = count_words(1).fit_transform([_split(text) for text in texts])
     constant = -np.log(np.bincount(classes) / len(classes))[classes]
-    own, both = (
-        _compute_losses(table, classes) for table in (words, hstack([words, counts]).tocsr())
-    )
+    own, both = (fit_losses(each, classes) for each in (words, hstack([words, counts]).tocsr()))
     signal, gains = float((constant - both).mean()), own - both
     gain = float(gains.mean()) / signal if signal > 0 else 0.0
     return UnreadSigns("".join(signs), gain, signal, z_score(gains))
@@ -93,9 +88,3 @@ def _is_sign(character: str) -> bool:
 
 def _split(text: str) -> list[str]:
     return "".join(each if not _is_sign(each) else " " for each in text.lower()).split()
-
-
-def _compute_losses(table: Any, classes: Codes) -> Floats:  # noqa: ANN401 (SciPy has no types)
-    model = LogisticRegression(max_iter=200)
-    found = cross_val_predict(model, table, classes, cv=FOLDS, method="predict_proba")
-    return np.asarray(-np.log(found[np.arange(len(classes)), classes] + 1e-12))
