@@ -198,16 +198,20 @@ class ColdSoftmax(TabularClassification):
 class Scaled(TabularClassification):
     """Cosines times a scale, in the loss and in predict: most probabilities are nearly 0."""
 
+    scale = 8
+
     def losses(self, output, batch):
-        return super().losses(8 * output, batch)
+        return super().losses(self.scale * output, batch)
 
     def predict(self, output):
-        return super().predict(8 * output)
+        return super().predict(self.scale * output)
 
 
 @planted("prediction_detail", "temperature", material="multiclass")
 class ScaledInTheLoss(Scaled):
     """the scale of the loss is missing in predict"""
+
+    scale = 3
 
     def predict(self, output):
         return TabularClassification.predict(self, output)
