@@ -175,7 +175,9 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
         )
     expected = estimate_chance_share(subject) if overlap > COPIED_SHARE else 1.0
     copied = _judge_copies(judge, subject, overlap, expected)
-    copied = copied or judge_repeated_signals(judge, subject, train, validation)
+    copied = copied or judge_repeated_signals(
+        judge, subject, overlap, len(train.keys() & validation.keys())
+    )
     if copied or (copied := judge_swapped_pairs(judge, subject)):
         return copied
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:

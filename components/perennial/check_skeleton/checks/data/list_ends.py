@@ -47,8 +47,8 @@ def take_list_ends(frame: pl.DataFrame, names: Iterable[str]) -> dict[ListEnd, p
     found = {}
     for name in names:
         inner = getattr(frame.schema[name], "inner", None)
-        if inner is not None and is_plain(frame[name].explode()):
+        if inner is not None:
             lists = frame[name].cast(pl.List(inner)).list
             for place in PLACES:
                 found[ListEnd(name, place)] = lists.get(place, null_on_oob=True)
-    return found
+    return {end: values for end, values in found.items() if is_plain(values)}

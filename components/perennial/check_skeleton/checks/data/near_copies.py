@@ -8,7 +8,6 @@ neighbour (Levina and Bickel, Maximum likelihood estimation of intrinsic dimensi
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -53,24 +52,19 @@ class NearCopies:
 
 
 def judge_repeated_signals(
-    judge: Judge, subject: Subject, train: Counter[bytes], validation: Counter[bytes]
+    judge: Judge, subject: Subject, overlap: float, different: int
 ) -> CheckResult | None:
     """Fail on pictures and signals that are in both splits with their labels; None if few are.
 
-    Args:
-        judge: Of the check.
-        subject: The task.
-        train: How often each example, with its label, is in the training sample.
-        validation: The same of the validation sample.
+    `overlap` is the share of validation examples that are training examples, so many `different`
+    ones: a blank picture or a silent sound may come often.
     """
-    columns = [subject.train_rows[name] for name in subject.task.columns.features]
-    both = train.keys() & validation.keys()
-    share = sum(validation[key] for key in both) / validation.total()
-    # A blank picture or a silent sound may come often.
-    if share < LEAST_REPEATED or len(both) < FEWEST_REPEATED or not any(map(_is_signal, columns)):
+    columns = (subject.train_rows[name] for name in subject.task.columns.features)
+    is_rare = overlap < LEAST_REPEATED or different < FEWEST_REPEATED
+    if is_rare or not any(map(_is_signal, columns)):
         return None
     return judge.failed(
-        f"{share:.1%} of validation examples, {len(both)} different ones, are training examples, "
+        f"{overlap:.1%} of validation examples, {different} different ones, are training examples, "
         "number by number and with the same label",
         hint="pictures and signals do not repeat by chance: the same file came in under other "
         "numbers. Deduplicate by their bytes before the split, or split by a group that keeps "

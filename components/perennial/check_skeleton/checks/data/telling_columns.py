@@ -146,11 +146,11 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
         for rows in probed
         for judge_rows in (_judge_copies, _judge_definition)
     )
+    if found := next(filter(None, first), None) or position:
+        return found
     ends = [_take_list_ends(rows) for rows in probed] if len(probed) == 1 else []
     return (
-        next(filter(None, first), None)
-        or position
-        or next(filter(None, (_judge_list_ends(judge, rows) for rows in ends)), None)
+        next(filter(None, (_judge_list_ends(judge, rows) for rows in ends)), None)
         or next(filter(None, (_judge_shares(judge, rows) for rows in probed)), None)
         or next(filter(None, (_judge_overwritten(judge, rows) for rows in ends)), None)
         or _judge_self_count(judge, subject)

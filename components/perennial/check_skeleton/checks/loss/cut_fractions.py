@@ -7,8 +7,8 @@ import numpy as np
 from perennial.check_skeleton.subject import Floats, Subject
 
 FEWEST_LABELS = 2
-# Below and above a whole number, rounded to it; and what both are with another whole number.
-PARTS, WHOLE = (0.3, 0.45), 1.0
+# Below and above a whole number, rounded to it.
+PARTS = 0.3, 0.45
 
 
 def describe_cut_fraction(subject: Subject, labels: Floats) -> str:
@@ -26,8 +26,7 @@ def describe_cut_fraction(subject: Subject, labels: Floats) -> str:
         if len(np.unique(chosen)) < FEWEST_LABELS:
             continue
         try:
-            scores = (subject.task.score(chosen + shift, chosen) for shift in _shifts(towards))
-            steps = dict(zip(_shifts(towards), scores, strict=True))
+            steps = {each: subject.task.score(chosen + each, chosen) for each in _shifts(towards)}
         except Exception:  # a metric may need other rows, as all of a group
             return ""
         for name in subject.task.metrics:
@@ -43,7 +42,7 @@ def describe_cut_fraction(subject: Subject, labels: Floats) -> str:
 
 def _shifts(towards: int) -> list[float]:
     parts = [side * part for part in PARTS for side in (-1, 1)]
-    return [0.0, *parts, towards * WHOLE, 2 * towards * WHOLE]
+    return [0.0, *parts, towards, 2 * towards]
 
 
 def _is_cut(name: str, steps: Mapping[float, Mapping[str, float]], towards: int) -> bool:
@@ -53,10 +52,10 @@ def _is_cut(name: str, steps: Mapping[float, Mapping[str, float]], towards: int)
         return bool(np.allclose([value[each] for each in shifts], value[shifts[0]], rtol=1e-9))
 
     kept = (0.0, *(-towards * part for part in PARTS))
-    moved = (towards * WHOLE, *(towards * part for part in PARTS))
+    moved = (towards, *(towards * part for part in PARTS))
     return (
         are_same(*kept)
         and are_same(*moved)
-        and not are_same(0.0, towards * WHOLE)
-        and not are_same(towards * WHOLE, 2 * towards * WHOLE)
+        and not are_same(0.0, towards)
+        and not are_same(towards, 2 * towards)
     )

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.baselines import z_score
-from perennial.check_skeleton.checks.model.lost_words import compute_losses, find_classes
+from perennial.check_skeleton.checks.model.lost_words import (
+    Gain,
+    compare_readings,
+    compute_losses,
+    compute_prior_losses,
+    find_classes,
+)
 from perennial.check_skeleton.subject import Subject, compute_example_keys
 from perennial.engine.task import LABEL, inputs_of
 
@@ -23,20 +28,14 @@ class CutList:
     """What the ends of a column's lists tell of the label.
 
     Attributes:
-        name: Of the column.
         kept: Number of items that are read, from one end.
         cut: Which part is cut off, "beginning" or "end".
-        signal: By how much as many items of the other end lower the log loss of a constant (nats).
-        gain: Share of this that the items that are read do not tell.
-        gain_errors: The same in standard errors.
+        gain: Of as many items of the other end.
     """
 
-    name: str
     kept: int
     cut: str
-    signal: float
-    gain: float
-    gain_errors: float
+    gain: Gain
 
 
 def measure_cut_lists(subject: Subject, name: str) -> CutList | None:
@@ -56,7 +55,7 @@ def measure_cut_lists(subject: Subject, name: str) -> CutList | None:
         return None
     known = [(items, code) for items, code in zip(lists, classes, strict=True) if code >= 0]
     codes = np.array([code for _, code in known])
-    constant = -np.log(np.bincount(codes) / len(codes))[codes]
+    constant = compute_prior_losses(codes)
     first, last = (
         compute_losses(
             [items[part] for items, _ in known], codes, constant, longest=1, penalty=PENALTY
@@ -64,9 +63,7 @@ def measure_cut_lists(subject: Subject, name: str) -> CutList | None:
         for part in (slice(kept), slice(-kept, None))
     )
     read, other = (first, last) if cut == "end" else (last, first)
-    signal, gains = float((constant - other).mean()), read - other
-    gain = float(gains.mean()) / signal if signal > 0 else 0.0
-    return CutList(name, kept, cut, signal, gain, z_score(gains))
+    return CutList(kept, cut, compare_readings(codes, read, other))
 
 
 def _find_cut(subject: Subject, rows: pl.DataFrame, name: str) -> tuple[int, str]:

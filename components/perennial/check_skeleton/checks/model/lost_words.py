@@ -30,6 +30,23 @@ FEWEST_IN_CLASS = 2 * FOLDS
 FEWEST_TEXTS = 64
 # Share of the frequent words that a list made by hand may hold.
 FEW = 0.1
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a better reading of texts or lists would tell of the label.
+
+    Attributes:
+        signal: By how much the better reading lowers the log loss of a constant (nats).
+        share: Share of this that what is read does not tell.
+        errors: The same in standard errors.
+    """
+
+    signal: float
+    share: float
+    errors: float
+
+
 Differ = Callable[[Sequence[tuple[str, str]]], list[bool]]
 
 
@@ -110,7 +127,7 @@ def _compare(
 ) -> LostWords:
     if not found.share:
         return found
-    constant = -np.log(np.bincount(classes) / len(classes))[classes]
+    constant = compute_prior_losses(classes)
     whole = compute_losses(texts, classes, constant)
     left = compute_losses(kept, classes, constant)
     signal = float((constant - whole).mean())
@@ -225,6 +242,17 @@ def _find_read_places(
         return (length - 1 - place if is_from_end else place) not in unread_places
 
     return is_read, (("beginning" if is_from_end else "end") if unread_places else "")
+
+
+def compute_prior_losses(classes: Codes) -> Floats:
+    """Return the log loss (nats) of each row under the classes' shares."""
+    return np.asarray(-np.log(np.bincount(classes) / len(classes))[classes])
+
+
+def compare_readings(classes: Codes, read: Floats, better: Floats) -> Gain:
+    """Compare the losses of what is read with those of a better reading."""
+    signal, gains = float((compute_prior_losses(classes) - better).mean()), read - better
+    return Gain(signal, float(gains.mean()) / signal if signal > 0 else 0.0, z_score(gains))
 
 
 def compute_losses(

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from perennial.check_skeleton.checks.data.signals import is_free_text, is_input_changed, repeat_row
 from perennial.check_skeleton.checks.model.cut_lists import measure_cut_lists
-from perennial.check_skeleton.checks.model.lost_words import measure_lost_words
+from perennial.check_skeleton.checks.model.lost_words import Gain, measure_lost_words
 from perennial.check_skeleton.checks.model.punctuation import find_punctuated
 from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
 from perennial.check_skeleton.checks.model.unread_signs import measure_unread_signs
@@ -216,13 +216,13 @@ def _judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
                 found = measure_cut_lists(subject, name)
         except RefusedInputsError:  # a task may reject changed lists
             continue
-        if found and found.gain >= CLEAR_GAIN and found.gain_errors >= CLEAR_ERRORS:
+        if found and _is_clear(found.gain):
             return judge.failed(
                 f"{found.kept} items of {name} are read; as many of the {found.cut}, which is cut "
-                f"off, tell more of the label: {found.gain:.0%} of {found.signal:.2g} nats are "
-                f"lost ({found.gain_errors:.0f} standard errors)",
+                f"off, tell more of the label: {found.gain.share:.0%} of {found.gain.signal:.2g} "
+                f"nats are lost ({found.gain.errors:.0f} standard errors)",
                 hint=f"the wrong end is cut off: keep the {found.cut} of long lists",
-                gain=round(found.gain, 4),
+                gain=round(found.gain.share, 4),
             )
     return None
 
@@ -238,15 +238,19 @@ def _judge_signs(judge: Judge, subject: Subject) -> CheckResult | None:
                 found = measure_unread_signs(subject, name, differ)
         except RefusedInputsError:
             continue
-        if found and found.gain >= CLEAR_GAIN and found.gain_errors >= CLEAR_ERRORS:
+        if found and _is_clear(found.gain):
             return judge.failed(
                 f"the signs {found.signs} of {name} do not reach the inputs; they add "
-                f"{found.gain:.0%} to what words and signs tell of the label "
-                f"({found.signal:.2g} nats; {found.gain_errors:.0f} standard errors)",
+                f"{found.gain.share:.0%} to what words and signs tell of the label "
+                f"({found.gain.signal:.2g} nats; {found.gain.errors:.0f} standard errors)",
                 hint="punctuation is removed, as for prose: keep the signs, each as a token",
-                gain=round(found.gain, 4),
+                gain=round(found.gain.share, 4),
             )
     return None
+
+
+def _is_clear(gain: Gain) -> bool:
+    return gain.share >= CLEAR_GAIN and gain.errors >= CLEAR_ERRORS
 
 
 def _judge_parts(judge: Judge, subject: Subject) -> CheckResult:

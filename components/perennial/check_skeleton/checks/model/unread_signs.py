@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import hstack
 
-from perennial.check_skeleton.baselines import z_score
 from perennial.check_skeleton.checks.model.lost_words import (
     FEWEST_TEXTS,
     TEXTS,
     Differ,
+    Gain,
+    compare_readings,
     count_words,
     find_classes,
     fit_losses,
@@ -30,15 +31,11 @@ class UnreadSigns:
 
     Attributes:
         signs: The signs, the most frequent first.
-        gain: Share that they add to what words and signs together tell of the label.
-        signal: By how much both lower the log loss of a constant (nats).
-        gain_errors: The gain in standard errors.
+        gain: Of words and signs together, over the words.
     """
 
     signs: str
-    gain: float
-    signal: float
-    gain_errors: float
+    gain: Gain
 
 
 def measure_unread_signs(subject: Subject, name: str, differ: Differ) -> UnreadSigns | None:
@@ -60,11 +57,8 @@ def measure_unread_signs(subject: Subject, name: str, differ: Differ) -> UnreadS
         return None
     counts = np.log1p([[text.count(sign) for sign in signs] for text in texts])
     words = count_words(1).fit_transform([_split(text) for text in texts])
-    constant = -np.log(np.bincount(classes) / len(classes))[classes]
     own, both = (fit_losses(each, classes) for each in (words, hstack([words, counts]).tocsr()))
-    signal, gains = float((constant - both).mean()), own - both
-    gain = float(gains.mean()) / signal if signal > 0 else 0.0
-    return UnreadSigns("".join(signs), gain, signal, z_score(gains))
+    return UnreadSigns("".join(signs), compare_readings(classes, own, both))
 
 
 def _find_unread(texts: Sequence[str], differ: Differ) -> list[str]:
