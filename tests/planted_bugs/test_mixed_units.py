@@ -36,6 +36,13 @@ def windows(factor: float) -> pl.DataFrame:
     return table(readings=seen.tolist(), label=series[:, 8])
 
 
+def pay(factor: float) -> pl.DataFrame:
+    """Pay that follows from a rank and years, some of it in another unit: no column is in two."""
+    rank, years = RANDOM.integers(0, 8, ROWS), RANDOM.uniform(0, 30, ROWS)
+    a_year = 20_000 * 1.5**rank * 1.02**years * amounts(0.2, 1)
+    return table(rank=rank, years=years.round(1), label=in_other_unit(a_year, 1 / factor).round(1))
+
+
 POSSIBLE = {
     "seconds and milliseconds": lambda: table(latency=in_other_unit(amounts(0.8, 0.2), 1000)),
     "centimetres and inches": lambda: table(height=in_other_unit(amounts(0.06, 66), 2.54).round()),
@@ -77,6 +84,8 @@ BUGS = {
         reported=(height := amounts(0.06, 170)).round(1),
         measured=in_other_unit(height * amounts(0.01, 1), 1 / 2.54).round(1),
     ),
+    "pay of a month in some adverts for a year": lambda: pay(12),
+    "grams in some rows of kilograms": lambda: pay(1000),
 }  # fmt: skip
 
 
@@ -128,6 +137,12 @@ HEALTHY = {
         country=[f"c{each}" for each in country],
     ),
     "windows in one unit": lambda: windows(1.0),
+    "pay of a year": lambda: pay(1.0),
+    "pay of two trades that nothing tells apart": lambda: pay(5.0),
+    "bonuses of every size": lambda: table(
+        rank=(rank := RANDOM.integers(0, 8, ROWS)), label=amounts(0.3) * 1.2**rank * np.where(
+            IS_OTHER, RANDOM.uniform(1, 12, ROWS), 1.0)
+    ),
 }  # fmt: skip
 
 

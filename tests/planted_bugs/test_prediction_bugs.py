@@ -211,8 +211,6 @@ class Scaled(TabularClassification):
 class ScaledInTheLoss(Scaled):
     """the scale of the loss is missing in predict"""
 
-    scale = 3
-
     def predict(self, output):
         return TabularClassification.predict(self, output)
 

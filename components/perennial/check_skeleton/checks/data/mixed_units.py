@@ -8,8 +8,11 @@ from itertools import combinations, islice
 import numpy as np
 import polars as pl
 from scipy.stats import ks_2samp, median_abs_deviation
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
 
+from perennial.check_skeleton.baselines import describe_refusal, make_table
 from perennial.check_skeleton.checks.data.group_units import (
     find_groups_in_another_order,
     find_groups_in_another_unit,
@@ -19,13 +22,15 @@ from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Flags, Floats, Subject
 from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import inputs_of
 
 # Larger unit / smaller unit; glucose and cholesterol in mg/dl and mmol/l, creatinine in µmol/l.
 FACTORS = {
     "a power of ten": (10.0, 100.0, 1000.0, 1e4, 1e6, 1e9),
     "minutes, hours, days or weeks": (60.0, 3600.0, 86_400.0, 24.0, 1440.0, 7.0),
+    "months and years, inches and feet, or dozens": (12.0,),
     "kilograms and pounds, or ounces and grams": (2.20462, 28.3495, 16.0),
-    "metres, feet, inches, yards or centimetres": (3.28084, 39.3701, 2.54, 12.0, 1.09361, 30.48),
+    "metres, feet, inches, yards or centimetres": (3.28084, 39.3701, 2.54, 1.09361, 30.48),
     "kilometres and miles, or knots": (1.609344, 1.852, 1.150779),
     "litres and gallons": (3.785412, 4.54609),
     "joules and calories, or kilowatt-hours": (4.184, 3.6),
@@ -53,7 +58,10 @@ LEAST_IN_LEAF, MOST_LEAVES = 5, 64
 SMALLEST_CLEAR, MOST_PIECES = 1.5, 100
 # One test for each pair of columns; rounding makes groups of one shape differ a little.
 SAME_SHAPE = 1e-4
-
+FOLDS, MOST_INPUTS = 4, 256
+# Of labels beside what is expected of them: walks and drives are a factor of 10 apart.
+FAR_APART, MOST_OTHERS = 11.0, 1 / 3
+LAST, EXPECTED = "the last of ", "what the inputs tell of it"
 
 CONVERT = (
     "if they are in two units, convert all rows to one, by their source, device or date; if the "
@@ -71,8 +79,12 @@ class Mixture:
     # Whether a ratio is 1 in one of the groups: one quantity in both columns.
     is_same_quantity: bool
 
-    def is_only_a_unit(self) -> bool:
-        """Whether hardly anything but a conversion has this factor."""
+    def is_certain(self, chosen: tuple[str, ...]) -> bool:
+        """Whether hardly anything but a conversion has this factor in these columns."""
+        if EXPECTED in chosen:
+            return self.factor > FAR_APART and self.is_other.mean() < MOST_OTHERS
+        if any(name.startswith(LAST) for name in chosen):
+            return True
         nearest = round(self.factor)
         is_whole = abs(self.factor / nearest - 1) < EXACT and nearest <= MOST_PIECES
         return self.factor > SMALLEST_CLEAR and not is_whole
@@ -106,7 +118,11 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
     if not numbers:
         return judge.skipped("there are no positive numbers")
     results = list[CheckResult]()
-    for chosen in _choose_columns(numbers):
+    pairs = _choose_columns(numbers)
+    if (expected := _expect_labels(subject, numbers)) is not None:
+        numbers[EXPECTED] = expected
+        pairs.insert(0, (columns.label, EXPECTED))
+    for chosen in pairs:
         found = _find_mixture([numbers[name] for name in chosen])
         if found is None:
             continue
@@ -114,11 +130,10 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
             f"{found.is_other.mean():.0%} of the rows lie apart from the others in "
             f"{' / '.join(chosen)}, by a factor of {found.factor:.4g}: {found.units}"
         )
-        is_series = any(name not in rows.columns for name in chosen)
         others = [name for name in columns.features if name not in chosen]
         if teller := _find_tellers(rows, others, found):
             results.append(judge.passed(f"{measured}; {teller} tells them apart"))
-        elif found.is_same_quantity and (is_series or found.is_only_a_unit()):
+        elif found.is_same_quantity and found.is_certain(chosen):
             return judge.failed(f"{measured}; they are equal in the other rows", hint=CONVERT)
         else:
             results.append(judge.warned(f"{measured}; no feature tells them apart", hint=CONVERT))
@@ -127,6 +142,24 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
     )
     results.sort(key=lambda result: result.outcome != "warned")
     return next(iter(results), nothing)
+
+
+def _expect_labels(subject: Subject, numbers: dict[str, Floats]) -> Floats | None:
+    """Return the logarithms of the labels that trees read in the features of other rows."""
+    rows, columns = subject.train_rows, subject.task.columns
+    labels, inputs = numbers.get(columns.label), inputs_of(subject.train)
+    if labels is None or np.isnan(labels).any():
+        return None
+    codes = [code for name in columns.features for _, code in _list_codes(rows[name])]
+    tables = [np.stack(codes, axis=1)] if codes else []
+    if not describe_refusal(inputs):
+        tables.append(make_table(inputs))
+    if not tables or sum(table.shape[1] for table in tables) > MOST_INPUTS:
+        return None
+    # Of the absolute error: a few rows in another unit do not move what is expected of all.
+    model = HistGradientBoostingRegressor(loss="absolute_error", max_iter=MOST_LEAVES)
+    folds = KFold(FOLDS, shuffle=True, random_state=0)
+    return np.asarray(cross_val_predict(model, np.concatenate(tables, axis=1), labels, cv=folds))
 
 
 def _choose_columns(numbers: dict[str, Floats]) -> list[tuple[str, ...]]:
@@ -149,7 +182,7 @@ def _list_numbers(
     for name in dict.fromkeys(names):
         column, shown = rows[name], name
         if column.dtype == pl.List and column.dtype.inner.is_numeric():  # type: ignore[attr-defined]
-            column, shown = column.list.last(), f"the last of {name}"
+            column, shown = column.list.last(), f"{LAST}{name}"
         if not column.dtype.is_numeric():
             continue
         values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()

@@ -1,6 +1,5 @@
 """Check predictions and metrics: their form, their detail, their direction."""
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +10,11 @@ from perennial.check_skeleton.checks.loss.likelihoods import (
     FEWEST_BINS,
     find_balanced_probabilities,
     make_different_outputs,
+)
+from perennial.check_skeleton.checks.loss.odds import (
+    OF_PROBABILITIES,
+    describe_weighted_odds,
+    measure_odds_ratio,
 )
 from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_metric,
@@ -30,15 +34,12 @@ from perennial.check_skeleton.checks.loss.units import (
 )
 from perennial.check_skeleton.free_outputs import (
     compute_output,
-    find_best_constant,
     find_best_outputs,
     find_training_constant,
     is_density,
-    minimise,
     probe,
 )
-from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
-from perennial.check_skeleton.minimum import INSIDE
+from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import train_outputs
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head
@@ -59,19 +60,9 @@ MOST_ALIKE = 0.2
 # Ratio of the log odds that `predict` gives to those at which the loss balances: 1 for likelihoods,
 # with or without class weights; 2 for tanh in place of a sigmoid.
 LEAST_RATIO, LARGEST_RATIO = 0.6, 1.6
-CLEAR_ODDS = (0.1, 0.9)
-FEWEST_PROBES = 20
-# In logits: the shift of the best constant that a weight of 1.35 causes.
-LEAST_SHIFT = 0.3
-SAME_SHIFT = 0.1
 # Constants that no metric comes within a tenth of: those of losses between mean and median do.
 OFF_CENTRE = 0.1
 CONSTANTS = np.linspace(0.05, 0.95, 19)
-# A weight of 3; a first metric of probabilities then measures the weight more than the model.
-CLEAR_SHIFT = 1.1
-OF_PROBABILITIES = frozenset(
-    {"log_loss", "brier", "expected_calibration_error", "calibration_error_equal_mass"}
-)
 # Margins are near 1; likelihoods have no minimum before they round to 0.
 LARGEST_MARGIN = 10.0
 RARE = 0.05
@@ -506,7 +497,7 @@ def _judge_odds(
     balanced = find_balanced_probabilities(subject, subject.task.losses, outputs, batch)
     if balanced is not None:
         given = predicted if predicted.ndim == 2 else torch.stack([1 - predicted, predicted], dim=1)
-        ratio = _measure_odds_ratio(given.double(), balanced)
+        ratio = measure_odds_ratio(given.double(), balanced)
     if ratio is None:
         return judge.passed(f"{len(outputs)} different outputs give as many different predictions")
     shown = f"the predictions' log odds are {ratio:.3g} times those that the loss implies"
@@ -518,71 +509,3 @@ def _judge_odds(
         "in one of them only, tanh for sigmoid, sigmoid twice",
         ratio=round(ratio, 4),
     )
-
-
-def _measure_odds_ratio(given: Tensor, balanced: Tensor) -> float | None:
-    """Return the slope between log odds of pairs of classes; None if too few are clear."""
-    least, most = CLEAR_ODDS
-    pairs = []
-    for first in range(balanced.shape[1] - 1):
-        two, predicted = balanced[:, first : first + 2], given[:, first : first + 2]
-        share = two[:, 1] / two.sum(dim=1)
-        is_inner = (share > least) & (share < most)
-        # Below, the solution for the probabilities that balance the gradients is rounded.
-        is_clear = is_inner & (two > INSIDE).all(dim=1) & (predicted > 0).all(dim=1)
-        if int(is_clear.sum()) >= FEWEST_PROBES:
-            odds = [each[is_clear, 1].log() - each[is_clear, 0].log() for each in (two, predicted)]
-            # A constant moves the odds of a pair where classes are weighted.
-            pairs.append(torch.stack([each - each.mean() for each in odds]))
-    if not pairs:
-        return None
-    x, y = torch.cat(pairs, dim=1)
-    slope = float((x * y).sum() / x.square().sum().clamp_min(1e-12))
-    return slope if math.isfinite(slope) else None
-
-
-def describe_weighted_odds(subject: Subject) -> tuple[str, str]:
-    """Describe predictions at other odds than the labels', and why; both empty if there are none.
-
-    The best constant of the weighted loss differs from that of the plain loss. Predictions either
-    undo that shift or keep it; if they double it, the sign of the correction is wrong. Keeping it
-    is fine for metrics of ranks and thresholds, and wrong for a first metric of probabilities,
-    which selects checkpoints and decides at the gate.
-    """
-    task, batch = subject.task, probe(subject)
-    output = compute_output(subject, batch)
-    is_weighted = type(task).training_losses is not Task.training_losses
-    share = float(batch[LABEL].double().mean())
-    if task.kind != "binary" or not is_weighted or output.ndim > 2 or not 0 < share < 1:
-        return "", ""
-    start = torch.zeros_like(output[:1])
-    try:
-        plain, _ = find_best_constant(subject, output, batch)
-        weighted, _ = minimise(subject, task.training_losses, (start,), batch)
-        found = [
-            float(task.predict(each.expand_as(output)).double().mean())
-            for each in (plain, weighted)
-        ]
-    except RefusedInputsError:
-        return "", ""
-    if not all(0 < each < 1 for each in found):
-        return "", ""
-    at_plain, at_weighted, right = (math.log(each / (1 - each)) for each in (*found, share))
-    shift = at_weighted - at_plain
-    shown = (
-        f"the training loss's best constant is predicted as {found[1]:.2g}, the plain loss's as "
-        f"{found[0]:.2g}, but {share:.2g} of the labels are 1"
-    )
-    if abs(shift) >= LEAST_SHIFT and abs(at_plain - right - shift) < SAME_SHIFT * abs(shift):
-        return shown, (
-            "predict corrects for the weight of a class in the wrong direction: subtract its "
-            "logarithm from the logit if class 1 has the weight"
-        )
-    is_kept = abs(at_plain - right) < SAME_SHIFT * abs(shift)
-    if abs(shift) >= CLEAR_SHIFT and is_kept and next(iter(task.metrics)) in OF_PROBABILITIES:
-        return shown, (
-            f"{next(iter(task.metrics))} judges probabilities, and those of a loss with class "
-            "weights are of other classes' shares: subtract the weight's logarithm from the logit "
-            "in predict, or name a metric of ranks first"
-        )
-    return "", ""
