@@ -23,6 +23,7 @@ from perennial.check_skeleton.checks.data.revealing_positions import (
     describe_label_position,
     describe_stamp,
 )
+from perennial.check_skeleton.checks.data.running_labels import find_running_label
 from perennial.check_skeleton.checks.data.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
@@ -211,13 +212,8 @@ def _judge_definition(judge: Judge, rows: Rows) -> CheckResult | None:
         return None
     if is_class and (found_class := _judge_classes(judge, rows, telling)):
         return found_class
-    if mean := _find_group_mean(rows):
-        return judge.failed(
-            f"{mean} is the label's mean in groups of a few rows: wherever it is least or largest, "
-            "all labels are equal, and between these it is their share",
-            hint="the mean counts the row's own label, which is unknown when the prediction is "
-            "made: leave the row out, use earlier rows only, or learn means in folds",
-        )
+    if counted_labels := _judge_sums_of_labels(judge, rows):
+        return counted_labels
     if not is_class:
         late = [name for name in telling if _is_consequence_of_label(rows, name)]
         if late and _is_relevant(rows, late):
@@ -228,6 +224,25 @@ def _judge_definition(judge: Judge, rows: Rows) -> CheckResult | None:
                 "the outcome depend on the other features, too. Remove it from the features",
             )
     return None
+
+
+def _judge_sums_of_labels(judge: Judge, rows: Rows) -> CheckResult | None:
+    """Fail on columns that count the row's own label, among its group's or those before it."""
+    if mean := _find_group_mean(rows):
+        return judge.failed(
+            f"{mean} is the label's mean in groups of a few rows: wherever it is least or largest, "
+            "all labels are equal, and between these it is their share",
+            hint="the mean counts the row's own label, which is unknown when the prediction is "
+            "made: leave the row out, use earlier rows only, or learn means in folds",
+        )
+    running = find_running_label(rows.subject)
+    if not running or not _is_relevant(rows, [running]):
+        return None
+    return judge.failed(
+        f"{running} is a sum of labels around the row in time, its own among them",
+        hint="its window ends with the row or later, and these labels are unknown when the "
+        "prediction is made: shift the labels by a row before the sum or the mean is taken",
+    )
 
 
 def _judge_classes(judge: Judge, rows: Rows, telling: Sequence[str]) -> CheckResult | None:
