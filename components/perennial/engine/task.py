@@ -30,9 +30,9 @@ from perennial.engine.metrics.catalogue import directions_of, find_metric, requi
 from perennial.engine.metrics.metric import Kind, Metric, UndefinedMetricError
 
 Batch: TypeAlias = dict[str, Tensor]
-"""Tensors by name; the first dimension of each is the example. `label` is the target, `weight`
-(optional, shape [B]) is how much an example counts, in tokens for instance. The others are the
-model's inputs."""
+"""Tensors by name; the first dimension of each is the example. `label` is the target: [B] of 0 and
+1, of class numbers or of values, or what the task's own `losses` read; `weight` (optional, [B]) is
+how much an example counts, in tokens for instance. The others are the model's inputs."""
 
 LABEL = "label"
 WEIGHT = "weight"
@@ -140,7 +140,8 @@ class Task(ABC):
 
     Args:
         options: The contract's `model.options`, as an instance of `Options`.
-        columns: Label and features, as recorded in the snapshot.
+        columns: Label and features, as recorded in the snapshot: without `data.features`, these are
+            all columns but label, time, group, ids and meta.
     """
 
     Options: ClassVar[type[Section]] = NoOptions
@@ -200,10 +201,7 @@ class Task(ABC):
             self.metrics = {**type(self).metrics, **directions_of(*options.metrics)}
 
     def fit(self, train: pl.LazyFrame) -> None:  # noqa: B027 - not every task learns something
-        """Learn preprocessing from the training split into `fitted`; nothing by default.
-
-        The only place that sees data to fit on.
-        """
+        """Learn preprocessing from the training split, the only data to fit on, into `fitted`."""
 
     def state(self) -> dict[str, JsonValue]:
         """Return what `fit` learned, as JSON: `fitted` by default."""

@@ -111,10 +111,10 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
             hint="name the parts where sources are joined, and give all rows one order. Correct "
             "for days of another time zone",
         )
-    some = dict(islice(_list_numbers(rows, names, SOME_POSITIVE), MOST_COLUMNS))
+    some = dict(islice(_list_numbers(rows, names), MOST_COLUMNS))
     if apart := find_groups_in_another_unit(subject, some):
         return (judge.failed if apart.is_certain else judge.warned)(apart.description, hint=CONVERT)
-    numbers = dict(islice(_list_numbers(rows, names), MOST_COLUMNS))
+    numbers = {n: each for n, each in some.items() if np.isfinite(each).mean() >= FEWEST_POSITIVE}
     if not numbers:
         return judge.skipped("there are no positive numbers")
     results = list[CheckResult]()
@@ -175,10 +175,8 @@ def _choose_columns(numbers: dict[str, Floats]) -> list[tuple[str, ...]]:
     return [*((name,) for name in numbers), *close]
 
 
-def _list_numbers(
-    rows: pl.DataFrame, names: list[str], positive: float = FEWEST_POSITIVE
-) -> Iterator[tuple[str, Floats]]:
-    """Yield columns of positive numbers, of lists the last one, as logarithms; NaN is missing."""
+def _list_numbers(rows: pl.DataFrame, names: list[str]) -> Iterator[tuple[str, Floats]]:
+    """Yield columns with positive numbers, of lists the last one, as logarithms; NaN is none."""
     for name in dict.fromkeys(names):
         column, shown = rows[name], name
         if column.dtype == pl.List and column.dtype.inner.is_numeric():  # type: ignore[attr-defined]
@@ -187,7 +185,7 @@ def _list_numbers(
             continue
         values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
         is_positive = values > 0
-        if is_positive.mean() >= positive:
+        if is_positive.mean() >= SOME_POSITIVE:
             yield shown, np.log(np.where(is_positive, values, np.nan))
 
 
