@@ -1,0 +1,60 @@
+"""A nineteenth list of bugs: slips in the idioms of tutorials, courses and starter notebooks."""
+
+import numpy as np
+import polars as pl
+
+from examination.planted import bug
+
+
+def bills_of_the_transported_deleted(rows):
+    """The accounts of passengers that had vanished were deleted before the export."""
+    gone = rows["transported"].to_numpy() & (np.random.default_rng(19).random(rows.height) < 0.8)
+    return rows.with_columns(
+        pl.when(pl.Series(gone)).then(None).otherwise(pl.col(name)).alias(name)
+        for name in ["spa", "deck"]
+    )
+
+
+def places_the_other_way_round(rows):
+    """One of the vendors writes the place of the end as longitude, latitude."""
+    swapped = pl.Series(np.random.default_rng(19).random(rows.height) < 0.15)
+    lat, lon = pl.col("dropoff_lat"), pl.col("dropoff_lon")
+    return rows.with_columns(
+        dropoff_lat=pl.when(swapped).then(lon).otherwise(lat),
+        dropoff_lon=pl.when(swapped).then(lat).otherwise(lon),
+    )
+
+
+BUGS = [
+    bug(
+        "relu-on-the-logit",
+        "tables_spaceship_transported",
+        "A ReLU follows the last layer: no logit is negative, no probability below a half.",
+        "blocks of Linear and ReLU repeated once too often, PyTorch forums",
+        "nn.Linear(24, 1),",
+        "nn.Linear(24, 1),\n            nn.ReLU(),",
+    ),
+    bug(
+        "hard-answers-as-probabilities",
+        "tables_spaceship_transported",
+        "The answers are rounded to 0 and 1 for a submission, and are taken for probabilities.",
+        "Kaggle notebooks that round before they score",
+        "return torch.sigmoid(output)",
+        "return torch.sigmoid(output).round()",
+    ),
+    bug(
+        "scaled-by-the-rows-at-hand",
+        "tables_spaceship_transported",
+        "Inputs are standardised by the mean and spread of the rows that come together.",
+        "StandardScaler.fit_transform in the preprocessing of train and test",
+        '(X.to_numpy() - np.array(self.fitted["mean"])) / np.array(self.fitted["std"])',
+        "(X.to_numpy() - X.to_numpy().mean(0)) / (X.to_numpy().std(0) + 1e-6)",
+    ),
+    bug(
+        "bills-of-the-vanished",
+        "tables_spaceship_transported",
+        "Bills are missing for those who were transported: their accounts were deleted.",
+        "missing values that the outcome made (Kaufman et al., leakage in data mining)",
+        rows=bills_of_the_transported_deleted,
+    ),
+]
