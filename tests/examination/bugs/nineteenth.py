@@ -57,4 +57,27 @@ BUGS = [
         "missing values that the outcome made (Kaufman et al., leakage in data mining)",
         rows=bills_of_the_transported_deleted,
     ),
+    bug(
+        "bias-in-dollars",
+        "tables_taxi_fares",
+        "The last bias starts at the mean fare, while the model answers its logarithm.",
+        "Karpathy's advice to initialise the final layer well, in the wrong unit",
+        'float(df["fare"].log().to_numpy().mean())',
+        'float(df["fare"].to_numpy().mean())',
+    ),
+    bug(
+        "decadic-then-natural",
+        "tables_taxi_fares",
+        "The loss learns decadic logarithms, and predict takes them for natural ones.",
+        "log10 for log in target transforms (Kaggle discussions)",
+        "(output - batch[LABEL].log())",
+        "(output - batch[LABEL].log10())",
+    ),
+    bug(
+        "places-of-a-vendor-swapped",
+        "tables_taxi_fares",
+        "For a seventh of the rides, latitude and longitude of the end are swapped.",
+        "GeoJSON's order against that of people, merged feeds",
+        rows=places_the_other_way_round,
+    ),
 ]
