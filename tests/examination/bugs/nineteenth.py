@@ -80,4 +80,31 @@ BUGS = [
         "GeoJSON's order against that of people, merged feeds",
         rows=places_the_other_way_round,
     ),
+    bug(
+        "softmax-over-the-batch",
+        "tables_dry_beans",
+        "Probabilities are normalised over the rows that come together, not over the classes.",
+        "F.softmax with dim=0, PyTorch forums",
+        "F.softmax(output, dim=1)",
+        "F.softmax(output, dim=0)",
+    ),
+    bug(
+        "names-by-frequency",
+        "tables_dry_beans",
+        "Classes are numbered by the alphabet, and served under names in the order of their sizes.",
+        "value_counts().index as class names",
+        'return list(self.fitted["varieties"])',
+        'return list(self.fitted["names"])',
+        '"varieties": sorted(df["variety"].unique()),',
+        '"varieties": sorted(df["variety"].unique()),\n'
+        '            "names": df["variety"].value_counts(sort=True)["variety"].to_list(),',
+    ),
+    bug(
+        "all-weights-alike",
+        "tables_dry_beans",
+        "All weights start at the same number: the units of a layer stay copies of each other.",
+        "d2l.ai, symmetry of parameters (4.8)",
+        'nn.init.kaiming_uniform_(module.weight, nonlinearity="relu")',
+        "nn.init.constant_(module.weight, 0.1)",
+    ),
 ]
