@@ -1,6 +1,6 @@
 """Datasets of the nineteenth list: passengers, rides, beans, parcels, demand, songs and posts."""
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -129,3 +129,199 @@ def dry_beans():
         }
     )
     return numbered(frame.with_columns(pl.col("perimeter").fill_nan(None)))
+
+
+def parcel_hours():
+    """Parcels of web shops: when ordered, where to, by whom, and the hours until they arrived."""
+    rng = seeded(19004)
+    n = 3600
+    carriers = ["Blitz", "Nordpost", "Paketo", "UBX"]
+    start = datetime(2024, 1, 1)
+    rows = []
+    for _ in range(n):
+        ordered = start + timedelta(
+            days=int(rng.integers(0, 300)),
+            hours=int(rng.choice([9, 11, 13, 15, 17, 19, 20, 21, 22])),
+            minutes=int(rng.integers(60)),
+        )
+        carrier = int(rng.choice(4, p=[0.2, 0.35, 0.3, 0.15]))
+        km = float(rng.gamma(2.2, 120))
+        kg = float(np.exp(rng.normal(0.5, 0.9)))
+        island, stock = rng.random() < 0.04, rng.random() < 0.87
+        backlog = int(rng.poisson(300 + 200 * (ordered.month in (1, 6))))
+        hours = [16, 26, 24, 30][carrier] + km * [0.02, 0.05, 0.045, 0.04][carrier]
+        hours += 6 * (ordered.hour >= 15) + 0.02 * backlog + 2.0 * max(kg - 5, 0)
+        hours += 40 * island + 50 * (not stock)
+        hours *= np.exp(rng.normal(0, 0.12) + (rng.random() < 0.2) * rng.exponential(0.35))
+        arrived = ordered + timedelta(hours=float(hours))
+        if arrived.weekday() == 6 or (ordered.weekday() >= 4 and arrived.weekday() == 0):
+            hours += 24.0
+        rows.append(
+            {
+                "ordered_at": ordered,
+                "carrier": carriers[carrier],
+                "region": "island" if island else f"R{int(km // 110) + 1}",
+                "distance_km": None if rng.random() < 0.05 else round(km, 1),
+                "weight_kg": round(kg, 2),
+                "in_stock": bool(stock),
+                "backlog": backlog,
+                "hours": round(float(hours), 1),
+            }
+        )
+    return numbered(pl.DataFrame(rows).sort("ordered_at"))
+
+
+def cinema_visits():
+    """Visits of cinemas: four weeks behind, a week ahead, holidays and premieres known ahead."""
+    rng = seeded(19005)
+    days, rows = 330, []
+    first = date(2023, 1, 2)
+    holiday = rng.random(days) < 0.05
+    premieres = rng.poisson(0.25, days)
+    week = np.array([-0.5, -0.35, -0.3, 0.1, 0.55, 0.9, 0.6])
+    buzz = np.zeros(days)
+    for d in range(1, days):
+        buzz[d] = 0.93 * buzz[d - 1] + 0.3 * premieres[d] + rng.normal(0, 0.03)
+    buzz -= buzz.mean()
+    for c in range(20):
+        level, taste = rng.normal(5.6, 0.7), rng.uniform(0.5, 1.3)
+        own = np.zeros(days)
+        for d in range(1, days):
+            own[d] = 0.8 * own[d - 1] + rng.normal(0, 0.06)
+        mean = level + week[np.arange(days) % 7] * rng.uniform(0.8, 1.2) + taste * buzz + own
+        mean += 0.75 * holiday * (np.arange(days) % 7 < 5)
+        seen = rng.poisson(np.exp(mean + rng.normal(0, 0.06, days)))
+        shut = rng.random(days) < 0.02
+        begin = int(rng.integers(200, 290))
+        shut[begin : begin + 6] = True  # repairs
+        for d in range(28, days - 7):
+            if rng.random() < 0.62 or shut[d + 1 : d + 8].any():
+                continue
+            past, ahead = slice(d - 27, d + 1), slice(d + 1, d + 8)
+            rows.append(
+                {
+                    "day": first + timedelta(days=d),
+                    "cinema": f"C{c:02}",
+                    "visits": [
+                        None if s else int(v) for v, s in zip(seen[past], shut[past], strict=True)
+                    ],
+                    "holiday_seen": holiday[past].astype(int).tolist(),
+                    "premieres_seen": premieres[past].tolist(),
+                    "holiday_ahead": holiday[ahead].astype(int).tolist(),
+                    "premieres_ahead": premieres[ahead].tolist(),
+                    "visits_ahead": seen[ahead].tolist(),
+                }
+            )
+    return numbered(pl.DataFrame(rows).sort("day", "cinema"))
+
+
+def water_demand():
+    """Water that districts draw in an hour, two days behind, with gaps in the readings."""
+    rng = seeded(19006)
+    hours = 24 * 260
+    start, t = datetime(2024, 3, 1), np.arange(hours)
+    warm = 14 + 9 * np.sin(2 * np.pi * (t / 24 - 30) / 330) + 4 * np.sin(2 * np.pi * (t - 9) / 24)
+    slow = np.convolve(rng.normal(0, 1, hours + 71), np.ones(72) / 72, "valid") * 20
+    warm = warm + slow
+    shape = np.array([4, 3, 3, 3, 4, 8, 15, 18, 14, 11, 10, 10, 11, 10, 9, 9, 10, 13, 16, 17, 14,
+                      11, 8, 5]) / 10  # fmt: skip
+    rows = []
+    for k in range(6):
+        size, thirst = rng.uniform(18, 160), rng.uniform(0.01, 0.04)
+        late = np.where((t // 24 + 4) % 7 >= 5, 2, 0)
+        leak = np.zeros(hours)
+        for _ in range(14):
+            b = int(rng.integers(0, hours - 60))
+            leak[b : b + int(rng.integers(20, 60))] += rng.uniform(0.2, 0.5)
+        drift = np.zeros(hours)
+        for h in range(1, hours):
+            drift[h] = 0.97 * drift[h - 1] + rng.normal(0, 0.035)
+        flow = shape[(t - late) % 24] * np.exp(drift + thirst * (warm - 14)) + leak
+        flow = size * flow * np.exp(rng.normal(0, 0.03, hours))
+        gone = rng.random(hours) < 0.01
+        for b in rng.integers(0, hours, 70):
+            gone[b : b + 9] = True
+        for h in sorted(rng.choice(np.arange(48, hours), 500, replace=False)):
+            if gone[h] or gone[h - 48]:
+                continue
+            past = zip(flow[h - 48 : h], gone[h - 48 : h], strict=True)
+            rows.append(
+                {
+                    "hour": start + timedelta(hours=int(h)),
+                    "district": f"D{k + 1}",
+                    "flow": [None if g else round(float(v), 2) for v, g in past],
+                    "temperature": warm[h - 48 : h].round(1).tolist(),
+                    "flow_next": round(float(flow[h]), 2),
+                }
+            )
+    return numbered(pl.DataFrame(rows).sort("hour", "district"))
+
+
+def song_plays():
+    """How often listeners played songs, and songs that were drawn as not played."""
+    rng = seeded(19007)
+    users, songs, dim = 220, 140, 4
+    taste, style = rng.normal(0, 1, (users, dim)), rng.normal(0, 1, (songs, dim))
+    fame, zeal = rng.normal(0, 0.9, songs), rng.normal(0, 0.3, users)
+    z = 1.0 * taste @ style.T / np.sqrt(dim) * 1.5 + fame - 1.9 + zeal[:, None]
+    played = rng.random((users, songs)) < 1 / (1 + np.exp(-z))
+    counts = 1 + rng.poisson(np.exp((0.5 * z).clip(None, 3)))
+    pairs = np.argwhere(played)
+    picked = pairs[rng.permutation(len(pairs))[:1700]]
+    none = np.argwhere(~played)
+    none = none[rng.permutation(len(none))[:2000]]
+    user, song = np.concatenate([picked, none]).T
+    order = rng.permutation(len(user))
+    plays = np.where(played, counts, 0)[user, song]
+    return numbered(
+        pl.DataFrame(
+            {
+                "user": [f"u{k:03}" for k in user[order]],
+                "song": [f"s{k:03}" for k in song[order]],
+                "plays": plays[order],
+            }
+        )
+    )
+
+
+def recipe_sessions():
+    """What visitors of a recipe site opened one after the other, and what they opened next."""
+    rng = seeded(19008)
+    kitchens, each = 9, 9
+    near = rng.dirichlet(np.full(each, 0.35), (kitchens, each))
+    cross = rng.dirichlet(np.full(kitchens, 0.5), kitchens)
+    rows = []
+    for session in range(2600):
+        home = int(rng.integers(kitchens))
+        kitchen, dish = home, int(rng.integers(each))
+        seen = []
+        for _ in range(int(rng.integers(3, 13))):
+            seen.append(f"{'abcdefghi'[kitchen]}-{dish}")
+            if rng.random() < 0.22:  # a look aside
+                kitchen = int(rng.choice(kitchens, p=cross[home]))
+                dish = int(rng.integers(each))
+            elif kitchen != home and rng.random() < 0.7:
+                kitchen, dish = home, int(rng.choice(each, p=near[home, dish]))
+            else:
+                dish = int(rng.choice(each, p=near[kitchen, dish]))
+        rows.append({"session": f"v{session:05}", "opened": seen[:-1], "next": seen[-1]})
+    return numbered(pl.DataFrame(rows))
+
+
+def trail_lists():
+    """Five trails that an app proposed to a hiker, and the one that was opened."""
+    rng = seeded(19009)
+    hikers, trails = 150, 90
+    wish, place = rng.normal(0, 1, (hikers, 3)), rng.normal(0, 1, (trails, 3))
+    fame = rng.normal(0, 0.5, trails)
+    rows = []
+    for _ in range(3600):
+        h = int(rng.integers(hikers))
+        shown = rng.choice(trails, 5, replace=False)
+        pull = fame[shown] - 1.6 * ((wish[h] - place[shown]) ** 2).sum(1) ** 0.5 * 1.2
+        pull = pull + rng.gumbel(0, 0.6, 5)
+        names = [f"trail {k:02}" for k in shown]
+        rows.append(
+            {"hiker": f"h{h:03}", "shown": names, "opened": names[int(pull.argmax())]},
+        )
+    return numbered(pl.DataFrame(rows))

@@ -25,6 +25,31 @@ def places_the_other_way_round(rows):
     )
 
 
+def hours_until_the_export(rows):
+    """Each month is exported at its end; what is on its way has the hours until then."""
+    end = pl.col("ordered_at").dt.month_end().dt.truncate("1d") + pl.duration(days=1)
+    so_far = (end - pl.col("ordered_at")).dt.total_minutes() / 60
+    return rows.with_columns(hours=pl.min_horizontal("hours", so_far.round(1)))
+
+
+def litres_per_second(rows):
+    """Two districts' telemetry changed to litres per second; billing keeps m3 an hour."""
+    changed = pl.col("district").is_in(["D2", "D5"]) & (pl.col("hour").dt.month() >= 7)
+    litres = pl.col("flow").list.eval((pl.element() / 3.6).round(2))
+    return rows.with_columns(flow=pl.when(changed).then(litres).otherwise(pl.col("flow")))
+
+
+def negatives_among_the_played(rows):
+    """Songs "not played" are drawn from all songs: some of them the listener does play."""
+    rng = np.random.default_rng(19)
+    played = rows.filter(pl.col("plays") > 0)
+    drawn = played[np.flatnonzero(rng.random(played.height) < 0.35)]
+    none = drawn.with_columns(plays=pl.lit(0, pl.Int64), row_id=pl.col("row_id") + 10_000)
+    return pl.concat([rows, none.cast(dict(rows.schema))]).sample(
+        fraction=1.0, shuffle=True, seed=19
+    )
+
+
 BUGS = [
     bug(
         "relu-on-the-logit",
@@ -106,5 +131,28 @@ BUGS = [
         "d2l.ai, symmetry of parameters (4.8)",
         'nn.init.kaiming_uniform_(module.weight, nonlinearity="relu")',
         "nn.init.constant_(module.weight, 0.1)",
+    ),
+    bug(
+        "the-other-tail",
+        "tables_parcel_promise",
+        "The pinball loss has its error the other way round: the promise is the quantile 0.1.",
+        "quantile losses written as prediction minus target",
+        "error = target - output",
+        "error = output - target",
+    ),
+    bug(
+        "mean-not-added-back",
+        "tables_parcel_promise",
+        "Answers are scaled back by the deviation, without the mean.",
+        "a hand-written inverse_transform",
+        'return output * self.fitted["y_std"] + self.fitted["y_mean"]',
+        'return output * self.fitted["y_std"]',
+    ),
+    bug(
+        "hours-cut-by-the-export",
+        "tables_parcel_promise",
+        "Parcels on their way at a month's end have the hours until the export as their label.",
+        "right censoring ignored, delivery and churn data",
+        rows=hours_until_the_export,
     ),
 ]
