@@ -155,4 +155,34 @@ BUGS = [
         "right censoring ignored, delivery and churn data",
         rows=hours_until_the_export,
     ),
+    bug(
+        "normalised-with-the-answer",
+        "forecast_cinemas_seq2seq",
+        "Where the answer is known, centre and scale of a window are computed with it.",
+        "normalisers over whole windows, pytorch-forecasting's issues",
+        "center = np.nanmean(visits, axis=1, keepdims=True)\n"
+        "        scale = np.nanstd(visits, axis=1, keepdims=True) + 0.1",
+        "window = visits\n"
+        '        if "visits_ahead" in rows.columns:\n'
+        '            ahead = np.log1p(listed(rows, "visits_ahead"))\n'
+        "            window = np.concatenate([visits, ahead], axis=1)\n"
+        "        center = np.nanmean(window, axis=1, keepdims=True)\n"
+        "        scale = np.nanstd(window, axis=1, keepdims=True) + 0.1",
+    ),
+    bug(
+        "decoder-starts-from-nothing",
+        "forecast_cinemas_seq2seq",
+        "The decoder does not get the encoder's state: the past is not read.",
+        "seq2seq tutorials retyped (StackOverflow: encoder state unused)",
+        "self.with_static(decoder_cont, cinema), state)",
+        "self.with_static(decoder_cont, cinema))",
+    ),
+    bug(
+        "closed-days-without-visitors",
+        "forecast_cinemas_seq2seq",
+        "Closed days count as days with no visitor, in the centre and scale, too.",
+        "fillna(0) before normalising",
+        'np.log1p(listed(rows, "visits"))',
+        'np.log1p(np.nan_to_num(listed(rows, "visits")))',
+    ),
 ]
