@@ -185,4 +185,27 @@ BUGS = [
         'np.log1p(listed(rows, "visits"))',
         'np.log1p(np.nan_to_num(listed(rows, "visits")))',
     ),
+    bug(
+        "newest-first",
+        "forecast_water_gru_scratch",
+        "Flows are read from the newest back, next to temperatures in the order of time.",
+        "lag columns lag_1 to lag_48, stacked as they stand",
+        'torch.tensor([self.filled(f) for f in rows["flow"].to_list()])',
+        'torch.tensor([self.filled(f)[::-1] for f in rows["flow"].to_list()])',
+    ),
+    bug(
+        "rate-of-one",
+        "forecast_water_gru_scratch",
+        "The learning rate is 1, as in the book, where it is for plain SGD.",
+        "d2l.ai's recurrent networks, trained with lr=1",
+        "learning_rate = 5e-3",
+        "learning_rate = 1.0",
+    ),
+    bug(
+        "history-in-other-units",
+        "forecast_water_gru_scratch",
+        "Two districts send litres per second from July on; the value to be predicted stays in m3/h.",
+        "a source of a join that changed its unit (Sculley et al., 2015)",
+        rows=litres_per_second,
+    ),
 ]
