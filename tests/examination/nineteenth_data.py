@@ -260,16 +260,16 @@ def water_demand():
 def song_plays():
     """How often listeners played songs, and songs that were drawn as not played."""
     rng = seeded(19007)
-    users, songs, dim = 220, 140, 4
+    users, songs, dim = 110, 90, 2
     taste, style = rng.normal(0, 1, (users, dim)), rng.normal(0, 1, (songs, dim))
     fame, zeal = rng.normal(0, 0.9, songs), rng.normal(0, 0.3, users)
-    z = 1.0 * taste @ style.T / np.sqrt(dim) * 1.5 + fame - 1.9 + zeal[:, None]
+    z = 1.5 * taste @ style.T + fame - 1.4 + zeal[:, None]
     played = rng.random((users, songs)) < 1 / (1 + np.exp(-z))
     counts = 1 + rng.poisson(np.exp((0.5 * z).clip(None, 3)))
     pairs = np.argwhere(played)
-    picked = pairs[rng.permutation(len(pairs))[:1700]]
+    picked = pairs[rng.permutation(len(pairs))[:1800]]
     none = np.argwhere(~played)
-    none = none[rng.permutation(len(none))[:2000]]
+    none = none[rng.permutation(len(none))[:2100]]
     user, song = np.concatenate([picked, none]).T
     order = rng.permutation(len(user))
     plays = np.where(played, counts, 0)[user, song]
@@ -287,16 +287,16 @@ def song_plays():
 def recipe_sessions():
     """What visitors of a recipe site opened one after the other, and what they opened next."""
     rng = seeded(19008)
-    kitchens, each = 9, 9
-    near = rng.dirichlet(np.full(each, 0.35), (kitchens, each))
+    kitchens, each = 6, 7
+    near = rng.dirichlet(np.full(each, 0.25), (kitchens, each))
     cross = rng.dirichlet(np.full(kitchens, 0.5), kitchens)
     rows = []
-    for session in range(2600):
+    for session in range(3800):
         home = int(rng.integers(kitchens))
         kitchen, dish = home, int(rng.integers(each))
         seen = []
         for _ in range(int(rng.integers(3, 13))):
-            seen.append(f"{'abcdefghi'[kitchen]}-{dish}")
+            seen.append(f"{'abcdef'[kitchen]}-{dish}")
             if rng.random() < 0.22:  # a look aside
                 kitchen = int(rng.choice(kitchens, p=cross[home]))
                 dish = int(rng.integers(each))

@@ -50,6 +50,11 @@ def negatives_among_the_played(rows):
     )
 
 
+def sessions_as_sets(rows):
+    """The query collects each session's recipes as a set."""
+    return rows.with_columns(pl.col("opened").list.unique().list.sort())
+
+
 BUGS = [
     bug(
         "relu-on-the-logit",
@@ -207,5 +212,28 @@ BUGS = [
         "Two districts send litres per second from July on; the value to be predicted stays in m3/h.",
         "a source of a join that changed its unit (Sculley et al., 2015)",
         rows=litres_per_second,
+    ),
+    bug(
+        "codes-of-the-rows-at-hand",
+        "recsys_songs_implicit",
+        "Listeners and songs are numbered by the rows that come together.",
+        "astype('category').cat.codes, as implicit's tutorials start, done again at serving",
+        "index = {key: k for k, key in enumerate(self.fitted[column.name], start=1)}",
+        "index = {key: k for k, key in enumerate(column.unique().sort(), start=1)}",
+    ),
+    bug(
+        "negatives-that-were-played",
+        "recsys_songs_implicit",
+        "Songs are drawn as not played without a look at what the listener plays.",
+        "negative sampling without rejection, NCF tutorials",
+        rows=negatives_among_the_played,
+    ),
+    bug(
+        "decay-of-alternating-squares",
+        "recsys_songs_implicit",
+        "The weight decay is the regularisation of another solver: factors are pulled to 0.",
+        "ALS's lambda taken for AdamW's weight decay",
+        "weight_decay = 0.5",
+        "weight_decay = 20.0",
     ),
 ]
