@@ -236,4 +236,27 @@ BUGS = [
         "weight_decay = 0.5",
         "weight_decay = 20.0",
     ),
+    bug(
+        "state-after-the-padding",
+        "recsys_recipes_narm",
+        "The last state is that after the padding, not after the last recipe.",
+        "output[:, -1] of sequences that are padded at the right, PyTorch forums",
+        "ht = self.gather_indexes(gru_out, item_seq_len - 1)",
+        "ht = gru_out[:, -1]",
+    ),
+    bug(
+        "softmax-in-the-model-too",
+        "recsys_recipes_narm",
+        "The model ends in a softmax, and the loss applies another.",
+        "cross_entropy after softmax, PyTorch forums (Humbatova: wrong loss)",
+        "return seq_output @ self.item_embedding.weight[1:].T",
+        "return (seq_output @ self.item_embedding.weight[1:].T).softmax(dim=1)",
+    ),
+    bug(
+        "sets-for-sequences",
+        "recsys_recipes_narm",
+        "Sessions were collected as sets: their recipes come in the order of names, each once.",
+        "collect_set for collect_list in the warehouse",
+        rows=sessions_as_sets,
+    ),
 ]
