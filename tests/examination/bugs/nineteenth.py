@@ -259,4 +259,28 @@ BUGS = [
         "collect_set for collect_list in the warehouse",
         rows=sessions_as_sets,
     ),
+    bug(
+        "margin-the-wrong-way",
+        "recsys_trails_metric",
+        "The hinge pushes the opened trail away and pulls the others near.",
+        "similarity and distance confused in triplet losses",
+        "(MARGIN + near - output)",
+        "(MARGIN + output - near)",
+    ),
+    bug(
+        "summed-over-the-trails",
+        "recsys_trails_metric",
+        "Differences are summed over the five trails, not over the coordinates.",
+        "a wrong dim that no shape reveals",
+        "apart.pow(2).sum(dim=2) + self.remote(shown).squeeze(2)",
+        "apart.pow(2).sum(dim=1)",
+    ),
+    bug(
+        "farther-counts-as-ahead",
+        "recsys_trails_metric",
+        "Ranks count the trails that are farther away: the metric falls as the model learns.",
+        "scores sorted in descending order where they are distances",
+        "ahead = (output < near)",
+        "ahead = (output > near)",
+    ),
 ]
