@@ -325,3 +325,136 @@ def trail_lists():
             {"hiker": f"h{h:03}", "shown": names, "opened": names[int(pull.argmax())]},
         )
     return numbered(pl.DataFrame(rows))
+
+
+def _pieces(text, between=" "):
+    return text.split(between)
+
+
+def emotion_posts():
+    """Short posts that say how someone feels, now or once; six emotions, as people type."""
+    rng = seeded(19010)
+    words = {
+        "sadness": "gloomy lost empty hopeless lonely drained heartbroken numb",
+        "joy": "cheerful glad delighted proud thankful playful content radiant",
+        "love": "tender caring adored fond devoted longing smitten warm",
+        "anger": "furious annoyed bitter resentful irritated outraged cranky mad",
+        "fear": "anxious shaky scared nervous uneasy tense afraid helpless",
+        "surprise": "amazed stunned shocked curious dazed startled astonished funny",
+    }
+    kinds = list(words)
+    filler = _pieces(
+        "today after work my sister and i went to the shop while it rained all week "
+        "because the bus was late again on monday with some friends from school"
+    )
+    more = ["really", "so", "a bit", "quite", "kind of", "still", "very"]
+    rows = []
+    for _ in range(3600):
+        kind = int(rng.choice(6, p=[0.29, 0.33, 0.08, 0.13, 0.12, 0.05]))
+        other = int((kind + rng.integers(1, 6)) % 6)
+        now = str(rng.choice(words[kinds[kind]].split()))
+        once = str(rng.choice(words[kinds[other]].split()))
+        before = " ".join(rng.choice(filler, int(rng.integers(0, 11))))
+        after = " ".join(rng.choice(filler, int(rng.integers(0, 9))))
+        core = f"i feel {rng.choice(more)} {now}"
+        if rng.random() < 0.4:
+            core = [
+                f"i used to feel {once} but now {core}",
+                f"i do not feel {once} , {core}",
+                f"{core} and not {once}",
+                f"he said i looked {once} yet {core}",
+            ][int(rng.integers(4))]
+        text = " ".join(f"{before} {core} {after}".split())
+        style = rng.random()
+        text = text.upper() if style < 0.06 else text.capitalize() if style < 0.5 else text
+        text += str(rng.choice(["", "!", "...", " :(", " http", " #feels"]))
+        if rng.random() < 0.03:
+            kind = int(rng.integers(6))
+        rows.append({"text": text, "emotion": kinds[kind]})
+    made = pl.DataFrame(rows).unique("text", keep="first", maintain_order=True)
+    source = np.where(rng.random(made.height) < 0.3, "b", "a")
+    return numbered(made.with_columns(batch=pl.Series(source)))
+
+
+def graded_excerpts():
+    """Excerpts of books with teachers' scores of how easy each is to read: minus 3.7 to 1.7."""
+    rng = seeded(19011)
+    easy = _pieces(
+        "the cat ran home and saw a big red ball so they sat down to eat cake with mom who had a "
+        "dog that could jump over the little wall near our school"
+    )
+    medium = _pieces(
+        "journey village animals mountain weather several important different discovered winter "
+        "carried followed island machine evening remember question believed travellers"
+    )
+    hard = _pieces(
+        "consequently electromagnetic hypothesis constitutional notwithstanding equilibrium "
+        "atmospheric phenomenon jurisdiction photosynthesis metaphysical proportional "
+        "circumstances legislature sedimentary infinitesimal"
+    )
+    rows = []
+    for _ in range(2600):
+        level = rng.normal(0, 1)
+        odds = np.exp([1.6 - 0.35 * level, 0.35 * level, -0.9 + 0.9 * level])
+        odds /= odds.sum()
+        length = np.exp(2.35 + 0.3 * level + rng.normal(0, 0.12))
+        sentences = []
+        for _ in range(int(rng.integers(4, 9))):
+            count = max(3, int(rng.poisson(length)))
+            kinds = rng.choice(3, count, p=odds)
+            said = " ".join(str(rng.choice((easy, medium, hard)[k])) for k in kinds)
+            sentences.append(said.capitalize() + str(rng.choice([".", ".", ".", "!", "?"])))
+        score = -1.0 - 0.85 * level + rng.normal(0, 0.22)
+        rows.append(
+            {
+                "excerpt": "\n".join(sentences) if rng.random() < 0.3 else " ".join(sentences),
+                "target": round(float(np.clip(score, -3.7, 1.7)), 3),
+            }
+        )
+    return numbered(pl.DataFrame(rows))
+
+
+def disaster_posts():
+    """Short posts with a keyword: reports of disasters, and people who only speak of them."""
+    rng = seeded(19012)
+    keywords = _pieces("fire flood crash storm explosion wreckage panic collapse ambulance blaze")
+    real = _pieces(
+        "{k} reported near {p} ; police on scene|at least {n} injured in {k} at {p}|"
+        "{p} : {k} closes highway , residents evacuated|breaking : {k} in {p} , {n} homes destroyed|"
+        "officials confirm {k} killed {n} in {p}|crews respond to {k} outside {p}|"
+        "people trapped after {k} hits {p}|emergency declared in {p} after {k}",
+        "|",
+    )
+    talk = _pieces(
+        "this new song is {k} lol|my exams are a total {k} today|{k} sale at the mall in {p} now|"
+        "i love the {k} scene in that movie|he is on {k} tonight , {n} goals|"
+        "my love life is one big {k}|just watched {k} with {n} friends in {p}|"
+        "that party in {p} was {k}|my phone crashed again what a {k}|"
+        "officials say the {k} drill in {p} went well|book review : {k} by {p} , {n} stars",
+        "|",
+    )
+    either = _pieces(
+        "{k} in {p} right now|so much {k} here|another {k} today , {n} already|oh no , {k} again|"
+        "what a {k} in {p}|{k} all over {p} tonight|did you see the {k} in {p}",
+        "|",
+    )
+    places = _pieces("texas leeds manila oslo kobe ohio turin accra perth lima")
+    extra = _pieces("omg please so wow via update more photos here just now again really")
+    rows = []
+    for _ in range(3400):
+        bad = rng.random() < 0.3
+        which = int(rng.choice(10, p=np.array([6, 5, 3, 3, 1, 1, 1, 1, 1, 1]) / 23))
+        which = which if bad else 9 - which
+        frame = str(rng.choice(either if rng.random() < 0.5 else real if bad else talk))
+        k, p = keywords[which], str(rng.choice(places))
+        tail = " ".join(rng.choice(extra, int(rng.integers(0, 5)), replace=False))
+        text = f"{frame.format(k=k, p=p, n=int(rng.integers(2, 60)))} {tail}".strip()
+        if rng.random() < 0.35:
+            text = f"@user{int(rng.integers(900))} {text}"
+        if rng.random() < 0.5:
+            text += f" http://t.co/{int(rng.integers(1e8)):08x}"
+        text = text.capitalize() if rng.random() < 0.5 else text.replace(k, f"#{k}")
+        bad = bad if rng.random() > 0.06 else not bad
+        gone = rng.random() < 0.1
+        rows.append({"keyword": None if gone else k, "text": text, "target": int(bad)})
+    return numbered(pl.DataFrame(rows).unique("text", keep="first", maintain_order=True))

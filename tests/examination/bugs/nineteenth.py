@@ -55,6 +55,34 @@ def sessions_as_sets(rows):
     return rows.with_columns(pl.col("opened").list.unique().list.sort())
 
 
+def another_list_of_labels(rows):
+    """The second batch came as numbers, in another order of labels than the first's."""
+    first = ["sadness", "joy", "love", "anger", "fear", "surprise"]
+    second = dict(zip(sorted(first), first, strict=True))
+    named = pl.col("emotion").replace_strict(second)
+    return rows.with_columns(
+        emotion=pl.when(pl.col("batch") == "b").then(named).otherwise(pl.col("emotion"))
+    )
+
+
+def keywords_by_the_annotators(rows):
+    """Keywords come from those who labelled: they noted one where a disaster was reported."""
+    kept = np.random.default_rng(19).random(rows.height) < 0.15
+    noted = (pl.col("target") == 1) | pl.Series(kept)
+    return rows.with_columns(keyword=pl.when(noted).then(pl.col("keyword")))
+
+
+def retweets_as_posts(rows):
+    """Posts that were passed on are in the export once for each time, under new numbers."""
+    rng = np.random.default_rng(19)
+    again = []
+    for row in rows.iter_rows(named=True):
+        for k in range(int(rng.poisson(2.5)) if rng.random() < 0.6 else 0):
+            text = f"{row['text'].split(' http')[0]} http://t.co/{int(rng.integers(1e8)):08x}"
+            again.append(row | {"text": text, "row_id": 10_000 + 20 * row["row_id"] + k})
+    return pl.concat([rows, pl.DataFrame(again, schema=rows.schema)])
+
+
 BUGS = [
     bug(
         "relu-on-the-logit",
@@ -282,5 +310,28 @@ BUGS = [
         "scores sorted in descending order where they are distances",
         "ahead = (output < near)",
         "ahead = (output > near)",
+    ),
+    bug(
+        "mask-of-the-other-sense",
+        "text_posts_emotion",
+        "The attention mask (1 for words) is given where True means padding: words are hidden.",
+        "src_key_padding_mask of PyTorch against attention_mask of transformers",
+        "src_key_padding_mask=attention_mask == 0",
+        "src_key_padding_mask=attention_mask == 1",
+    ),
+    bug(
+        "cut-after-ten-tokens",
+        "text_posts_emotion",
+        "Posts are cut after ten tokens, often before the feeling is named.",
+        "max_length of a first experiment (Hugging Face forums, truncation)",
+        "max_length = 40",
+        "max_length = 10",
+    ),
+    bug(
+        "labels-in-two-orders",
+        "text_posts_emotion",
+        "A third of the posts got their labels' names by a list in another order.",
+        "id2label of two exports, merged as numbers",
+        rows=another_list_of_labels,
     ),
 ]
