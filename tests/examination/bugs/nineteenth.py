@@ -334,4 +334,33 @@ BUGS = [
         "id2label of two exports, merged as numbers",
         rows=another_list_of_labels,
     ),
+    bug(
+        "range-of-stars",
+        "text_excerpts_readability",
+        "The sigmoid's range is that of another data set: scores below 0 cannot be answered.",
+        "y_range=(0, 5.5) copied from fast.ai's lesson on recommenders",
+        "y_range = (-4.0, 2.0)",
+        "y_range = (0.0, 5.5)",
+    ),
+    bug(
+        "score-in-standard-units",
+        "text_excerpts_readability",
+        "Labels are standardised in encode, and predict does not undo it: what is served is no score.",
+        "a target scaler whose inverse is forgotten",
+        '"stds": cont.std(0).tolist(),',
+        '"stds": cont.std(0).tolist(),\n'
+        '            "y": [float(df["target"].mean()), float(df["target"].std())],',
+        'torch.tensor(rows["target"].to_list(), dtype=torch.float32)',
+        "torch.tensor(\n"
+        '                ((rows["target"] - self.fitted["y"][0]) / self.fitted["y"][1]).to_list()\n'
+        "            )",
+    ),
+    bug(
+        "least-correlation-wins",
+        "text_excerpts_readability",
+        "The correlation is minimised: the checkpoint that knows least is selected.",
+        "mode='min' of early stopping, left as it was for a loss",
+        '{"pearson": "maximize"}',
+        '{"pearson": "minimize"}',
+    ),
 ]
