@@ -363,4 +363,26 @@ BUGS = [
         '{"pearson": "maximize"}',
         '{"pearson": "minimize"}',
     ),
+    bug(
+        "weight-upside-down",
+        "text_disaster_posts",
+        "The weight of the rarer class is the share of positives to negatives.",
+        "pos_weight=pos/neg, PyTorch forums",
+        "(df.height - n_pos) / n_pos",
+        "n_pos / (df.height - n_pos)",
+    ),
+    bug(
+        "keywords-of-the-annotators",
+        "text_disaster_posts",
+        "Keywords were noted while labelling, mostly for disasters: that there is one tells.",
+        "columns of the labelling tool that stay in the data",
+        rows=keywords_by_the_annotators,
+    ),
+    bug(
+        "retweets-on-both-sides",
+        "text_disaster_posts",
+        "Posts that were passed on occur several times, under numbers of their own.",
+        "near-duplicates across the split of this competition's data",
+        rows=retweets_as_posts,
+    ),
 ]
