@@ -420,7 +420,7 @@ def disaster_posts():
     keywords = _pieces("fire flood crash storm explosion wreckage panic collapse ambulance blaze")
     real = _pieces(
         "{k} reported near {p} ; police on scene|at least {n} injured in {k} at {p}|"
-        "{p} : {k} closes highway , residents evacuated|breaking : {k} in {p} , {n} homes destroyed|"
+        "{p} : {k} closes highway , residents leave|breaking : {k} in {p} , {n} homes destroyed|"
         "officials confirm {k} killed {n} in {p}|crews respond to {k} outside {p}|"
         "people trapped after {k} hits {p}|emergency declared in {p} after {k}",
         "|",
@@ -458,3 +458,81 @@ def disaster_posts():
         gone = rng.random() < 0.1
         rows.append({"keyword": None if gone else k, "text": text, "target": int(bad)})
     return numbered(pl.DataFrame(rows).unique("text", keep="first", maintain_order=True))
+
+
+def park_visits():
+    """Walkers that counters in parks saw on a day, of the hours in which the counter ran."""
+    rng = seeded(19013)
+    parks = ["Ahorn", "Bach", "Dorn", "Erlen", "Fichten", "Garten", "Hafen", "Insel"]
+    level = rng.normal(2.3, 0.6, 8)
+    kind = rng.integers(0, 3, 8)
+    rows = []
+    for d in range(400):
+        day = date(2023, 3, 1) + timedelta(days=d)
+        season = np.sin(2 * np.pi * (day.timetuple().tm_yday - 100) / 365)
+        temp = 11 + 9 * season + rng.normal(0, 4)
+        rain = max(0.0, rng.normal(-1, 4))
+        sky = (
+            str(rng.choice(["clear", "clouds", "fog"], p=[0.4, 0.5, 0.1])) if rain == 0 else "rain"
+        )
+        off = day.weekday() >= 5 or rng.random() < 0.03
+        for k in range(8):
+            hours = 24 if rng.random() < 0.45 else int(rng.integers(3, 24))
+            z = level[k] + 0.045 * temp - 0.0011 * max(temp - 14, 0) ** 2 - 0.07 * rain
+            z += [0.1, 0.9, 0.5][kind[k]] * off + 0.15 * (sky == "clear") + 0.2 * season
+            mean = np.exp(z) * hours / 8 * rng.gamma(14, 1 / 14)
+            rows.append(
+                {
+                    "day": day,
+                    "park": parks[k],
+                    "kind": ["street", "forest", "play"][kind[k]],
+                    "sky": None if rng.random() < 0.06 else sky,
+                    "temperature": None if rng.random() < 0.05 else round(temp, 1),
+                    "rain_mm": round(rain, 1),
+                    "day_off": bool(off),
+                    "hours_counted": hours,
+                    "walkers": int(rng.poisson(mean)),
+                }
+            )
+    return numbered(pl.DataFrame(rows, infer_schema_length=None))
+
+
+def station_nights():
+    """The last 24 hours of a weather station, and the lowest temperature of the 12 hours after."""
+    rng = seeded(19014)
+    hours, rows = 24 * 420, []
+    t = np.arange(hours)
+    start = datetime(2022, 10, 1)
+    year = -np.cos(2 * np.pi * (t / 24 + 255) / 365)
+    front = np.zeros(hours)
+    for h in range(1, hours):
+        front[h] = 0.985 * front[h - 1] + rng.normal(0, 0.25)
+    cloud = 1 / (1 + np.exp(-np.convolve(rng.normal(0, 4, hours + 17), np.ones(18) / 18, "valid")))
+    turn = np.cumsum(rng.normal(0, 9, hours)) + 200
+    speed = np.abs(np.convolve(rng.normal(0, 8, hours + 11), np.ones(12) / 12, "valid")) + 0.2
+    north = np.cos(np.radians(turn)) * speed
+    cold = np.convolve(north, np.r_[np.zeros(8), np.ones(14) / 14])[:hours]
+    for s in range(5):
+        high = rng.normal(0, 2.0)
+        swing = (1.5 + 6.5 * (1 - cloud)) * np.sin(2 * np.pi * (t - 9) / 24)
+        temp = 9 + high + 9 * year + front - 2.4 * cold + swing + rng.normal(0, 0.3, hours)
+        damp = (92 - 18 * (1 - cloud) - 1.5 * swing + rng.normal(0, 2, hours)).clip(20, 100)
+        wind = (speed + rng.normal(0, 0.3, hours)).clip(0)
+        wind = np.where(rng.random(hours) < 0.004, -9999.0, wind)
+        for evening in range(36, hours - 14, 24):
+            h = evening + int(rng.integers(-2, 3))
+            if rng.random() < 0.1:
+                continue
+            past = slice(h - 24, h)
+            rows.append(
+                {
+                    "asked_at": start + timedelta(hours=int(h)),
+                    "station": f"S{s + 1}",
+                    "temperature": temp[past].round(1).tolist(),
+                    "humidity": damp[past].round().tolist(),
+                    "wind_speed": wind[past].round(1).tolist(),
+                    "wind_direction": (turn[past] % 360).round().tolist(),
+                    "low": round(float(temp[h : h + 12].min()), 1),
+                }
+            )
+    return numbered(pl.DataFrame(rows).sort("asked_at", "station"))

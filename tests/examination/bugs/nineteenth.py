@@ -83,6 +83,22 @@ def retweets_as_posts(rows):
     return pl.concat([rows, pl.DataFrame(again, schema=rows.schema)])
 
 
+def counted_in_both_directions(rows):
+    """Two parks' new counters count who enters and who leaves, from June on."""
+    new = pl.col("park").is_in(["Bach", "Garten", "Insel"]) & (pl.col("day") >= pl.date(2023, 6, 1))
+    twice = pl.col("walkers") * 2
+    return rows.with_columns(walkers=pl.when(new).then(twice).otherwise(pl.col("walkers")))
+
+
+def degrees_fahrenheit(rows):
+    """One station's history is in degrees Fahrenheit; what is to be predicted is not."""
+    there = pl.col("station") == "S4"
+    warm = pl.col("temperature").list.eval((pl.element() * 1.8 + 32).round(1))
+    return rows.with_columns(
+        temperature=pl.when(there).then(warm).otherwise(pl.col("temperature")),
+    )
+
+
 BUGS = [
     bug(
         "relu-on-the-logit",
@@ -237,7 +253,7 @@ BUGS = [
     bug(
         "history-in-other-units",
         "forecast_water_gru_scratch",
-        "Two districts send litres per second from July on; the value to be predicted stays in m3/h.",
+        "Two districts' history is in litres per second from July on, what follows in m3/h.",
         "a source of a join that changed its unit (Sculley et al., 2015)",
         rows=litres_per_second,
     ),
@@ -257,12 +273,12 @@ BUGS = [
         rows=negatives_among_the_played,
     ),
     bug(
-        "decay-of-alternating-squares",
+        "factors-start-at-zero",
         "recsys_songs_implicit",
-        "The weight decay is the regularisation of another solver: factors are pulled to 0.",
-        "ALS's lambda taken for AdamW's weight decay",
-        "weight_decay = 0.5",
-        "weight_decay = 20.0",
+        "Both tables of factors start at 0, where the gradient of their product is 0.",
+        "zero initialisation in matrix factorisation from scratch",
+        "nn.init.normal_(table.weight, std=0.1)",
+        "nn.init.zeros_(table.weight)",
     ),
     bug(
         "state-after-the-padding",
@@ -345,7 +361,7 @@ BUGS = [
     bug(
         "score-in-standard-units",
         "text_excerpts_readability",
-        "Labels are standardised in encode, and predict does not undo it: what is served is no score.",
+        "Labels are standardised in encode, and predict does not undo it.",
         "a target scaler whose inverse is forgotten",
         '"stds": cont.std(0).tolist(),',
         '"stds": cont.std(0).tolist(),\n'

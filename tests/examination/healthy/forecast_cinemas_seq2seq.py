@@ -8,7 +8,9 @@ label = "visits_ahead"
 time = "day"
 time_is_feature = true
 ids = ["row_id"]
-features = ["cinema", "visits", "holiday_seen", "premieres_seen", "holiday_ahead", "premieres_ahead"]
+features = [
+    "cinema", "visits", "holiday_seen", "premieres_seen", "holiday_ahead", "premieres_ahead",
+]
 
 [training]
 steps = 600

@@ -20,7 +20,6 @@ schedule = { shape = "cosine" }
 import math
 
 import polars as pl
-import torch
 from torch import nn
 
 from perennial.engine.metrics.catalogue import directions_of
