@@ -401,4 +401,27 @@ BUGS = [
         "near-duplicates across the split of this competition's data",
         rows=retweets_as_posts,
     ),
+    bug(
+        "hours-subtracted",
+        "tables_parks_fastai",
+        "The logarithm of the hours is subtracted: long counts answer low.",
+        "the sign of an offset in count models",
+        ".squeeze(1) + log_hours",
+        ".squeeze(1) - log_hours",
+    ),
+    bug(
+        "rate-read-as-logarithm",
+        "tables_parks_fastai",
+        "The Poisson loss takes outputs for logarithms, predict for counts.",
+        "log_input=True is PoissonNLLLoss's default",
+        "return output.exp()",
+        "return output.clamp(min=0)",
+    ),
+    bug(
+        "counted-twice",
+        "tables_parks_fastai",
+        "Three parks count both directions from June on: their walkers double.",
+        "a sensor exchanged without a note",
+        rows=counted_in_both_directions,
+    ),
 ]
