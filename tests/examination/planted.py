@@ -56,6 +56,7 @@ def all_bugs() -> list[Bug]:
         fourteenth_media,
         fourth,
         images,
+        nineteenth_media,
         retrieval,
         second_a,
         second_b,
@@ -89,6 +90,7 @@ def all_bugs() -> list[Bug]:
         seventeenth_media,
         eighteenth,
         eighteenth_media,
+        nineteenth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

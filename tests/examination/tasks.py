@@ -22,6 +22,7 @@ from examination import (
     fourteenth_data,
     fourteenth_media_data,
     fourth_data,
+    nineteenth_media_data,
     ninth_tables_data,
     seventeenth_data,
     seventeenth_media_data,
@@ -62,6 +63,7 @@ DATA = (
     seventeenth_media_data,
     eighteenth_data,
     eighteenth_media_data,
+    nineteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
