@@ -53,3 +53,39 @@ def grid_disturbances():
             }
         )
     )
+
+
+def promoter_windows():
+    """Windows of 90 bases: 1 if a promoter lies in them, on either strand; some bases unread."""
+    rng = seeded(19002)
+    n, length = 2800, 90
+    other = {"A": "T", "C": "G", "G": "C", "T": "A", "N": "N"}
+    texts, labels = [], []
+    for _ in range(n):
+        gc = rng.uniform(0.35, 0.6)
+        share = [(1 - gc) / 2, gc / 2, gc / 2, (1 - gc) / 2]
+        bases = rng.choice(list("ACGT"), length, p=share)
+        is_promoter = rng.random() < 0.42
+        at = rng.integers(4, 40)
+        box = [b if rng.random() < 0.97 else rng.choice(list("ACGT")) for b in "TATAAT"]
+        begin = [b if rng.random() < 0.97 else rng.choice(list("ACGT")) for b in "TTGACA"]
+        gap = 6 + int(rng.integers(16, 19)) if is_promoter else int(rng.integers(7, 45))
+        if is_promoter or rng.random() < 0.2:  # a decoy has only one box, or both at any distance
+            bases[at : at + 6] = begin
+        if is_promoter or rng.random() < 0.2:
+            bases[at + gap : at + gap + 6] = box[: max(0, min(6, length - at - gap))]
+        bases[rng.random(length) < rng.choice([0, 0.02], p=[0.8, 0.2])] = "N"
+        text = "".join(bases)
+        if rng.random() < 0.5:
+            text = "".join(other[b] for b in reversed(text))
+        texts.append(text.lower() if rng.random() < 0.1 else text)
+        labels.append(int(is_promoter))
+    return numbered(
+        pl.DataFrame(
+            {
+                "organism": rng.choice(["b_subtilis", "e_coli", "p_putida"], n, p=[0.3, 0.5, 0.2]),
+                "window": texts,
+                "promoter": labels,
+            }
+        )
+    )

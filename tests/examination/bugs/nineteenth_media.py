@@ -12,6 +12,13 @@ def voltage_between_phases(rows):
     return rows.with_columns(rated_volts=rated.round(0))
 
 
+def written_as_rna(rows):
+    """The windows of one organism come from a database that writes U for T."""
+    rna = pl.col("window").str.replace_all("T", "U").str.replace_all("t", "u")
+    theirs = pl.col("organism") == "e_coli"
+    return rows.with_columns(window=pl.when(theirs).then(rna).otherwise(pl.col("window")))
+
+
 BUGS = [
     bug(
         # F1 0.712, log loss 0.626; 0.895 and 0.338 when healthy
@@ -50,5 +57,49 @@ BUGS = [
         "CS231n: rates do not carry over from one optimizer to another",
         "optimizer = { learning_rate = 3e-3 }",
         'optimizer = { name = "sgd", learning_rate = 1e-3 }',
+    ),
+    bug(
+        # precision 0.844, log loss 0.382; 0.875 and 0.309 when healthy
+        "reversed-not-complemented",
+        "odd_promoters_dna",
+        "The other strand is read backwards but not complemented.",
+        "issues of genomics loaders: reverse in place of reverse complement",
+        "forward.flip(1, 2)",
+        "forward.flip(2)",
+    ),
+    bug(
+        # precision 0.808, log loss 0.438; 0.875 and 0.309 when healthy
+        "bases-reshaped",
+        "odd_promoters_dna",
+        "One-hot bases [L, 4] are reshaped to [4, L], which mixes places and bases.",
+        "PyTorch forum: view in place of transpose before Conv1d",
+        "dna.transpose(1, 2)  # [B, 4, L]",
+        "dna.reshape(len(dna), 4, LENGTH)",
+    ),
+    bug(
+        # precision 0.409, log loss 0.693; 0.875 and 0.309 when healthy
+        "sigmoid-twice",
+        "odd_promoters_dna",
+        "The network answers a probability, to which the loss applies the sigmoid again.",
+        "Keras's from_logits; BCEWithLogitsLoss after nn.Sigmoid",
+        "return both.amax(dim=1, keepdim=True)",
+        "return both.amax(dim=1, keepdim=True).sigmoid()",
+    ),
+    bug(
+        # log loss 0.339, and shows 0.384, precision 0.837; 0.309 and 0.875 when healthy
+        "written-as-rna",
+        "odd_promoters_dna",
+        "The windows of one organism are written with U for T, which counts as an unread base.",
+        "sequences from Rfam beside those from GenBank",
+        rows=written_as_rna,
+    ),
+    bug(
+        # precision 0.536, log loss 0.656; 0.875 and 0.309 when healthy
+        "motifs-frozen",
+        "odd_promoters_dna",
+        "The motifs are frozen, as when they were pretrained; now they stay random.",
+        "requires_grad = False left over from fine-tuning",
+        "self.motifs = nn.Conv1d(4, filters, 8, padding=3)",
+        "self.motifs = nn.Conv1d(4, filters, 8, padding=3).requires_grad_(False)",
     ),
 ]
