@@ -89,3 +89,61 @@ def promoter_windows():
             }
         )
     )
+
+
+def _outline(kind, rng):
+    """Corners of a drawn sign, in the order of the pen, with where the pen is lifted."""
+    turn = np.linspace(0, 2 * np.pi, 14) + rng.uniform(0, 6.28)
+    if kind == "circle":
+        return np.stack([np.cos(turn), np.sin(turn)], 1), ()
+    if kind == "spiral":
+        t = np.linspace(0, 4 * np.pi, 26)
+        return np.stack([t * np.cos(t), t * np.sin(t)], 1) / 12, ()
+    corners = {
+        "square": [(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)],
+        "triangle": [(-1, -0.8), (1, -0.8), (0, 1), (-1, -0.8)],
+        "zigzag": [(-1.2, 0), (-0.7, 0.7), (-0.2, -0.6), (0.3, 0.7), (0.8, -0.6), (1.2, 0.2)],
+        "arrow_left": [(1, 0), (-1, 0), (-0.4, 0.6), (-1, 0), (-0.4, -0.6)],
+        "arrow_right": [(-1, 0), (1, 0), (0.4, 0.6), (1, 0), (0.4, -0.6)],
+        "cross": [(-0.8, -0.8), (0.8, 0.8), (-0.8, 0.8), (0.8, -0.8)],
+    }[kind]
+    corners = corners if rng.random() < 0.6 or "arrow" in kind else corners[::-1]
+    return np.array(corners, dtype=float), (1,) if kind == "cross" else ()
+
+
+def pen_sketches():
+    """Signs drawn on tablets: offsets of the pen from point to point, and where it is lifted."""
+    rng = seeded(19003)
+    n = 1500
+    kinds = ["circle", "spiral", "square", "triangle", "zigzag"]
+    kinds += ["arrow_left", "arrow_right", "cross"]
+    drawn, right, up, lifted = rng.choice(kinds, n), [], [], []
+    app = rng.choice(["web", "tablet", "board"], n, p=[0.5, 0.35, 0.15])
+    for k in range(n):
+        corners, lifts = _outline(drawn[k], rng)
+        points, pen = [corners[0]], [0]
+        for j in range(1, len(corners)):
+            count = max(1, int(np.hypot(*(corners[j] - corners[j - 1])) * rng.uniform(2.5, 6)))
+            for s in range(1, count + 1):
+                points.append(corners[j - 1] + (corners[j] - corners[j - 1]) * s / count)
+                pen.append(int(s == count and j in lifts))
+        path = np.array(points) * rng.uniform(0.6, 1.4) * np.array([1, rng.uniform(0.7, 1.3)])
+        tilt = rng.normal(0, 0.15)
+        path = path @ np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
+        path = 90 * path + rng.normal(0, 5, path.shape)
+        step = np.round(np.diff(path, axis=0)).astype(int)
+        right.append(step[:, 0].tolist())
+        up.append(step[:, 1].tolist())
+        lifted.append(pen[1:])
+    ints = pl.List(pl.Int32)
+    return numbered(
+        pl.DataFrame(
+            {
+                "app": app,
+                "right": pl.Series(right, dtype=ints),
+                "up": pl.Series(up, dtype=ints),
+                "lifted": pl.Series(lifted, dtype=ints),
+                "sign": drawn,
+            }
+        )
+    )
