@@ -147,3 +147,48 @@ def pen_sketches():
             }
         )
     )
+
+
+def radio_captures():
+    """Pieces of 96 samples, I and Q in turn, of captures of radio stations; their modulation."""
+    rng = seeded(19004)
+    kinds = {
+        "bpsk": np.array([-1, 1], dtype=complex),
+        "qpsk": np.exp(1j * np.pi * (0.25 + 0.5 * np.arange(4))),
+        "pam4": np.array([-3, -1, 1, 3], dtype=complex) / 2.24,
+        "qam16": (np.arange(4)[:, None] * 2 - 3 + 1j * (np.arange(4) * 2 - 3)).ravel() / 3.16,
+        "gfsk": None,
+    }
+    pieces, capture, snr, label = [], [], [], []
+    for c in range(220):
+        name = list(kinds)[c % 5]
+        level, decibels = rng.lognormal(0, 0.8), rng.uniform(4, 20)
+        drift, offset = rng.normal(0, 0.006), rng.uniform(0, 2 * np.pi)
+        shape = np.hanning(10) if rng.random() < 0.5 else np.ones(8)
+        for _ in range(rng.integers(5, 11)):
+            if kinds[name] is None:
+                bits = np.convolve(rng.choice([-1, 1], 16).repeat(8), np.hanning(8) / 4, "same")
+                base = np.exp(1j * np.cumsum(bits * 0.35))[8:104]
+            else:
+                spikes = np.zeros(144, dtype=complex)
+                spikes[::8] = rng.choice(kinds[name], 18)
+                base = np.convolve(spikes, shape / 1.2, "same")[
+                    (d := rng.integers(16, 32)) : d + 96
+                ]
+            wave = base * np.exp(1j * (offset + 2 * np.pi * drift * np.arange(96)))
+            noise = 10 ** (-decibels / 20) * np.sqrt(0.5)
+            wave = level * (wave + noise * (rng.normal(size=96) + 1j * rng.normal(size=96)))
+            both = np.stack([wave.real, wave.imag], 1)
+            pieces.append(np.round(both, 4).astype(np.float32).reshape(-1).tolist())
+            capture.append(f"cap{c:03d}")
+            snr.append(round(decibels, 1))
+            label.append(name)
+    frame = pl.DataFrame(
+        {
+            "capture": capture,
+            "snr_db": snr,
+            "iq": pl.Series(pieces, dtype=FLOATS),
+            "modulation": label,
+        }
+    )
+    return numbered(frame.sample(fraction=1.0, shuffle=True, seed=4))

@@ -146,4 +146,40 @@ BUGS = [
         "Quick, Draw!: raw drawings among those of stroke-3",
         rows=places_of_the_pen,
     ),
+    bug(
+        # accuracy 0.742, log loss 0.659; 0.820 and 0.376 when healthy
+        "i-and-q-not-in-turn",
+        "odd_radio_modulation",
+        "Samples I, Q, I, Q are read as all of I and then all of Q.",
+        "reshape of interleaved IQ files of GNU Radio",
+        ".reshape(-1, N, 2)\n        iq = iq.transpose(0, 2, 1)  # I and Q become channels",
+        ".reshape(-1, 2, N)",
+    ),
+    bug(
+        # shows accuracy 0.824; served alone all classes are 1; loss 4.99, 0.376 when healthy
+        "softmax-over-the-batch",
+        "odd_radio_modulation",
+        "The softmax runs over the batch in place of the classes.",
+        "nn.LogSoftmax(dim=0)",
+        ".log_softmax(dim=1)",
+        ".log_softmax(dim=0)",
+    ),
+    bug(
+        # accuracy 0.673, log loss 0.677; 0.820 and 0.376 when healthy
+        "half-a-rotation",
+        "odd_radio_modulation",
+        "The augmentation's second row repeats the first's functions: the plane is not turned.",
+        "rotation matrices copied line by line",
+        "i * angle.sin() + q * angle.cos()",
+        "i * angle.cos() + q * angle.sin()",
+    ),
+    bug(
+        # accuracy 0.652, log loss 0.560; 0.820 and 0.376 when healthy
+        "share-to-keep",
+        "odd_radio_modulation",
+        "The dropout is given the share to keep, which is here the share to drop.",
+        "TensorFlow 1's keep_prob, ported to PyTorch",
+        "nn.Dropout(0.2)",
+        "nn.Dropout(0.8)",
+    ),
 ]
