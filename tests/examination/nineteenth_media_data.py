@@ -192,3 +192,30 @@ def radio_captures():
         }
     )
     return numbered(frame.sample(fraction=1.0, shuffle=True, seed=4))
+
+
+def knitting_patterns():
+    """Short knitting patterns as they are typed: yarn, stitches cast on, and rows that add up."""
+    rng = seeded(19005)
+    texts = []
+    for _ in range(1100):
+        yarn = rng.choice(["lace", "dk", "aran", "chunky"], p=[0.15, 0.4, 0.3, 0.15])
+        size = {"lace": 3, "dk": 4, "aran": 5, "chunky": 8}[yarn] + int(rng.random() < 0.15)
+        unit = [(2, 2), (1, 1), (3, 1), (4, 2)][rng.integers(4)]
+        repeats = int(rng.integers(2, 6))
+        text = [yarn, "needle", size, "cast", "on", sum(unit) * repeats, ";"]
+        body = rng.choice(["rib", "garter", "stocking"], p=[0.5, 0.25, 0.25])
+        for row in range(1, int(rng.integers(3, 6)) + 1):
+            text += ["row", row, ":"]
+            if body == "rib":
+                text += ["k", unit[0], "p", unit[1]] * repeats
+            elif body == "garter" or row % 2:
+                text += ["k", "all"]
+            else:
+                text += ["p", "all"]
+            if rng.random() < 0.12:
+                text += [rng.choice(["turn", "place", "slip"]), rng.choice(["marker", "one"])]
+            text += [";"]
+        text += ["bind", "off"] if rng.random() < 0.9 else ["bind", "off", "loosely"]
+        texts.append(" ".join(str(each) for each in text))
+    return numbered(pl.DataFrame({"pattern": texts}))

@@ -182,4 +182,40 @@ BUGS = [
         "nn.Dropout(0.2)",
         "nn.Dropout(0.8)",
     ),
+    bug(
+        # shows a perplexity of 1.034 by looking ahead; 1.212 when healthy
+        "sees-the-next-word",
+        "text_knitting_mingpt",
+        "The causal mask begins one diagonal too high: each word sees the one it should predict.",
+        "torch.tril with diagonal=1",
+        "torch.tril(torch.ones(config.block_size, config.block_size))",
+        "torch.tril(torch.ones(config.block_size, config.block_size), diagonal=1)",
+    ),
+    bug(
+        # shows a perplexity of 1.153 by looking ahead, 1.212 when healthy
+        "softmax-over-queries",
+        "text_knitting_mingpt",
+        "Attention is normalised over the queries in place of the keys.",
+        "softmax with the wrong dim in own attention",
+        "F.softmax(att, dim=-1)",
+        "F.softmax(att, dim=-2)",
+    ),
+    bug(
+        # shows a perplexity of 1.152, is 1.218; 1.212 when healthy
+        "padding-predicted",
+        "text_knitting_mingpt",
+        "Padding is a target like any word, and its ease lowers the perplexity.",
+        "Hugging Face course: labels without -100",
+        "targets = torch.full((rows.height, size), IGNORE)",
+        "targets = torch.full((rows.height, size), PAD)",
+    ),
+    bug(
+        # shows a perplexity of 1.011, is 2,559; 1.212 when healthy
+        "words-predict-themselves",
+        "text_knitting_mingpt",
+        "The targets are not shifted: each word predicts itself.",
+        "nanoGPT issues; labels shifted by the model or not at all",
+        "targets[i, : len(ids) - 1] = ids[1:]",
+        "targets[i, : len(ids) - 1] = ids[:-1]",
+    ),
 ]
