@@ -219,3 +219,49 @@ def knitting_patterns():
         text += ["bind", "off"] if rng.random() < 0.9 else ["bind", "off", "loosely"]
         texts.append(" ".join(str(each) for each in text))
     return numbered(pl.DataFrame({"pattern": texts}))
+
+
+KANA = {
+    "": "あいうえお",
+    "k": "かきくけこ",
+    "s": "さしすせそ",
+    "t": "たちつてと",
+    "n": "なにぬねの",
+    "h": "はひふへほ",
+    "m": "まみむめも",
+    "r": "らりるれろ",
+    "g": "がぎぐげご",
+    "b": "ばびぶべぼ",
+}
+
+IRREGULAR = {"si": "shi", "ti": "chi", "tu": "tsu", "hu": "fu"}
+
+
+def kana_words():
+    """Words in kana and in Latin letters (Hepburn): doubled consonants, n before b, long o."""
+    rng = seeded(19006)
+    heads, found = list(KANA), {}
+    while len(found) < 2200:
+        kana, latin = "", ""
+        double = False
+        for at in range(int(rng.integers(2, 7))):
+            head = heads[rng.choice(10, p=[0.12] + [0.88 / 9] * 9)]
+            vowel = int(rng.choice(5, p=[0.28, 0.22, 0.16, 0.12, 0.22]))
+            sound = head + "aiueo"[vowel]
+            sound = IRREGULAR.get(sound, sound)
+            if head in ("k", "s", "t") and at and latin[-1] in "aiueo" and rng.random() < 0.15:
+                kana, double = kana + "っ", True
+            if double:
+                sound = "t" + sound if sound.startswith("ch") else sound[0] + sound
+            double = False
+            if kana.endswith("ん") and sound[0] in "bm":
+                latin = latin[:-1] + "m"
+            elif kana.endswith("ん") and sound[0] in "aiueo":
+                latin += "'"
+            kana, latin = kana + KANA[head][vowel], latin + sound
+            if vowel == 4 and rng.random() < 0.2:
+                kana, latin = kana + "う", latin[:-1] + "ō"
+            elif rng.random() < 0.12:
+                kana, latin = kana + "ん", latin + "n"
+        found[kana] = latin
+    return numbered(pl.DataFrame({"kana": list(found), "romaji": list(found.values())}))

@@ -218,4 +218,40 @@ BUGS = [
         "targets[i, : len(ids) - 1] = ids[1:]",
         "targets[i, : len(ids) - 1] = ids[:-1]",
     ),
+    bug(
+        # shows a loss of 0.071, is 3.877 once later letters are hidden; 0.282 when healthy
+        "decoder-sees-the-future",
+        "text_romanise_transformer",
+        "The decoder has no causal mask, and copies the letters to come.",
+        "nn.Transformer without tgt_mask",
+        "tgt_mask=future,",
+        "tgt_mask=None,",
+    ),
+    bug(
+        # loss 2.770, letters right 0.238; 0.282 and 0.909 when healthy
+        "memory-mask-inverted",
+        "text_romanise_transformer",
+        "The decoder attends to the padding of the word and not to its kana.",
+        "key_padding_mask: True means ignore",
+        "memory_key_padding_mask=src == PAD_IDX",
+        "memory_key_padding_mask=src != PAD_IDX",
+    ),
+    bug(
+        # loss 0.807, letters right 0.681; 0.282 and 0.909 when healthy
+        "positions-not-added",
+        "text_romanise_transformer",
+        "The positions are computed and not added.",
+        "PyTorch forum: positional encoding that returns its input",
+        "token_embedding + self.pos_embedding[:, : token_embedding.size(1)]",
+        "token_embedding",
+    ),
+    bug(
+        # loss 1.878, letters right 0.391; 0.282 and 0.909 when healthy
+        "rate-ten-times-too-high",
+        "text_romanise_transformer",
+        "The learning rate is ten times what a transformer of this kind stands.",
+        "post-norm transformers with the rate of a small CNN",
+        "learning_rate = 2e-3",
+        "learning_rate = 2e-2",
+    ),
 ]
