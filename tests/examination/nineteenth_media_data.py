@@ -265,3 +265,77 @@ def kana_words():
                 kana, latin = kana + "ん", latin + "n"
         found[kana] = latin
     return numbered(pl.DataFrame({"kana": list(found), "romaji": list(found.values())}))
+
+
+WORDS = {
+    "DET": ["the", "a", "every", "this"],
+    "ADJ": ["old", "small", "red", "quiet", "broken"],
+    "NOUN": ["dog", "teacher", "garden", "letter", "boat", "hill", "neighbour", "window", "key"],
+    "VERB": ["saw", "found", "painted", "left", "opened", "followed"],
+    "ADV": ["slowly", "yesterday", "twice"],
+}
+
+
+def _sentence(rng):
+    """Words, tags and heads; a phrase with `of` belongs to its noun, one with `at` to the verb."""
+    words, tags, heads = [], [], []
+
+    def add(tag, head, word=None):
+        words.append(word or str(rng.choice(WORDS[tag])))
+        tags.append(tag)
+        heads.append(head)
+        return len(words) - 1
+
+    def noun(head, depth=0):
+        before = [add("DET", None)] if rng.random() < 0.8 else []
+        before += [add("ADJ", None) for _ in range(rng.poisson(0.4))]
+        at = add("NOUN", head)
+        for each in before:
+            heads[each] = at
+        if depth < 2 and rng.random() < 0.3:
+            phrase(at, rng.choice(["of", "with", "in"], p=[0.6, 0.2, 0.2]), depth)
+        return at
+
+    def phrase(head, word, depth):
+        at = add("ADP", head, str(word))
+        noun(at, depth + 1)
+
+    subject = noun(None)
+    verb = add("VERB", -1)
+    heads[subject] = verb
+    if rng.random() < 0.75:
+        noun(verb)
+    if rng.random() < 0.45:
+        phrase(verb, rng.choice(["at", "with", "in"], p=[0.6, 0.2, 0.2]), 0)
+    if rng.random() < 0.3:
+        add("ADV", verb)
+    return [words[0].capitalize(), *words[1:]], tags, heads
+
+
+def parser_steps():
+    """States of an arc-standard parser with the step that leads to the right tree."""
+    rng = seeded(19007)
+    rows = []
+    for number in range(170):
+        words, tags, heads = _sentence(rng)
+        left = [heads.count(i) for i in range(len(words))]
+        stack, buffer = [-1], list(range(len(words)))
+        while buffer or len(stack) > 1:
+            step = "shift"
+            if len(stack) > 1:
+                top, below = stack[-1], stack[-2]
+                if below >= 0 and heads[below] == top and not left[below]:
+                    step = "left_arc"
+                elif heads[top] == below and not left[top]:
+                    step = "right_arc"
+            named = [["ROOT" if i < 0 else w[i] for i in stack] for w in (words, tags)]
+            waiting = [[w[i] for i in buffer] for w in (words, tags)]
+            rows.append((f"s{number:03d}", *named, *waiting, step))
+            if step == "shift":
+                stack.append(buffer.pop(0))
+            else:
+                gone = stack.pop(-2 if step == "left_arc" else -1)
+                if heads[gone] >= 0:
+                    left[heads[gone]] -= 1
+    names = ["sentence", "stack", "stack_tags", "buffer", "buffer_tags", "step"]
+    return numbered(pl.DataFrame(rows, schema=names, orient="row"))

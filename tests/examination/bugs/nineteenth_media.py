@@ -28,6 +28,13 @@ def places_of_the_pen(rows):
     )
 
 
+def step_of_the_next_state(rows):
+    """Half of the sentences were logged after the step was taken."""
+    late = pl.col("sentence").str.slice(1).cast(pl.Int64) % 2 == 0
+    after = pl.col("step").shift(-1).over("sentence", order_by="row_id").fill_null(pl.col("step"))
+    return rows.with_columns(step=pl.when(late).then(after).otherwise(pl.col("step")))
+
+
 BUGS = [
     bug(
         # F1 0.712, log loss 0.626; 0.895 and 0.338 when healthy
@@ -181,6 +188,32 @@ BUGS = [
         "TensorFlow 1's keep_prob, ported to PyTorch",
         "nn.Dropout(0.2)",
         "nn.Dropout(0.8)",
+    ),
+    bug(
+        # accuracy 0.899, log loss 0.196; 0.987 and 0.030 when healthy
+        "bottom-of-the-stack",
+        "text_transitions_parser",
+        "The window is taken from the bottom of the stack, not from its top.",
+        "CS224n, assignment 2: stack[:3] for stack[-3:]",
+        "top = ([NULL] * N + list(stack))[-N:]",
+        "top = (list(stack) + [NULL] * N)[:N]",
+    ),
+    bug(
+        # accuracy 0.973, log loss 0.073; 0.987 and 0.030 when healthy
+        "tags-numbered-as-words",
+        "text_transitions_parser",
+        "Tags are looked up among the words, where they are all unknown.",
+        "two vocabularies with names that are alike",
+        "tags.append([tag2id.get(t, unk) for t in seen])",
+        "tags.append([word2id.get(t, unk) for t in seen])",
+    ),
+    bug(
+        # accuracy 0.752, log loss 0.433; 0.987 and 0.030 when healthy
+        "step-after-this",
+        "text_transitions_parser",
+        "The log of half of the sentences has the step after the state's own.",
+        "oracles that record the step before or after they take it",
+        rows=step_of_the_next_state,
     ),
     bug(
         # shows a perplexity of 1.034 by looking ahead; 1.212 when healthy
