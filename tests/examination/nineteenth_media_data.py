@@ -339,3 +339,41 @@ def parser_steps():
                     left[heads[gone]] -= 1
     names = ["sentence", "stack", "stack_tags", "buffer", "buffer_tags", "step"]
     return numbered(pl.DataFrame(rows, schema=names, orient="row"))
+
+
+def hummed_songs():
+    """Melodies and how people hum them: another key and tempo, slides, breaths without a pitch."""
+    rng = seeded(19008)
+    songs = []
+    for _ in range(260):
+        moves = rng.choice(
+            [-5, -3, -2, -1, 0, 1, 2, 4, 7],
+            12,
+            p=[0.05, 0.1, 0.2, 0.13, 0.1, 0.14, 0.15, 0.08, 0.05],
+        )
+        notes = np.clip(60 + np.cumsum(moves), 48, 76)
+        songs.append((notes, rng.choice([1, 2, 4], 12, p=[0.4, 0.45, 0.15])))
+    liked = 1 / (1 + np.arange(260)) ** 0.5
+    which = rng.choice(260, 1700, p=liked / liked.sum())
+    hums, melodies = [], []
+    for song in which:
+        notes, beats = songs[song]
+        rate = rng.uniform(1.6, 2.4)
+        sung = notes + rng.choice([-2, 0, 2], 12, p=[0.1, 0.8, 0.1])  # not every note is hit
+        frames = np.repeat(sung, np.maximum(1, np.rint(beats * rate)).astype(int)).astype(float)
+        frames = np.convolve(np.pad(frames, 1, "edge"), [0.2, 0.6, 0.2], "valid")
+        frames += rng.normal(0, 4) + np.cumsum(rng.normal(0, 0.15, len(frames)))
+        frames += rng.normal(0, 0.6, len(frames))
+        frames[rng.random(len(frames)) < 0.06] = np.nan
+        hums.append([None if np.isnan(f) else round(float(f), 2) for f in frames[:64]])
+        melodies.append(np.repeat(notes, beats).tolist())
+    return numbered(
+        pl.DataFrame(
+            {
+                "song": [f"song{s:03d}" for s in which],
+                "singer": rng.choice([f"u{u:02d}" for u in range(40)], 1700),
+                "hum": pl.Series(hums, dtype=FLOATS),
+                "melody": pl.Series(melodies, dtype=pl.List(pl.Int16)),
+            }
+        )
+    )

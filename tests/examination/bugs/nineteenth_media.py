@@ -35,6 +35,13 @@ def step_of_the_next_state(rows):
     return rows.with_columns(step=pl.when(late).then(after).otherwise(pl.col("step")))
 
 
+def hums_in_hertz(rows):
+    """Singers of the newer app have their pitch in hertz."""
+    newer = pl.col("singer").str.slice(1).cast(pl.Int64) % 2 == 0
+    hertz = pl.col("hum").list.eval(440 * 2 ** ((pl.element() - 69) / 12))
+    return rows.with_columns(hum=pl.when(newer).then(hertz).otherwise(pl.col("hum")))
+
+
 BUGS = [
     bug(
         # F1 0.712, log loss 0.626; 0.895 and 0.338 when healthy
@@ -214,6 +221,54 @@ BUGS = [
         "The log of half of the sentences has the step after the state's own.",
         "oracles that record the step before or after they take it",
         rows=step_of_the_next_state,
+    ),
+    bug(
+        # first found 0.762, loss 3.32; 0.959 and 0.195 when healthy
+        "times-the-temperature",
+        "retrieval_hums_melodies",
+        "Cosines are multiplied by the temperature in place of being divided.",
+        "issues of CLIP reimplementations: logit_scale against temperature",
+        "torch.stack([h / scale, m], dim=1)",
+        "torch.stack([h * scale, m], dim=1)",
+    ),
+    bug(
+        # first found 0.938, loss 0.255; 0.959 and 0.195 when healthy
+        "key-of-the-singer",
+        "retrieval_hums_melodies",
+        "Pitches are relative to middle C, so that every singer hums in an own key.",
+        "query by humming without transposition",
+        "((x - np.median(x)) / 6.0)",
+        "((x - 60.0) / 6.0)",
+    ),
+    bug(
+        # loss 0.213, and shows 0.278, first found 0.943; 0.195 and 0.959 when healthy
+        "hums-in-hertz",
+        "retrieval_hums_melodies",
+        "The pitch tracker of half of the singers answers hertz, not semitones.",
+        "librosa.pyin against its hz_to_midi",
+        rows=hums_in_hertz,
+    ),
+    bug(
+        # shows 0.735 first found, loss 0.561; is 0.957 and 0.198
+        "other-hums-as-negatives",
+        "retrieval_hums_melodies",
+        "Other hums of one song push the song's own melody away.",
+        "in-batch negatives that are positives: sentence-transformers' NO_DUPLICATES",
+        "return logits.masked_fill(same, -torch.inf)",
+        "return logits",
+    ),
+    bug(
+        # shows 0.983 first found, loss 0.109; is 0.959 and 0.195 for new songs
+        "songs-in-both-splits",
+        "retrieval_hums_melodies",
+        "Rows are divided, not songs: a test's melodies were trained on with other singers.",
+        "random splits of pairs; d2l.ai and cover-song identification",
+        'group = "song"\n',
+        "",
+        'meta = ["singer"]',
+        'meta = ["singer", "song"]',
+        'method = "group"',
+        'method = "hash"',
     ),
     bug(
         # shows a perplexity of 1.034 by looking ahead; 1.212 when healthy
