@@ -377,3 +377,50 @@ def hummed_songs():
             }
         )
     )
+
+
+def _ground(rng, height, width):
+    """A random texture at three scales."""
+    total = np.zeros((height, width))
+    for cell, size in ((2, 1.0), (4, 1.2), (8, 0.8)):
+        grid = rng.normal(size=(height // cell + 2, width // cell + 2))
+        total += size * grid.repeat(cell, 0).repeat(cell, 1)[:height, :width]
+    return total
+
+
+def stereo_patches():
+    """Left and right patches of rectified cameras on two rigs; by how many pixels they differ."""
+    rng = seeded(19009)
+    n, height, width = 1400, 16, 32
+    left, right, shifts = [], [], rng.gamma(2.6, 1.25, n).clip(0.2, 8.5)
+    rig = rng.choice(["north", "south"], n, p=[0.6, 0.4])
+    for shift in shifts:
+        scene = 26 * _ground(rng, height, 4 * 56).cumsum(axis=1) / 6
+        scene = scene - np.convolve(scene.mean(0), np.ones(33) / 33, "same")
+        at = 4 * np.arange(width)[None] + 48
+        pair = []
+        for moved in (
+            0.0,
+            float(shift),
+        ):  # what lies at x on the left lies at x - shift on the right
+            x = (at + 4 * moved).repeat(height, 0)
+            low = x.astype(int)
+            rows_at = np.arange(height)[:, None]
+            part = x - low
+            view = scene[rows_at, low] * (1 - part) + scene[rows_at, low + 1] * part
+            view = 120 + rng.normal(0, 8) + rng.uniform(0.8, 1.2) * view
+            view += rng.normal(0, rng.choice([4, 12]), view.shape)
+            pair.append(view.clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+        left.append(pair[0])
+        right.append(pair[1])
+    measured = shifts + rng.normal(0, 0.08, n)
+    return numbered(
+        pl.DataFrame(
+            {
+                "rig": rig,
+                "left": pl.Series(left, dtype=pl.List(pl.UInt8)),
+                "right": pl.Series(right, dtype=pl.List(pl.UInt8)),
+                "shift": np.round(measured, 2),
+            }
+        )
+    )

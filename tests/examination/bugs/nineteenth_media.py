@@ -42,6 +42,15 @@ def hums_in_hertz(rows):
     return rows.with_columns(hum=pl.when(newer).then(hertz).otherwise(pl.col("hum")))
 
 
+def cameras_exchanged(rows):
+    """On the southern rig the left camera is recorded as the right one."""
+    south = pl.col("rig") == "south"
+    return rows.with_columns(
+        left=pl.when(south).then(pl.col("right")).otherwise(pl.col("left")),
+        right=pl.when(south).then(pl.col("left")).otherwise(pl.col("right")),
+    )
+
+
 BUGS = [
     bug(
         # F1 0.712, log loss 0.626; 0.895 and 0.338 when healthy
@@ -341,5 +350,51 @@ BUGS = [
         "post-norm transformers with the rate of a small CNN",
         "learning_rate = 2e-3",
         "learning_rate = 2e-2",
+    ),
+    bug(
+        # error 0.200 pixels; 0.137 when healthy
+        "mirrored-left-to-right",
+        "images_stereo_shift",
+        "Both pictures are mirrored from left to right but not exchanged, which turns the shift.",
+        "Monodepth: flips need the cameras swapped",
+        "left = torch.where(flip, left.flip(-2), left)",
+        "left = torch.where(flip, left.flip(-1), left)",
+        "right = torch.where(flip, right.flip(-2), right)",
+        "right = torch.where(flip, right.flip(-1), right)",
+    ),
+    bug(
+        # error 0.925 pixels; 0.137 when healthy
+        "correlated-the-other-way",
+        "images_stereo_shift",
+        "The correlation moves the right picture to the other side.",
+        "cost volumes of PSMNet with left and right exchanged",
+        "(a[..., d:] * b[..., : W - d])",
+        "(a[..., : W - d] * b[..., d:])",
+    ),
+    bug(
+        # error 0.173 pixels; 0.137 when healthy
+        "grey-values-wrap",
+        "images_stereo_shift",
+        "128 is taken off while the pixels are bytes, so that dark ones become bright.",
+        "uint8 arithmetic of numpy",
+        "x = x.astype(np.float32) - 128",
+        "x = (x - np.uint8(128)).astype(np.float32)",
+    ),
+    bug(
+        # error 0.201 pixels, and shows 0.538; 0.137 when healthy
+        "cables-exchanged",
+        "images_stereo_shift",
+        "On one rig left and right were exchanged.",
+        "stereo rigs whose cables were swapped after a repair",
+        rows=cameras_exchanged,
+    ),
+    bug(
+        # keeps the checkpoint with 0.73 bad pixels (the first) over that with 0.005
+        "most-bad-pixels-win",
+        "images_stereo_shift",
+        "The share of bad pixels, by which checkpoints are kept, is to be large.",
+        "ModelCheckpoint with mode max for an error",
+        '{"bad_1px": "minimize"}',
+        '{"bad_1px": "maximize"}',
     ),
 ]
