@@ -424,3 +424,44 @@ def stereo_patches():
             }
         )
     )
+
+
+def retina_scans():
+    """Cross-sections of the retina, 32 x 36; its surface's depth in each column, in micrometres."""
+    rng = seeded(19010)
+    n, height, width = 900, 32, 36
+    x, z = np.arange(width), np.arange(height)[:, None]
+    scans, depths, spacing, device = [], [], [], []
+    for _ in range(n):
+        which = rng.choice(["spectral", "swept", "handheld"], p=[0.5, 0.3, 0.2])
+        unit = {"spectral": 12.0, "swept": 9.5, "handheld": 15.0}[which]
+        slope, pit = rng.normal(0, 0.12), rng.uniform(0, 5)
+        surface = rng.uniform(6, 15) + slope * (x - 18)
+        surface = surface + pit * np.exp(-((x - rng.uniform(6, 30)) ** 2) / rng.uniform(10, 50))
+        surface = surface.clip(1, 24)
+        below = z - surface
+        picture = 30 + 75 * (below > 0) * np.exp(-below.clip(0) / 9)
+        picture += 90 * np.exp(-((below - rng.uniform(6, 10)) ** 2) / 1.5)  # a brighter layer below
+        picture += rng.uniform(0, 50) * np.exp(-((z - surface / rng.uniform(2, 4)) ** 2) / 2)
+        for start in rng.integers(0, width, rng.poisson(1.2)):
+            picture[:, start : start + 3] *= rng.uniform(0.3, 0.6)
+        picture *= rng.gamma(6, 1 / 6, picture.shape)
+        depth = surface * unit + rng.normal(0, 2, width)
+        missing = np.zeros(width, dtype=bool)
+        if rng.random() < 0.5:
+            start = rng.integers(0, width - 6)
+            missing[start : start + rng.integers(4, 14)] = True
+        scans.append(picture.clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+        depths.append(np.where(missing, -1, np.round(depth, 1)).tolist())
+        spacing.append(unit)
+        device.append(which)
+    return numbered(
+        pl.DataFrame(
+            {
+                "device": device,
+                "um_per_pixel": spacing,
+                "scan": pl.Series(scans, dtype=pl.List(pl.UInt8)),
+                "surface_um": pl.Series(depths, dtype=FLOATS),
+            }
+        )
+    )

@@ -51,6 +51,15 @@ def cameras_exchanged(rows):
     )
 
 
+def handheld_in_pixels(rows):
+    """The handheld device's software exports depths in pixels."""
+    depth = [
+        [d if d < 0 else round(d / unit, 1) for d in depths] if device == "handheld" else depths
+        for depths, unit, device in rows.select("surface_um", "um_per_pixel", "device").iter_rows()
+    ]
+    return rows.with_columns(surface_um=pl.Series(depth, dtype=pl.List(pl.Float32)))
+
+
 BUGS = [
     bug(
         # F1 0.712, log loss 0.626; 0.895 and 0.338 when healthy
@@ -396,5 +405,49 @@ BUGS = [
         "ModelCheckpoint with mode max for an error",
         '{"bad_1px": "minimize"}',
         '{"bad_1px": "maximize"}',
+    ),
+    bug(
+        # error 35.7 micrometres; 2.7 when healthy
+        "softmax-along-the-surface",
+        "images_retina_surface",
+        "The softmax runs along the surface in place of the depth.",
+        "soft argmax over the wrong axis",
+        "p = logits.softmax(dim=1)",
+        "p = logits.softmax(dim=2)",
+    ),
+    bug(
+        # error 4.6 micrometres; 2.7 when healthy
+        "surface-not-mirrored",
+        "images_retina_surface",
+        "The scan is mirrored, and the surface's depths keep their order.",
+        "dense labels left out of the augmentation",
+        "surface = torch.where(flip[:, None], surface.flip(1), surface)",
+        "surface = torch.where(flip[:, None], surface, surface)",
+    ),
+    bug(
+        # error 3.0 micrometres, and shows 17.1; 2.7 when healthy
+        "unmarked-columns-counted",
+        "images_retina_surface",
+        "Columns that nobody marked count as a surface at -1.",
+        "fill values in the loss: missing mask",
+        "marked = batch[LABEL] != NOT_MARKED",
+        "marked = batch[LABEL] >= NOT_MARKED",
+    ),
+    bug(
+        # error 4.6 micrometres, and shows 28.0; 2.7 when healthy
+        "handheld-in-pixels",
+        "images_retina_surface",
+        "The handheld device's surfaces are in pixels, not micrometres.",
+        "exports of OCT devices in their own units",
+        rows=handheld_in_pixels,
+    ),
+    bug(
+        # error 20.1 micrometres; 2.7 when healthy
+        "statistics-that-stand-still",
+        "images_retina_surface",
+        "The decay of another library is taken for a momentum: running statistics hardly move.",
+        "TensorFlow's 0.999 ported to PyTorch as 0.001",
+        "nn.BatchNorm2d(o)]",
+        "nn.BatchNorm2d(o, momentum=0.001)]",
     ),
 ]
