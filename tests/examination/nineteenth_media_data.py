@@ -1,5 +1,6 @@
 """Datasets of the nineteenth list: pictures, signals, sequences, graphs and pairs."""
 
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -465,3 +466,51 @@ def retina_scans():
             }
         )
     )
+
+
+def symbol_episodes():
+    """Five symbols of one alphabet, each written twice, and a sixth drawing of one of them."""
+    rng = seeded(19011)
+    side = 14
+    y, x = np.mgrid[:side, :side]
+
+    def write(strokes):
+        turn, move = rng.normal(0, 0.22), rng.normal(0, 1.1, 2)
+        spin = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+        picture = np.zeros((side, side))
+        for stroke in strokes:
+            line = (stroke + rng.normal(0, 0.7, stroke.shape)) @ spin + move + (side - 1) / 2
+            for a, b in pairwise(line):
+                along = np.linspace(0, 1, 12)[:, None]
+                for px, py in a + (b - a) * along:
+                    picture = np.maximum(picture, np.exp(-((x - px) ** 2 + (y - py) ** 2) / 0.7))
+        return (255 * picture).astype(np.uint8)
+
+    alphabets = []
+    for _ in range(36):
+        reach = rng.uniform(3.2, 4.8)
+        symbols = [
+            [rng.uniform(-reach, reach, (rng.integers(2, 5), 2)) for _ in range(rng.integers(1, 4))]
+            for _ in range(12)
+        ]
+        alphabets.append([[write(symbol) for _ in range(12)] for symbol in symbols])
+    rows = []
+    for _ in range(1300):
+        which = int(rng.integers(36))
+        chosen = rng.choice(12, 5, replace=False)
+        right = int(rng.integers(5))
+        support = [alphabets[which][c][d] for c in chosen for d in rng.choice(12, 3, replace=False)]
+        query = alphabets[which][chosen[right]][rng.integers(12)]
+        shown = np.stack([s for i, s in enumerate(support) if i % 3 != 2]).reshape(-1)
+        rows.append((f"alphabet{which:02d}", shown.tolist(), query.reshape(-1).tolist(), right))
+    frame = pl.DataFrame(
+        rows,
+        orient="row",
+        schema={
+            "alphabet": pl.String,
+            "support": pl.List(pl.UInt8),
+            "query": pl.List(pl.UInt8),
+            "match": pl.Int64,
+        },
+    )
+    return numbered(frame)

@@ -450,4 +450,31 @@ BUGS = [
         "nn.BatchNorm2d(o)]",
         "nn.BatchNorm2d(o, momentum=0.001)]",
     ),
+    bug(
+        # accuracy 0.053, log loss 1.610; 0.848 and 0.421 when healthy
+        "nearest-is-least-likely",
+        "images_symbols_protonet",
+        "Distances are the logits without their sign: training drives the right symbol away.",
+        "prototypical networks: cross-entropy of +distance",
+        "return -distance / math.sqrt(z_query.size(-1))",
+        "return distance / math.sqrt(z_query.size(-1))",
+    ),
+    bug(
+        # accuracy 0.190, log loss 1.609; 0.848 and 0.421 when healthy
+        "shots-before-ways",
+        "images_symbols_protonet",
+        "Supports are viewed as shots of ways, so that prototypes mix symbols.",
+        "few-shot loaders: view of a tensor sorted by class",
+        ".view(b, WAYS, SHOTS, -1)\n        prototypes = z.mean(dim=2)",
+        ".view(b, SHOTS, WAYS, -1)\n        prototypes = z.mean(dim=1)",
+    ),
+    bug(
+        # accuracy 0.740, log loss 1.350; 0.848 and 0.421 when healthy
+        "match-not-dealt",
+        "images_symbols_protonet",
+        "The five symbols are dealt anew, and the match still names the old place.",
+        "augmentation that permutes candidates but not the answer",
+        "match = (order == match[:, None]).int().argmax(dim=1)",
+        "match = order.gather(1, match[:, None]).squeeze(1)",
+    ),
 ]
