@@ -514,3 +514,28 @@ def symbol_episodes():
         },
     )
     return numbered(frame)
+
+
+def solar_cells():
+    """Cells of solar panels under current, 24 x 24: busbars, shading, cracks and dead corners."""
+    rng = seeded(19012)
+    side = 24
+    y, x = np.mgrid[:side, :side]
+    pictures, makers = [], []
+    for _ in range(1300):
+        maker = rng.choice(["helio", "sunlab"], p=[0.65, 0.35])
+        bars = (4, 12, 20) if maker == "helio" else (7, 16)
+        glow = rng.uniform(110, 190) + rng.normal(0, 2.5) * (x - 12) + rng.normal(0, 2.5) * (y - 12)
+        glow = glow - 22 * np.cos(2 * np.pi * (y + rng.uniform(0, 8)) / 8)
+        slope, start = rng.uniform(-1.5, 1.5), rng.uniform(2, 22)
+        if rng.random() < 0.5:
+            crack = y - start - slope * (x - 12)
+            glow[crack > 0] *= rng.uniform(0.5, 0.95)
+            glow[np.abs(crack) < 0.9] *= 0.4
+        for bar in bars:
+            glow[:, bar : bar + 2] *= 0.35
+        glow += rng.normal(0, 5, glow.shape)
+        pictures.append(glow.clip(0, 255).astype(np.uint8).reshape(-1).tolist())
+        makers.append(maker)
+    cells = pl.Series(pictures, dtype=pl.List(pl.UInt8))
+    return numbered(pl.DataFrame({"maker": makers, "cell": cells}))

@@ -477,4 +477,31 @@ BUGS = [
         "match = (order == match[:, None]).int().argmax(dim=1)",
         "match = order.gather(1, match[:, None]).squeeze(1)",
     ),
+    bug(
+        # shows a loss of 0.002, is 1.325 on what was hidden; 0.188 when healthy
+        "visible-patches-scored",
+        "images_cells_simmim",
+        "The error is that of the patches which the model saw.",
+        "MAE reimplementations: mask of 0 for what is kept",
+        'error[batch["mask"]]',
+        'error[~batch["mask"]]',
+    ),
+    bug(
+        # shows a loss of 0.002, is 1.383 on what was hidden; 0.188 when healthy
+        "nothing-is-masked",
+        "images_cells_simmim",
+        "The masked patches are never replaced by the token: the network copies them.",
+        "masked_fill without assignment",
+        "x = torch.where(mask[..., None], self.mask_token, x)",
+        "torch.where(mask[..., None], self.mask_token, x)",
+    ),
+    bug(
+        # loss 0.691; 0.188 when healthy
+        "patches-without-a-place",
+        "images_cells_simmim",
+        "Position embeddings are made and not added.",
+        "ViT reimplementations",
+        "x = x + self.pos_emb\n        for",
+        "for",
+    ),
 ]
