@@ -539,3 +539,33 @@ def solar_cells():
         makers.append(maker)
     cells = pl.Series(pictures, dtype=pl.List(pl.UInt8))
     return numbered(pl.DataFrame({"maker": makers, "cell": cells}))
+
+
+def low_voltage_feeders():
+    """Feeders as trees of houses: lines with their ohms, loads, and the power lost on the way."""
+    rng = seeded(19013)
+    names = ["utility", "tail", "head", "ohm", "kw", "lost_kw"]
+    rows = []
+    for _ in range(1800):
+        n = int(rng.integers(4, 15))
+        parent = [max(0, i - 1 - int(rng.geometric(0.5)) + 1) for i in range(1, n)]
+        ohm = rng.choice([0.02, 0.05, 0.12], n - 1, p=[0.3, 0.5, 0.2]) * rng.uniform(
+            0.8, 1.2, n - 1
+        )
+        load = np.append(0.0, rng.gamma(2.0, rng.uniform(0.8, 3.0), n - 1)).round(2)
+        flow = load.copy()
+        for i in range(n - 1, 0, -1):
+            flow[parent[i - 1]] += flow[i]
+        lost = float((ohm * (flow[1:] / 0.4) ** 2).sum() / 1000) * rng.lognormal(0, 0.06)
+        # houses are numbered as they were connected; the transformer is the first
+        rows.append(
+            (
+                rng.choice(["amp", "lux", "volta"], p=[0.4, 0.35, 0.25]),
+                parent,
+                list(range(1, n)),
+                ohm.round(4).tolist(),
+                load.tolist(),
+                round(lost, 4),
+            )
+        )
+    return numbered(pl.DataFrame(rows, schema=names, orient="row"))
