@@ -234,7 +234,6 @@ KANA = {
     "g": "がぎぐげご",
     "b": "ばびぶべぼ",
 }
-
 IRREGULAR = {"si": "shi", "ti": "chi", "tu": "tsu", "hu": "fu"}
 
 
@@ -569,3 +568,25 @@ def low_voltage_feeders():
             )
         )
     return numbered(pl.DataFrame(rows, schema=names, orient="row"))
+
+
+def mineral_spectra():
+    """Raman spectra in 64 bins: one to three minerals, fluorescence beneath, cosmic spikes."""
+    rng = seeded(19014)
+    at = np.arange(64)
+    lines = [rng.uniform(4, 60, rng.integers(2, 6)) for _ in range(9)]
+    heights = [rng.uniform(0.3, 1.0, len(each)) for each in lines]
+    spectra, lab = [], []
+    for _ in range(1500):
+        total = np.zeros(64)
+        for mineral in rng.choice(9, rng.integers(1, 4), replace=False):
+            share = rng.uniform(0.3, 1.0)
+            for place, height in zip(lines[mineral], heights[mineral], strict=True):
+                total += share * height * np.exp(-((at - place) ** 2) / 3.5)
+        total += rng.uniform(0, 0.6) * np.exp(-at / rng.uniform(20, 60))
+        total += rng.normal(0, 0.02, 64)
+        if rng.random() < 0.05:
+            total[rng.integers(64)] += rng.uniform(1, 3)
+        spectra.append(np.round(total * rng.lognormal(5, 0.4), 1).astype(np.float32).tolist())
+        lab.append(rng.choice(["bergen", "oulu"]))
+    return numbered(pl.DataFrame({"lab": lab, "counts": pl.Series(spectra, dtype=FLOATS)}))

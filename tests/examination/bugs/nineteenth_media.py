@@ -555,4 +555,42 @@ BUGS = [
         "nn.Linear(48, 1))",
         "nn.Linear(48, 1), nn.ReLU())",
     ),
+    bug(
+        # loss 0.916; 0.079 when healthy
+        "no-straight-through",
+        "odd_spectra_vqvae",
+        "The reconstruction's gradients stop at the codes: the encoder learns the commitment only.",
+        "VQ-VAE reimplementations without z + (q - z).detach()",
+        "return z + (q - z).detach(), codebook_loss",
+        "return q.detach(), codebook_loss",
+    ),
+    bug(
+        # loss 0.112; 0.079 when healthy
+        "codebook-never-learns",
+        "odd_spectra_vqvae",
+        "The code is detached in both terms, so that the codebook stays as it was drawn.",
+        "VQ-VAE reimplementations: detach on the wrong side",
+        "codebook_loss = (q - z.detach())",
+        "codebook_loss = (q.detach() - z)",
+    ),
+    bug(
+        # shows a loss of 0.112; served one by one every spectrum is zero
+        "statistics-of-the-call",
+        "odd_spectra_vqvae",
+        "Spectra are standardised by the rows that happen to be encoded with them.",
+        "axis=0 for axis=1; at serving each row comes alone and becomes zero",
+        "counts.mean(axis=1, keepdims=True)",
+        "counts.mean(axis=0, keepdims=True)",
+        "counts.std(axis=1, keepdims=True)",
+        "counts.std(axis=0, keepdims=True)",
+    ),
+    bug(
+        # loss 0.940; 0.079 when healthy
+        "farthest-code",
+        "odd_spectra_vqvae",
+        "The farthest code is taken in place of the nearest.",
+        "argmax of distances that were similarities before",
+        "distance.argmin(dim=-1)",
+        "distance.argmax(dim=-1)",
+    ),
 ]
