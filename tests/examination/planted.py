@@ -57,6 +57,7 @@ def all_bugs() -> list[Bug]:
         fourth,
         images,
         nineteenth,
+        nineteenth_media,
         retrieval,
         second_a,
         second_b,
@@ -91,6 +92,7 @@ def all_bugs() -> list[Bug]:
         eighteenth,
         eighteenth_media,
         nineteenth,
+        nineteenth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

@@ -23,6 +23,7 @@ from examination import (
     fourteenth_media_data,
     fourth_data,
     nineteenth_data,
+    nineteenth_media_data,
     ninth_tables_data,
     seventeenth_data,
     seventeenth_media_data,
@@ -64,6 +65,7 @@ DATA = (
     eighteenth_data,
     eighteenth_media_data,
     nineteenth_data,
+    nineteenth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
