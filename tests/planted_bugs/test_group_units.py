@@ -12,6 +12,8 @@ SOURCE = RANDOM.integers(0, SOURCES, ROWS)
 OWN = 0.05 * np.array([1, -2, 3, -4, 5, -5, 4, -3, 2, -1])[SOURCE]
 COVER = np.where(RANDOM.random(ROWS) < 0.4, 0.0, 40 * np.exp(OWN + 0.8 * RANDOM.normal(size=ROWS)))
 HOURS = 100 + 60 * np.sin(np.arange(24) / 4 - 1) + 8 * RANDOM.normal(size=(ROWS, 24))
+EVENTS = np.random.default_rng(9).poisson(0.25, 120)
+DAY = np.random.default_rng(4).integers(0, 110, ROWS)
 MINUTES = RANDOM.gamma([9.0, 4.0, 2.0, 30.0, 1.0], 20.0, (ROWS, 5))
 
 
@@ -75,10 +77,12 @@ def test_days_of_another_time_zone_warn(tmp_path):
 
 @pytest.mark.parametrize("lists", [
     MINUTES, HOURS,
-    # Sources of more of one part, of noise alone, and of equal parts.
+    # More of one part in some sources, noise alone, and equal parts.
     MINUTES * np.where(of(1, 4)[:, None], [1.0, 3.0, 1.0, 0.5, 1.0], 1.0),
     RANDOM.normal(size=(ROWS, 6)),
     RANDOM.gamma(2.0, 1.0, (ROWS, 8)) * np.exp(OWN)[:, None],
+    # Rare events of the next days, the same for all sources.
+    EVENTS[DAY[:, None] + np.arange(7)],
 ])  # fmt: skip
 def test_lists_of_one_order_pass(lists, tmp_path):
     found = examine(tmp_path, lists=lists.tolist())

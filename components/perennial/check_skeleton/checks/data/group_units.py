@@ -25,8 +25,10 @@ QUANTILES = np.linspace(0.1, 0.9, 9)
 # Largest difference of shares below a quantile, where both kinds have the same shape.
 SAME_SHAPE = 0.08
 PARTS = range(4, 33)
-# Of the parts' usual distance from each other: out of place, and in it.
+# Of the parts' usual distance from each other: out of place, and in it. Parts that are alike lie as
+# far from their place in every group.
 AWAY, BACK = 0.3, 0.35
+TIMES_FARTHER = 3.0
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,9 @@ def _find_other_order(name: str, lists: Floats, groups: _Groups) -> OtherGroups 
     own = costs.diagonal(axis1=1, axis2=2).mean(axis=1)
     orders = np.stack([linear_sum_assignment(each)[1] for each in costs])
     least = np.take_along_axis(costs, orders[:, :, None], axis=2)[:, :, 0].mean(axis=1)
-    is_other = (own > AWAY) & (least < BACK * own) & (least < 2 * np.median(own) + AWAY / 10)
+    usually = np.median(own)
+    is_other = (own > np.maximum(AWAY, TIMES_FARTHER * usually)) & (least < BACK * own)
+    is_other &= least < 2 * usually + AWAY / 10
     if not is_other.any() or is_other.sum() > len(own) / 2:
         return None
     order = orders[is_other][0]
