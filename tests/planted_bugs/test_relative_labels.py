@@ -234,3 +234,87 @@ def test_the_time_of_a_row_stays_with_its_inputs_while_labels_are_shuffled(tmp_p
     training = TrainingSection(seed=1, steps=50, global_batch_size=64)
     result = check_shuffled_labels(Subject.prepare(make, dataset, SETTINGS, training))
     assert result.outcome == "passed", result.measured
+
+
+NAMES = [f"trail {each}" for each in range(30)]
+
+
+def choices(*, as_list: bool) -> pl.DataFrame:
+    """Four trails that were shown, and the one that was opened."""
+    generator = np.random.default_rng(6)
+    shown = [generator.choice(NAMES, 4, replace=False).tolist() for _ in range(ROWS)]
+    opened = [row[place] for row, place in zip(shown, generator.integers(0, 4, ROWS), strict=True)]
+    columns = (
+        {"shown": shown}
+        if as_list
+        else {f"shown {place}": each for place, each in enumerate(zip(*shown, strict=True))}
+    )
+    return pl.DataFrame({"row": range(ROWS), **columns, "label": opened})
+
+
+class PlaceInTheList(Numbers):
+    """the place in the list that the row shows"""
+
+    kind = "multiclass"
+    as_list = True
+
+    def fit(self, train):
+        self.fitted = {}
+
+    def encode(self, rows):
+        shown = rows["shown"].to_list() if self.as_list else rows.select("^shown .$").rows()
+        codes = [[NAMES.index(each) for each in row] for row in shown]
+        batch = {"x": torch.tensor(codes).float()}
+        if "label" in rows.columns:
+            places = [list(row).index(own) for row, own in zip(shown, rows["label"], strict=True)]
+            batch[LABEL] = torch.tensor(self.places(places))
+        return batch
+
+    def places(self, found):
+        return found
+
+
+class PlaceAmongColumns(PlaceInTheList):
+    """the place among the columns that the row shows"""
+
+    as_list = False
+
+
+class CountedFromTheEnd(PlaceInTheList):
+    """the place from the end"""
+
+    def places(self, found):
+        return [3 - place for place in found]
+
+
+class PlaceOfTheNextRow(PlaceInTheList):
+    """the next row's place"""
+
+    def places(self, found):
+        return found[1:] + found[:1]
+
+
+class MergedPlaces(PlaceInTheList):
+    """the first place or another, which no choice tells"""
+
+    def places(self, found):
+        return [min(place, 1) for place in found]
+
+
+def examine_choices(task_type, folder):
+    dataset = dataset_of(choices(as_list=task_type.as_list), folder)
+    make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
+    training = TrainingSection(seed=1, steps=50, global_batch_size=64)
+    return check_labels(Subject.prepare(make, dataset, SETTINGS, training))
+
+
+@pytest.mark.parametrize("task_type", [PlaceInTheList, PlaceAmongColumns, CountedFromTheEnd])
+def test_labels_may_be_places_among_choices(task_type, tmp_path):
+    result = examine_choices(task_type, tmp_path)
+    assert result.outcome == "passed", result.measured
+
+
+@pytest.mark.parametrize("task_type", [PlaceOfTheNextRow, MergedPlaces])
+def test_places_that_are_not_the_row_s_own_fail(task_type, tmp_path):
+    result = examine_choices(task_type, tmp_path)
+    assert result.outcome == "failed", result.measured

@@ -1,5 +1,7 @@
 """Check the tensors right before the model: `encoding`, `serving_inputs` and `labels`."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 import torch
@@ -234,6 +236,7 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
     twofold = pairs.group_by("raw").len().filter(pl.col("len") > 1)
     may_be_relative = bool(twofold.height) and subject.task.kind != "multiclass"
     is_relative = may_be_relative and are_relative(subject, spread_rows(subject.train_rows))
+    is_relative |= bool(twofold.height) and are_places(subject)
     if twofold.height and not is_relative:
         value = twofold["raw"][0]
         some = sorted(pairs.filter(pl.col("raw") == value)["code"])[:5]
@@ -426,6 +429,33 @@ def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
     change[change.abs() <= ROUNDING * (1 + low.flatten(1).abs())] = 0.0
     is_one_way = bool((change >= 0).all() or (change <= 0).all())
     return is_one_way and float((change != 0).any(dim=1).double().mean()) >= FOLLOWING_SHARE
+
+
+def are_places(subject: Subject) -> bool:
+    """Whether each code is the place of the label's value among its own row's choices.
+
+    The choices are the elements of a list, or the values of several columns.
+    """
+    columns, rows = subject.task.columns, subject.train_rows
+    codes, chosen = subject.train[LABEL].tolist(), rows[columns.label].to_list()
+    kind = rows[columns.label].dtype
+    others = [name for name in columns.features if name != columns.label]
+    lists = [rows[name] for name in others if getattr(rows[name].dtype, "inner", None) == kind]
+    shown = [each.to_list() for each in lists]
+    if alike := [name for name in others if rows[name].dtype == kind]:
+        shown.append(rows.select(alike).rows())
+    return any(_are_in_place(chosen, choices, codes) for choices in shown)
+
+
+def _are_in_place(
+    chosen: Sequence[object], choices: Sequence[Sequence[object] | None], codes: Sequence[float]
+) -> bool:
+    """Whether each code has a place of its own, at which its rows have what was chosen."""
+    possible = dict[float, set[int]]()
+    for code, own, row in zip(codes, chosen, choices, strict=True):
+        places = {place for place, each in enumerate(row or ()) if each == own}
+        possible[code] = possible.get(code, places) & places
+    return all(possible.values()) and len(set.union(*possible.values())) >= len(possible)
 
 
 def _encode_labels(subject: Subject, rows: pl.DataFrame, values: pl.Series) -> Tensor:
