@@ -664,6 +664,20 @@ class HoursAsRadians(Turning):
     turns = 1 / (2 * np.pi)
 
 
+class ListOfHours(Turning):
+    """Of the hours of two events, the first one's."""
+
+    def fit(self, train):
+        super().fit(train.with_columns(hour=pl.col("hour").list.get(0)))
+
+    def encode(self, rows):
+        return super().encode(rows.with_columns(hour=pl.col("hour").list.get(0)))
+
+
+class ListOfHoursAsRadians(ListOfHours):
+    turns = 1 / (2 * np.pi)
+
+
 @pytest.mark.parametrize("others", [{}, {"empty": pl.Series([None] * len(X), dtype=pl.Float64)}])
 @pytest.mark.parametrize(
     ("task_type", "outcome"), [(Turning, "passed"), (HoursAsRadians, "failed")]
@@ -674,3 +688,12 @@ def test_hours_in_a_sine_without_their_period_fail(task_type, outcome, others, t
     result = examine(tmp_path, "lost_values", task_type, frame)
     assert result.outcome == outcome, result
     assert outcome == "passed" or "of hour in radians, but it runs from 0 to 23" in result.measured
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(ListOfHours, "passed"), (ListOfHoursAsRadians, "failed")]
+)
+def test_hours_in_lists_fail_alike(task_type, outcome, tmp_path):
+    hours = [[hour % 24, (hour + 5) % 24] for hour in range(len(X))]
+    frame = table_of(X, (SCORE > 0).astype(int), hour=hours)
+    assert examine(tmp_path, "lost_values", task_type, frame).outcome == outcome

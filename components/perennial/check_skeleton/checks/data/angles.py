@@ -27,13 +27,10 @@ def judge_angles(judge: Judge, subject: Subject) -> CheckResult | None:
     Over two turns and more, neighbouring values then have unrelated inputs, and distant ones alike.
     """
     rows, columns = subject.train_rows, subject.task.columns
-    names = [
-        name
-        for name in columns.features
-        if name != columns.label and is_plain(rows[name]) and rows[name].dtype.is_numeric()
-    ]
-    for name in names[:MOST_COLUMNS]:
-        values = subject.train_rows[name].drop_nulls().unique().sort()
+    names = [name for name in columns.features if name != columns.label]
+    for name in [name for name in names if _is_of_numbers(rows[name])][:MOST_COLUMNS]:
+        column = rows[name].head(VALUES).explode() if rows[name].dtype.is_nested() else rows[name]
+        values = column.drop_nulls().unique().sort()
         values = values.filter(values.cast(pl.Float64).is_finite())
         if len(values) < FEWEST_VALUES:
             continue
@@ -51,7 +48,16 @@ def judge_angles(judge: Judge, subject: Subject) -> CheckResult | None:
     return None
 
 
+def _is_of_numbers(column: pl.Series) -> bool:
+    inner = getattr(column.dtype, "inner", column.dtype)
+    return inner.is_numeric() and (column.dtype.is_nested() or is_plain(column))
+
+
 def _is_sine(subject: Subject, values: pl.Series, numbers: Floats) -> bool:
+    kind = subject.train_rows.schema[values.name]
+    if kind.is_nested():  # a list of one number
+        length = len(subject.train_rows[values.name].drop_nulls()[0])
+        values = pl.Series(values.name, [[each] * length for each in values], dtype=kind)
     try:
         encoded = inputs_of(subject.task.encode(repeat_row(subject, values)))
     except Exception:  # values of one row in another may contradict its other columns
