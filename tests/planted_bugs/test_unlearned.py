@@ -548,6 +548,7 @@ class Signals(Task):
     """Lists of three series whose values alternate, as a sensor writes them."""
 
     kind = "regression"
+    series, is_in_turn = 3, True
 
     def encode(self, rows):
         values = torch.tensor(rows["signal"].to_list(), dtype=torch.float32)
@@ -584,12 +585,41 @@ class ViewedSignals(Signals):
         return values.view(-1, 3, 16)
 
 
-@pytest.mark.parametrize(("task_type", "outcome"), [(ViewedSignals, "failed"), (Signals, "passed")])
+class Pairs(Signals):
+    """Two series, each recording by its own gain."""
+
+    series = 2
+
+    def read(self, values):
+        values = values / values.square().mean(1, keepdim=True).sqrt()
+        return values.view(-1, 24, 2).transpose(1, 2).contiguous()
+
+
+class ViewedPairs(Pairs):
+    """Two halves of the list are taken for the two series."""
+
+    def read(self, values):
+        return super().read(values).transpose(1, 2).reshape(-1, 2, 24)
+
+
+class InHalves(ViewedPairs):
+    """The list holds one series after the other."""
+
+    is_in_turn = False
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"),
+    [
+        (ViewedSignals, "failed"), (Signals, "passed"),
+        (ViewedPairs, "failed"), (Pairs, "passed"), (InHalves, "passed"),
+    ],
+)  # fmt: skip
 def test_alternating_series_that_are_cut_into_parts_are_caught(task_type, outcome, tmp_path):
-    random = np.random.default_rng(2)
-    walks = np.cumsum(0.1 * random.normal(size=(600, 16, 3)), axis=1) + random.normal(
-        size=(1, 1, 3)
-    )
+    random, count = np.random.default_rng(2), task_type.series
+    walks = np.cumsum(0.1 * random.normal(size=(600, 48 // count, count)), axis=1)
+    walks += random.normal(size=(1, 1, count))
+    walks = walks if task_type.is_in_turn else walks.swapaxes(1, 2)
     signal = walks.reshape(600, -1)
     frame = pl.DataFrame({"row": range(600), "signal": signal.tolist(), "label": signal[:, -1]})
     result = examine(tmp_path, "encoding", task_type, frame)

@@ -235,14 +235,17 @@ def _describe_torn_list(subject: Subject, encoded: Floats) -> str:
     if there are none.
     """
     high, wide = encoded.shape[1:]
-    if high % wide == 0 or wide % high == 0:
+    if (high % wide == 0 or wide % high == 0) and min(high, wide) not in CHANNELS:
         return ""  # steps of both lengths may be steps of one channel
     for column in subject.train_rows.head(len(encoded)):
         raw = read_lists(column)
         if raw is None or raw.shape != (len(encoded), high * wide):
             continue
         for across, own in ((wide, encoded), (high, encoded.swapaxes(1, 2))):
-            if (_correlate_places(raw, own) <= SAME_ORDER).mean() > 1 - NEARLY_ALL:
+            rows = [each.reshape(len(raw), -1).T for each in (raw, own)]
+            # Each place, or each row, may be standardised.
+            found = _correlate_places(raw, own), _correlate_places(*rows)
+            if all((each > SAME_ORDER).mean() < NEARLY_ALL for each in found):
                 continue
             other = high * wide // across
             beside, within, between = (_measure_steps(raw, step) for step in (1, other, across))
