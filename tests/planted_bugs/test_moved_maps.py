@@ -94,20 +94,70 @@ class MixedPairs(OneDraw):
         )
 
 
+class Heights(Maps):
+    """A height for each column of a wide picture."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        picture = batch["picture"].reshape(-1, 1, 4, 16)
+        return {"picture": picture, LABEL: picture.mean((1, 2))}
+
+
+class HeightsStay(Heights):
+    def changed(self, picture, label, generator):
+        return flipped(picture, generator), label
+
+
+class HeightsFollow(Heights):
+    def changed(self, picture, label, generator):
+        both = flipped(torch.cat([picture[:, 0], label[:, None]], dim=1), generator)
+        return both[:, None, :4], both[:, 4]
+
+
+class UpsideDown(Heights):
+    """Heights are counted from the other side then, column by column."""
+
+    def changed(self, picture, label, generator):
+        return picture.flip(2), 1 - label
+
+
+class Steps(Heights):
+    """A label for each step of two signals."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {"picture": batch["picture"][:, 0, :2].transpose(1, 2), LABEL: batch[LABEL]}
+
+
+class StepsStay(Steps):
+    def changed(self, picture, label, generator):
+        return flipped(picture, generator, axis=1), label
+
+
+class StepsFollow(Steps):
+    def changed(self, picture, label, generator):
+        return picture.flip(1), label.flip(1)
+
+
 def examined(task_type, tmp_path):
     dataset = dataset_of(table_of(*numbers_table(width=SIDE * SIDE)), tmp_path)
     subject = prepared(task_type, dataset, training=TrainingSection(seed=1))
     return results_of(subject, "augmentation_keeps_labels")["augmentation_keeps_labels"]
 
 
-@pytest.mark.parametrize("task_type", [MapStays, TwoDraws, OtherAxis, OtherWayRound])
+@pytest.mark.parametrize(
+    "task_type", [MapStays, TwoDraws, OtherAxis, OtherWayRound, HeightsStay, StepsStay]
+)
 def test_maps_that_do_not_follow_their_pictures_fail(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert found.outcome == "failed", found.measured
     assert "by one draw" in found.hint
 
 
-@pytest.mark.parametrize("task_type", [OneDraw, LightAndNoise, Shifted, MixedPairs])
+@pytest.mark.parametrize(
+    "task_type",
+    [OneDraw, LightAndNoise, Shifted, MixedPairs, HeightsFollow, UpsideDown, StepsFollow],
+)
 def test_maps_that_follow_their_pictures_pass(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert found.outcome == "passed", (found.measured, found.hint)

@@ -3,6 +3,8 @@
 Both are replaced by one pattern that each of the eight flips and quarter turns moves elsewhere.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from torch.nn.functional import normalize
 
 from perennial.check_skeleton.checks.data.mixing import augment_copy
 from perennial.check_skeleton.subject import Codes, Flags, Subject, select_head
-from perennial.engine.task import LABEL, inputs_of
+from perennial.engine.task import LABEL, Batch, inputs_of
 
 ROWS = 64
 SHORTEST_SIDE = 6
@@ -21,24 +23,26 @@ APART, FEWEST = 0.1, 4
 
 
 def describe_moved_maps(subject: Subject) -> str:
-    """Describe pictures that augmentation moves apart from their maps of labels; empty if none."""
+    """Describe inputs that augmentation moves apart from their maps of labels; empty if none.
+
+    A map has a label for each pixel, for each column or row of a picture, or for each step.
+    """
     batch = select_head(subject.train, ROWS)
-    label = batch[LABEL]
-    for name, picture in inputs_of(batch).items():
-        sides = picture.shape[-2:]
-        is_map = picture.ndim == 4 and label.ndim in (3, 4) and label.shape[-2:] == sides
-        if not is_map or min(sides) < SHORTEST_SIDE:
-            continue
+    for name, first in _list_shared_axes(batch):
+        sides = batch[LABEL].shape[first[LABEL] :]
         pattern = torch.zeros(sides, dtype=torch.bool)
-        pattern[: sides[0] // 2, : sides[1] // 3] = True
-        marked = {name: _draw(picture, pattern), LABEL: _draw(label, pattern)}
+        corner = [side // part for side, part in zip(sides, (2, 3)[-len(sides) :], strict=True)]
+        pattern[tuple(map(slice, corner))] = True
+        marked = {each: _draw(batch[each], pattern, axis) for each, axis in first.items()}
         try:
             after = augment_copy(subject.task, {**batch, **marked}, subject.seed)
         except Exception:  # a task may accept no other pictures or maps
             continue
         if any(after[each].shape != batch[each].shape for each in marked):
             continue
-        (one, is_clear), (other, is_clear_too) = (_read(after[each], pattern) for each in marked)
+        (one, is_clear), (other, is_clear_too) = (
+            _read(after[each], pattern, axis) for each, axis in first.items()
+        )
         apart = (one != other)[is_clear & is_clear_too]
         if apart.sum() >= max(FEWEST, APART * len(apart)):
             return (
@@ -48,16 +52,34 @@ def describe_moved_maps(subject: Subject) -> str:
     return ""
 
 
-def _draw(tensor: Tensor, pattern: Tensor) -> Tensor:
-    """Return the pattern in a tensor's shape, from its lowest to its highest number."""
+def _list_shared_axes(batch: Batch) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield inputs with the sides of the label's map, and where these begin in both."""
+    label = batch[LABEL]
+    for name, tensor in inputs_of(batch).items():
+        sides = label.shape[-2:] if label.ndim in (3, 4) else label.shape[1:]
+        if not tensor.is_floating_point() or min(sides, default=0) < SHORTEST_SIDE:
+            continue
+        if label.ndim in (3, 4) and tensor.ndim == 4 and tensor.shape[-2:] == sides:
+            yield name, {name: 2, LABEL: label.ndim - 2}
+        shared = [axis for axis in range(1, tensor.ndim) if tensor.shape[axis] == label.shape[-1]]
+        if label.ndim == 2 and len(shared) == 1:
+            yield name, {name: shared[0], LABEL: 1}
+
+
+def _draw(tensor: Tensor, pattern: Tensor, first: int) -> Tensor:
+    """Return the pattern along a tensor's axes from `first` on, from its lowest to its highest."""
     low, high = tensor.min(), tensor.max()
-    return torch.where(pattern, high, low).expand_as(tensor).clone()
+    shape = [1] * tensor.ndim
+    shape[first : first + pattern.ndim] = pattern.shape
+    return torch.where(pattern.reshape(shape), high, low).expand_as(tensor).clone()
 
 
-def _read(maps: Tensor, pattern: Tensor) -> tuple[Codes, Flags]:
+def _read(maps: Tensor, pattern: Tensor, first: int) -> tuple[Codes, Flags]:
     """Return which flip or turn of the pattern each map shows, and where that is clear."""
-    flat = maps.double().reshape(len(maps), -1, *pattern.shape).mean(dim=1)
-    turns = [pattern.rot90(count) for count in range(4)]
+    axes = list(range(first, first + pattern.ndim))
+    last = maps.double().movedim(axes, list(range(-pattern.ndim, 0)))
+    flat = last.reshape(len(maps), -1, *pattern.shape).mean(dim=1)
+    turns = [pattern.rot90(count) for count in range(4)] if pattern.ndim == 2 else [pattern]
     shown = [each for turn in turns for each in (turn, turn.flip(0)) if each.shape == pattern.shape]
     centred, masks = (
         (each - each.mean(dim=1, keepdim=True)).nan_to_num()
