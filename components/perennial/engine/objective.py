@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.config.training import TrainingSection
+from perennial.engine.data.global_batch import gather_rows
 from perennial.engine.parallelism.parallelize import unwrapped
 from perennial.engine.precision import computation
 from perennial.engine.task import ANSWERS, LABEL, WEIGHT, Batch, Task, inputs_of
@@ -84,7 +85,10 @@ def weighted_losses(
     """
     # A loss over the whole batch is no addition: the measured one is another.
     is_measured = is_simplified and not task.needs_whole_batch
-    losses = (task.losses if is_measured else task.training_losses)(output, batch)
+    if task.needs_whole_batch and not task.gathers_batch:
+        losses = _compare_whole_batch(task, output, batch)
+    else:
+        losses = (task.losses if is_measured else task.training_losses)(output, batch)
     if losses.shape != (len(batch[LABEL]),):
         raise BadTaskError(
             f"{type(task).__name__}.training_losses must return one loss per example",
@@ -92,6 +96,27 @@ def weighted_losses(
             action="use reduction='none' and average over everything but the first dimension",
         )
     return _weighted(losses, batch)
+
+
+def _compare_whole_batch(task: Task, output: Tensor, batch: Batch) -> Tensor:
+    """Return the training loss of each own example, among the examples of all processes.
+
+    Every process computes the loss of the whole batch. Gradients flow back to the process that an
+    example came from, so that any number of processes trains alike.
+    """
+    everyones = gather_rows(output, *batch.values())
+    outputs, *tensors = everyones.rows
+    if len(outputs) == len(output):  # one process
+        return task.training_losses(output, batch)
+    examples = dict(zip(batch, tensors, strict=True))
+    own = torch.arange(len(outputs), device=output.device) - everyones.start
+    # A row of weight 0 only keeps a process in step: it is compared with nothing.
+    kept = (examples[WEIGHT] > 0).nonzero()[:, 0] if WEIGHT in batch else torch.arange(len(outputs))
+    found = task.training_losses(outputs[kept], {n: each[kept] for n, each in examples.items()})
+    own = own[kept]
+    is_own = (own >= 0) & (own < len(output))
+    losses = torch.zeros(len(output), dtype=found.dtype, device=found.device)
+    return losses.index_put((own[is_own],), found[is_own])
 
 
 def _weighted(losses: Tensor, batch: Batch) -> Tensor:

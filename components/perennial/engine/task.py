@@ -174,8 +174,10 @@ class Task(ABC):
     """The batch's tensor of token ids, [B, T], for models of sequences: their speed is then also
     measured in tokens per second. Empty means that there is none."""
     needs_whole_batch: ClassVar[bool] = False
-    """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
-    An update is then one forward pass of every process: several would not see each other's rows."""
+    """Whether the loss compares the rows of a global batch with each other, as contrastive ones do:
+    `training_losses` gets those of all processes. An update is then one forward pass of each."""
+    gathers_batch: ClassVar[bool] = False
+    """Whether `training_losses` gets the own rows alone, and gathers what it needs of others."""
 
     kept_files: ClassVar[frozenset[str]] = frozenset()
     """Parts of the state that are files named by options, as a tokenizer: rows do not matter."""

@@ -274,7 +274,8 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
 
     Raises:
         PerennialError: batches cannot be pinned for a device that needs no pinning, or the task
-            needs the global batch in one pass, or there are no answers to learn from.
+            needs the global batch in one pass and divided by rows alone, or there are no answers to
+            learn from.
     """
     if (section.distillation is None) != (data.answers is None):
         raise PerennialError(
@@ -293,6 +294,13 @@ def build_loader(task: Task, data: EncodedRows, section: TrainingSection, world:
             action="set training.micro_batch_size >= "
             f"{-(-section.global_batch_size // world.data_size)} or training.global_batch_size <= "
             f"{section.micro_batch_size * world.data_size}; `training.memory` makes room",
+        )
+    if task.needs_whole_batch and world.data_size < world.size:
+        raise PerennialError(
+            f"the loss of {type(task).__name__} compares the rows of all processes, of which "
+            "training.parallelism gives several the same rows",
+            evidence=f"{world.size} processes share {world.data_size} parts of a batch",
+            action="remove the tensor, context and pipeline sizes from [training.parallelism]",
         )
     is_gpu = world.device.type == "cuda"
     if section.loading.pin_memory and not is_gpu:

@@ -126,7 +126,7 @@ class ImageTextContrastive(Task):
     each other and are refused. Evaluation compares with `candidates` neighbours in the split.
     """
 
-    needs_whole_batch = True
+    needs_whole_batch = gathers_batch = True
     Options = ImageTextOptions
     kind: Literal["statistic"] = "statistic"
     metrics: Mapping[str, Direction] = directions_of(
