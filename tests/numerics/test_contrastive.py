@@ -33,6 +33,19 @@ def test_ranks_together_compute_the_loss_of_one_process(
         assert many.metrics == pytest.approx(one.metrics, abs=1e-5)
 
 
+def test_the_engine_gathers_what_the_task_does_not(shapes, alone):
+    # 11, 11 and 10 rows, the last with one more that only keeps the process in step.
+    spread = finished(
+        shapes_job(
+            shapes, "gathered", processes=3, strategy="fsdp", micro_batch_size=11,
+            task="captioned_shapes:Ungathered",
+        )
+    )  # fmt: skip
+    for one, many in zip(alone.history, spread.history, strict=True):
+        assert many.loss == pytest.approx(one.loss, abs=1e-5)
+    assert largest_difference(weights(alone), weights(spread)) <= 1e-5
+
+
 def test_without_gathering_the_gradients_would_differ(shapes, alone):
     # Two passes of half the batch do not see each other's captions: an easier question.
     apart = "captioned_shapes:PassesApart"

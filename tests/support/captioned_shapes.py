@@ -25,6 +25,21 @@ OPTIONS = {
 }
 
 
+class Ungathered(ImageTextContrastive):
+    """Compares the rows that it is given: the engine gathers those of all processes."""
+
+    gathers_batch = False
+
+    def training_losses(self, output, batch):
+        products = output[:, 0] @ output[:, 1].T
+        right = torch.arange(len(output))
+        both = [
+            torch.nn.functional.cross_entropy(each, right, reduction="none")
+            for each in (products, products.T)
+        ]
+        return torch.stack(both).mean(dim=0)
+
+
 class PassesApart(ImageTextContrastive):
     """Lets several passes make up an update, though they do not see each other's captions."""
 
