@@ -98,6 +98,21 @@ class GapsAreZero(Hours):
         return (output - batch[LABEL].nan_to_num()).square().mean(dim=1)
 
 
+class Depths(Hours):
+    """Depths, of which -1 says that nobody marked them."""
+
+    def encode_label(self, labels):
+        return torch.tensor(labels.to_list()).float()
+
+    def losses(self, output, batch):
+        return ((output - batch[LABEL]).square() * (batch[LABEL] != -1)).mean(dim=1)
+
+
+class UnmarkedDepths(Depths):
+    def losses(self, output, batch):
+        return (output - batch[LABEL]).square().mean(dim=1)
+
+
 class Risk(Measured):
     """Serves a rank, which is no number of the label's."""
 
@@ -127,6 +142,11 @@ def hours(share=0.0):
     ]
 
 
+def depths():
+    values = (20 + 4 * np.array(hours())).clip(2).round(1)
+    return np.where(RNG(7).random(values.shape) < 0.1, -1.0, values).tolist()
+
+
 def examined(task_type, labels, folder):
     columns = dict(zip("abc", X.T, strict=True))
     dataset = dataset_of(pl.DataFrame({"row": range(ROWS), **columns, "label": labels}), folder)
@@ -141,6 +161,7 @@ def examined(task_type, labels, folder):
         (DigitsFromTheRight, readings(), "is served as"),
         (HoursBackwards, hours(), "is served as"),
         (GapsAreZero, hours(0.2), "missing numbers among 1024 labels count in the loss"),
+        (UnmarkedDepths, depths(), "missing numbers among 1024 labels count in the loss"),
     ],
 )
 def test_labels_in_another_order_and_counted_gaps_fail(task_type, labels, measured, tmp_path):
@@ -151,7 +172,14 @@ def test_labels_in_another_order_and_counted_gaps_fail(task_type, labels, measur
 
 @pytest.mark.parametrize(
     ("task_type", "labels"),
-    [(Digits, readings()), (Hours, hours()), (Hours, hours(0.2)), (Risk, readings())],
+    [
+        (Digits, readings()),
+        (Hours, hours()),
+        (Hours, hours(0.2)),
+        (Risk, readings()),
+        (Depths, depths()),
+        (UnmarkedDepths, hours()),
+    ],
 )
 def test_labels_as_they_are_masked_gaps_and_risks_pass(task_type, labels, tmp_path):
     result = examined(task_type, labels, tmp_path)

@@ -88,8 +88,11 @@ def describe_placeholder_feature(subject: Subject) -> str:
     return ""
 
 
-def find_placeholder(numbers: Floats) -> Placeholder | None:
-    """Return the smallest or largest number [N] if it is repeated and far from all others."""
+def find_placeholder(numbers: Floats, far: float = FAR_DEVIATIONS) -> Placeholder | None:
+    """Return the smallest or largest number [N] if it is repeated and far from all others.
+
+    So many of the others' standard deviations, and several of their steps.
+    """
     for value in (numbers.min(), numbers.max()):
         is_here = numbers == value
         others = np.unique(numbers[~is_here])
@@ -105,7 +108,7 @@ def find_placeholder(numbers: Floats) -> Placeholder | None:
         start, middle = np.quantile(np.abs(numbers[~is_here] - value), (TAIL, 0.5))
         steps = np.diff(np.sort(distances[(distances >= start) & (distances <= middle)]))
         is_far = len(steps) > 0 and gap > FAR_STEPS * steps.max()
-        if is_far and gap > FAR_DEVIATIONS * deviation > 0:
+        if is_far and gap > far * deviation > 0:
             return Placeholder(float(value), is_here, nearest, gap / deviation)
     return None
 

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from perennial.check_skeleton.checks.data.placeholders import find_placeholder
 from perennial.check_skeleton.checks.data.signals import read_lists
 from perennial.check_skeleton.checks.loss.units import CLOSE, measure_error
 from perennial.check_skeleton.free_outputs import compute_output, find_free_outputs
@@ -18,6 +19,8 @@ LEARNED = 0.05
 OTHER_ORDER = 0.5
 FEWEST_GAPS = 8
 MOSTLY = 0.9
+# Of the standard deviation: -1 beside amounts above zero, such as depths.
+FAR = 0.1
 
 
 def describe_disorder(subject: Subject) -> str:
@@ -100,11 +103,15 @@ def describe_counted_gaps(subject: Subject) -> str:
 
 
 def _find_gaps(column: pl.Series) -> Flags | None:
-    """Return which numbers of lists of one length are missing; None for anything else."""
+    """Return which numbers of lists of one length are missing, as by -1; None for anything else."""
     if isinstance(column.dtype, pl.Array):
         column = column.arr.to_list()
     if not isinstance(column.dtype, pl.List) or not column.dtype.inner.is_numeric():
         return None
     number = pl.element().cast(pl.Float64).fill_null(float("nan"))
     found = read_lists(column.list.eval(number.is_nan().cast(pl.UInt8)))
-    return None if found is None else found == 1
+    if found is None or found.any():
+        return None if found is None else found == 1
+    numbers = np.array(column.to_list(), dtype=np.float64)
+    own = find_placeholder(numbers.ravel(), FAR)
+    return own.is_here.reshape(numbers.shape) if own is not None and own.is_made_up else found == 1
