@@ -96,6 +96,25 @@ def test_one_quantity_in_two_units_fails(bug, tmp_path):
     assert "equal in the other rows" in result.measured
 
 
+def by_utility(factor: float, *utilities: str) -> pl.DataFrame:
+    """Loads that one of several utilities reports in another unit."""
+    utility = RANDOM.choice(["amp", "ohm", "volta", "watt"], ROWS)
+    load = np.where(np.isin(utility, utilities), factor, 1.0) * amounts(0.6, 4)
+    return table(load=load.round(3), utility=utility)
+
+
+def test_a_source_that_is_no_feature_and_reports_thousandths_fails(tmp_path):
+    result = examine(by_utility(1000, "volta"), tmp_path, features=("load", "other"))
+    assert result.outcome == "failed", result.measured
+    assert "utility, no feature, tells them apart" in result.measured
+
+
+@pytest.mark.parametrize("factor", [1.0, 10.0])
+def test_a_source_of_larger_amounts_does_not_fail(factor, tmp_path):
+    result = examine(by_utility(factor, "volta"), tmp_path, features=("load", "other"))
+    assert result.outcome != "failed", result.measured
+
+
 def test_the_units_are_named(tmp_path):
     measured = examine(windows(1 / 18), tmp_path).measured
     assert "the last of readings / label" in measured

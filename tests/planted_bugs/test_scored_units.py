@@ -64,14 +64,40 @@ class PredictsUnits(Dollars):
         return output
 
 
-def outcomes(task_type, folder):
+class Deviations(Dollars):
+    """Learns, predicts and scores in standard deviations from the mean."""
+
+    def fit_label(self, labels):
+        return {"label": [labels.mean(), labels.std()]}
+
+    def into_units(self, dollars):
+        mean, deviation = self.fitted["label"]
+        return (dollars - mean) / deviation
+
+    def into_dollars(self, units):
+        return units
+
+
+class Restored(Deviations):
+    """Learns in deviations, and predicts and scores in dollars."""
+
+    def into_dollars(self, units):
+        mean, deviation = self.fitted["label"]
+        return units * deviation + mean
+
+
+def subject_of(task_type, folder):
     x, score = numbers_table(900)
     dollars = np.exp(12.0 + 0.4 * score / score.std())
-    subject = prepared(task_type, dataset_of(table_of(x, dollars), folder))
+    return prepared(task_type, dataset_of(table_of(x, dollars), folder))
+
+
+def outcomes(task_type, folder):
+    subject = subject_of(task_type, folder)
     return {name: results_of(subject, name)[name].outcome for name in CHECKS}
 
 
-@pytest.mark.parametrize("task_type", [Dollars, Logarithms])
+@pytest.mark.parametrize("task_type", [Dollars, Logarithms, Restored])
 def test_scores_in_the_unit_of_the_predictions_pass(task_type, tmp_path):
     assert outcomes(task_type, tmp_path) == dict.fromkeys(CHECKS, "passed")
 
@@ -80,3 +106,11 @@ def test_scores_in_the_unit_of_the_predictions_pass(task_type, tmp_path):
 def test_scores_of_two_units_fail(task_type, tmp_path):
     found = outcomes(task_type, tmp_path)
     assert "failed" in (found["metric_values"], found["metric_direction"], found["predictions"])
+
+
+def test_standard_deviations_that_are_served_warn(tmp_path):
+    found = results_of(subject_of(Deviations, tmp_path), "predictions")["predictions"]
+    assert (found.outcome, found.measured) == (
+        "warned",
+        "labels are standardised, and so are predictions of them",
+    )

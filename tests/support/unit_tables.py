@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -32,9 +33,9 @@ class Amounts(Columns):
     losses = build_model
 
 
-def examine(frame: pl.DataFrame, folder: Path) -> CheckResult:
+def examine(frame: pl.DataFrame, folder: Path, **data: Any) -> CheckResult:
     """The result on all rows, of which `other` is the input."""
-    dataset = dataset_of(frame, folder)
+    dataset = dataset_of(frame, folder, **data)
     make = partial(Amounts, Amounts.Options(), dataset.snapshot.task_columns)
     settings = SETTINGS.model_copy(update={"sample_rows": frame.height})
     training = TrainingSection(seed=1, steps=50, global_batch_size=64)

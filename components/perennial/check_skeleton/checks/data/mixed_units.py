@@ -24,9 +24,10 @@ from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import inputs_of
 
+POWER = "a power of ten"
 # Larger unit / smaller unit; glucose and cholesterol in mg/dl and mmol/l, creatinine in µmol/l.
 FACTORS = {
-    "a power of ten": (10.0, 100.0, 1000.0, 1e4, 1e6, 1e9),
+    POWER: (10.0, 100.0, 1000.0, 1e4, 1e6, 1e9),
     "minutes, hours, days or weeks": (60.0, 3600.0, 86_400.0, 24.0, 1440.0, 7.0),
     "months and years, inches and feet, or dozens": (12.0,),
     "kilograms and pounds, or ounces and grams": (2.20462, 28.3495, 16.0),
@@ -79,6 +80,11 @@ class Mixture:
     # Whether a ratio is 1 in one of the groups: one quantity in both columns.
     is_same_quantity: bool
 
+    @property
+    def is_of_a_source(self) -> bool:
+        """Whether a source may report it in another unit: little in the world is so far apart."""
+        return self.units == POWER and self.factor > FAR_APART
+
     def is_certain(self, chosen: tuple[str, ...]) -> bool:
         """Whether hardly anything but a conversion has this factor in these columns."""
         if EXPECTED in chosen:
@@ -118,6 +124,7 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
     if not numbers:
         return judge.skipped("there are no positive numbers")
     results = list[CheckResult]()
+    unseen = [name for name in rows.columns if name not in (*columns.features, columns.label)]
     pairs = _choose_columns(numbers)
     if (expected := _expect_labels(subject, numbers)) is not None:
         numbers[EXPECTED] = expected
@@ -130,11 +137,15 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
             f"{found.is_other.mean():.0%} of the rows lie apart from the others in "
             f"{' / '.join(chosen)}, by a factor of {found.factor:.4g}: {found.units}"
         )
-        others = [name for name in columns.features if name not in chosen]
+        # One quantity changes its unit at a date, but not by the weekday.
+        aside = {*chosen, subject.time} if found.is_same_quantity else {*chosen}
+        others = [name for name in columns.features if name not in aside]
         if teller := _find_tellers(rows, others, found):
             results.append(judge.passed(f"{measured}; {teller} tells them apart"))
         elif found.is_same_quantity and found.is_certain(chosen):
             return judge.failed(f"{measured}; they are equal in the other rows", hint=CONVERT)
+        elif source := found.is_of_a_source and _find_tellers(rows, unseen, found):
+            return judge.failed(f"{measured}; {source}, no feature, tells them apart", hint=CONVERT)
         else:
             results.append(judge.warned(f"{measured}; no feature tells them apart", hint=CONVERT))
     nothing = judge.passed(

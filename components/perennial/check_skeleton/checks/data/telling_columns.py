@@ -43,6 +43,8 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import inputs_of
 
 TELLING_SHARE = 0.95
+# Missing values of 27 columns that had nothing to do with the outcome explain at most 0.09.
+ABSENT_SHARE = 0.4
 FINE_BINS = 64
 IN_ORDER = 0.99999
 FEWEST_VALUES = 20
@@ -285,6 +287,16 @@ def _judge_shares(judge: Judge, rows: Rows) -> CheckResult | None:
         for name in rows.names
         if frame[name].null_count()
     }
+    absent = [name for name, share in empty.items() if share > ABSENT_SHARE]
+    is_other = len(rows.subject.task.columns.features) > 1
+    if absent and rows.has_classes and is_other and is_read(rows.subject, absent[0]):
+        return judge.failed(
+            f"{empty[absent[0]]:.1%} of the label's variance is explained by missing values of "
+            f"{join_names(absent)} alone",
+            hint="is it missing because of the outcome, as accounts that were closed, or known "
+            "because of it, as notes of those who labelled? Remove it from the features, or take "
+            "it as of the time of the prediction",
+        )
     if telling := [name for name, share in {**found, **empty}.items() if share > TELLING_SHARE]:
         share, absence = found[telling[0]], empty.get(telling[0], 0.0)
         return judge.warned(

@@ -27,6 +27,7 @@ from perennial.check_skeleton.checks.loss.served_statistics import (
 )
 from perennial.check_skeleton.checks.loss.units import (
     find_unit,
+    is_left_standardised,
     is_mode,
     judge_errors,
     make_perfect_predictions,
@@ -124,11 +125,23 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
             hint="losses and predict disagree: order of classes, sigmoid or softmax twice, or a "
             "target that is scaled in losses but not scaled back in predict",
         )
-    for describe in (describe_weighted_odds, describe_biased_constant):
-        offset, why = describe(subject)
-        if offset:
-            return judge.failed(offset, hint=why)
-    return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
+    return _judge_bias(judge, subject) or judge.passed(
+        f"shape {list(predicted.shape)}; at the loss's minimum {shown}"
+    )
+
+
+def _judge_bias(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge predictions that are all too high or too low, or in another unit; None if none is."""
+    described = (each(subject) for each in (describe_weighted_odds, describe_biased_constant))
+    if biased := next((each for each in described if each[0]), None):
+        return judge.failed(biased[0], hint=biased[1])
+    if is_left_standardised(subject):
+        return judge.warned(
+            "labels are standardised, and so are predictions of them",
+            hint="answers are served, and errors measured, in standard deviations: scale back in "
+            "predict by the mean and deviation that fit learned",
+        )
+    return None
 
 
 def _describe_missing_names(task: Task, served: Floats) -> str:

@@ -23,6 +23,8 @@ NEAR_MODE, LIKE_MODE = 0.2, 0.75
 NEAR_A_POLE = 0.3
 # Errors in deviations beyond those of any scale, of at most this share of the examples.
 RUNAWAY, FEW_RUNAWAYS = 10.0, 0.05
+# Mean and deviation of a sample of standardised labels, from 0 and 1.
+NEARLY = 0.1
 # Share of labels that are near the others, even where tails are heavy.
 USUAL = 0.95
 # Ways back from labels that are scaled, and those that are logarithms before.
@@ -63,6 +65,23 @@ def _find_ways_back(labels: Floats, raw: Floats) -> Iterator[Unit]:
         left = np.abs(slope * labels + offset - straight).max()
         if left < EXACT * straight.std():
             yield partial(_restore, slope=float(slope), offset=float(offset), back=back)
+
+
+def is_left_standardised(subject: Subject) -> bool:
+    """Whether labels are standardised, and predictions of them are not scaled back.
+
+    A served answer is then a number of deviations, of which only the task's state knows the unit.
+    """
+    task, column = subject.task, subject.train_rows[subject.task.columns.label]
+    labels = subject.train[LABEL].double().numpy()
+    if task.kind != "regression" or labels.ndim > 1 or not column.dtype.is_numeric():
+        return False
+    raw = column.cast(pl.Float64).to_numpy()
+    is_standard = abs(labels.mean()) < NEARLY and abs(labels.std() - 1) < NEARLY
+    is_raw = abs(raw.mean()) < 2 * NEARLY and abs(raw.std() - 1) < 2 * NEARLY
+    if not is_standard or is_raw or find_unit(subject) is not np.positive:
+        return False
+    return any(True for _ in _find_ways_back(labels, raw))
 
 
 def _restore(values: Floats, slope: float, offset: float, back: Unit) -> Floats:
