@@ -626,6 +626,46 @@ def test_alternating_series_that_are_cut_into_parts_are_caught(task_type, outcom
     assert result.outcome == outcome, result
 
 
+class Bases(Signals):
+    """Letters as one-hot codes, a channel for each of four; N is none."""
+
+    def encode(self, rows):
+        codes = torch.tensor([["ACGT".find(base) for base in each] for each in rows["signal"]])
+        letters = torch.nn.functional.one_hot(codes + 1, 5)[:, :, 1:].float()
+        batch = {"signal": self.read(letters)}
+        if "label" in rows.columns:
+            batch[LABEL] = torch.tensor(rows["label"].to_list(), dtype=torch.float32)
+        return batch
+
+    def read(self, letters):
+        return letters.transpose(1, 2).contiguous()
+
+
+class ViewedBases(Bases):
+    def read(self, letters):
+        return letters.reshape(len(letters), 4, -1)
+
+
+class FlaggedDays(Bases):
+    """Flags of which several are set, or none."""
+
+    def read(self, letters):
+        return (letters + letters.roll(1, 1)).clamp(max=1)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(ViewedBases, "failed"), (Bases, "passed"), (FlaggedDays, "passed")]
+)
+def test_one_hot_codes_that_are_reshaped_are_caught(task_type, outcome, tmp_path):
+    random = np.random.default_rng(4)
+    texts = [
+        "".join(random.choice(list("ACGTN"), 12, p=[0.3, 0.2, 0.2, 0.28, 0.02])) for _ in range(600)
+    ]
+    frame = pl.DataFrame({"row": range(600), "signal": texts, "label": random.normal(size=600)})
+    result = examine(tmp_path, "encoding", task_type, frame)
+    assert result.outcome == outcome, result
+
+
 class MeasuredTwice(structures.MultiLabel):
     """The last column is read from the first."""
 

@@ -12,6 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
 from perennial.check_skeleton.baselines import MOST_NUMBERS, z_score
+from perennial.check_skeleton.checks.data.dealt_choices import describe_dealt_choices
 from perennial.check_skeleton.checks.data.handedness import describe_turned_points
 from perennial.check_skeleton.checks.data.mixing import (
     TRACED_ROWS,
@@ -319,6 +320,8 @@ def _judge_contents(judge: Judge, subject: Subject) -> CheckResult:
     """Judge whether what augmented examples show is still what their labels say."""
     if moved := describe_moved_maps(subject):
         return judge.failed(moved, hint="flip or turn both by one draw")
+    if dealt := describe_dealt_choices(subject):
+        return judge.failed(dealt, hint="give the label the place to which its part was moved")
     if subject.task.kind in ("binary", "multiclass"):
         return _judge_answers(judge, subject)
     return _judge_points(judge, subject)

@@ -150,7 +150,8 @@ def describe_torn_input(subject: Subject) -> str:
             return f"{name} is {found}"
         judged = (_describe_torn_table, _describe_torn_list, describe_torn_series)
         if numbers.ndim == 3 and (
-            found := next(filter(None, (each(subject, numbers) for each in judged)), "")
+            found := _describe_torn_codes(numbers)
+            or next(filter(None, (each(subject, numbers) for each in judged)), "")
         ):
             return f"{name} is {found}"
     return _describe_torn_recording(subject)
@@ -226,6 +227,26 @@ def _describe_torn_table(subject: Subject, encoded: Floats) -> str:
         if is_torn and not is_patched(subject, encoded):
             return f"{across} x {high}, but holds {names} in the order {high} x {across}"
     return ""
+
+
+def _describe_torn_codes(encoded: Floats) -> str:
+    """Describe one-hot codes whose ones lie apart unless read in the other shape; empty if none."""
+    high, wide = encoded.shape[1:]
+    is_code = ((encoded == 0) | (encoded == 1)).mean() > NEARLY_ALL
+    if not is_code or encoded.min() < 0 or high == wide or min(high, wide) < 2:
+        return ""
+    other = encoded.reshape(-1, wide, high)
+    own, read = (
+        # An unknown letter may have a part of each code.
+        max(float((codes.sum(axis=axis) < 1.01).mean()) for axis in (1, 2))
+        for codes in (encoded, other)
+    )
+    if read < SAME_ORDER or own > OTHER:
+        return ""
+    return (
+        f"{high} x {wide}, but holds one-hot codes in the order {wide} x {high}: as it is, "
+        f"{1 - own:.0%} of the places have several"
+    )
 
 
 def _describe_torn_list(subject: Subject, encoded: Floats) -> str:
