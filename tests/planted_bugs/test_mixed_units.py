@@ -174,3 +174,31 @@ def test_groups_that_really_differ_pass(case, tmp_path):
 def test_numbers_with_a_sign_have_no_ratio(tmp_path):
     result = examine(table(change=in_other_unit(amounts(), -10.0)), tmp_path)
     assert result.outcome == "skipped", result.measured
+
+
+def graphs(*, from_one: float = 0.0, last: float = 0.8) -> pl.DataFrame:
+    """Lines between the nodes of a network, and a load for each node."""
+    heads, loads = [], []
+    for row in range(ROWS):
+        nodes = int(RANDOM.integers(3, 9))
+        places = [*RANDOM.integers(0, nodes, nodes - 1), nodes - 1 if RANDOM.random() < last else 0]
+        heads.append([int(place) + (row < from_one * ROWS) for place in places])
+        loads.append(RANDOM.gamma(2.0, 3.0, nodes).tolist())
+    return table(head=heads, load=loads)
+
+
+def test_places_that_some_rows_count_from_one_fail(tmp_path):
+    result = examine(graphs(from_one=0.2), tmp_path)
+    assert result.outcome == "failed", result.measured
+    assert "head holds places in load, counted from 0 in 82% of the rows" in result.measured
+
+
+def test_places_counted_alike_pass(tmp_path):
+    assert examine(graphs(), tmp_path).outcome == "passed"
+    assert examine(graphs(from_one=1.0), tmp_path / "one").outcome == "passed"
+
+
+def test_numbers_that_are_no_places_pass(tmp_path):
+    counts = [RANDOM.integers(0, 12, RANDOM.integers(3, 9)).tolist() for _ in range(ROWS)]
+    loads = [RANDOM.gamma(2.0, 3.0, RANDOM.integers(3, 9)).tolist() for _ in range(ROWS)]
+    assert examine(table(counts=counts, load=loads), tmp_path).outcome == "passed"

@@ -13,6 +13,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
 
 from perennial.check_skeleton.baselines import describe_refusal, make_table
+from perennial.check_skeleton.checks.data.counted_places import describe_counted_places
 from perennial.check_skeleton.checks.data.group_units import (
     find_groups_in_another_order,
     find_groups_in_another_unit,
@@ -111,15 +112,9 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
     """
     rows, columns = subject.train_rows, subject.task.columns
     names = [*columns.features, *([columns.label] if subject.task.kind == "regression" else [])]
-    if reordered := find_groups_in_another_order(subject):
-        return (judge.failed if reordered.is_certain else judge.warned)(
-            reordered.description,
-            hint="name the parts where sources are joined, and give all rows one order. Correct "
-            "for days of another time zone",
-        )
     some = dict(islice(_list_numbers(rows, names), MOST_COLUMNS))
-    if apart := find_groups_in_another_unit(subject, some):
-        return (judge.failed if apart.is_certain else judge.warned)(apart.description, hint=CONVERT)
+    if joined := _judge_joined(judge, subject, some):
+        return joined
     numbers = {n: each for n, each in some.items() if np.isfinite(each).mean() >= FEWEST_POSITIVE}
     if not numbers:
         return judge.skipped("there are no positive numbers")
@@ -153,6 +148,25 @@ def check_mixed_units(subject: Subject, judge: Judge) -> CheckResult:
     )
     results.sort(key=lambda result: result.outcome != "warned")
     return next(iter(results), nothing)
+
+
+def _judge_joined(judge: Judge, subject: Subject, numbers: dict[str, Floats]) -> CheckResult | None:
+    """Judge rows, as of one source, that were joined without a conversion; None if none is."""
+    if counted := describe_counted_places(subject):
+        return judge.failed(
+            counted,
+            hint="a source counts from 1, so that each number names the next element, or the "
+            "padding: subtract 1 where sources are joined",
+        )
+    if reordered := find_groups_in_another_order(subject):
+        return (judge.failed if reordered.is_certain else judge.warned)(
+            reordered.description,
+            hint="name the parts where sources are joined, and give all rows one order. Correct "
+            "for days of another time zone",
+        )
+    if apart := find_groups_in_another_unit(subject, numbers):
+        return (judge.failed if apart.is_certain else judge.warned)(apart.description, hint=CONVERT)
+    return None
 
 
 def _expect_labels(subject: Subject, numbers: dict[str, Floats]) -> Floats | None:
