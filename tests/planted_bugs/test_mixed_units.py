@@ -202,3 +202,40 @@ def test_numbers_that_are_no_places_pass(tmp_path):
     counts = [RANDOM.integers(0, 12, RANDOM.integers(3, 9)).tolist() for _ in range(ROWS)]
     loads = [RANDOM.gamma(2.0, 3.0, RANDOM.integers(3, 9)).tolist() for _ in range(ROWS)]
     assert examine(table(counts=counts, load=loads), tmp_path).outcome == "passed"
+
+
+def rides(*, exchanged: float = 0.0) -> pl.DataFrame:
+    """Where rides begin; some rows name the longitude first."""
+    north, east = 40.7 + 0.1 * RANDOM.normal(size=ROWS), -74 + 0.1 * RANDOM.normal(size=ROWS)
+    is_other, is_known = RANDOM.random(ROWS) < exchanged, RANDOM.random(ROWS) > 0.02
+    first, second = np.where(is_other, [east, north], [north, east]) * is_known
+    return table(lat=first, lon=second)
+
+
+def test_columns_that_some_rows_exchange_fail(tmp_path):
+    result = examine(rides(exchanged=0.1), tmp_path)
+    assert result.outcome == "failed", result.measured
+    assert "lat and lon are exchanged in" in result.measured
+
+
+def test_columns_in_one_order_pass(tmp_path):
+    assert examine(rides(), tmp_path).outcome != "failed"
+
+
+def test_columns_of_one_range_are_not_compared(tmp_path):
+    scores = {name: RANDOM.poisson(2.0, ROWS) for name in ("home", "away")}
+    assert examine(table(**scores), tmp_path).outcome != "failed"
+
+
+def test_flags_and_shares_of_which_one_is_large_pass(tmp_path):
+    """Two thirds of the rows are of the first."""
+    is_first = RANDOM.random(ROWS) < 0.67
+    share = np.where(is_first, RANDOM.uniform(0.9, 1, ROWS), RANDOM.uniform(0, 0.1, ROWS))
+    columns = {"first": is_first * 1, "second": 1 - is_first, "own": share, "rest": 1 - share}
+    assert examine(table(**columns), tmp_path).outcome != "failed"
+
+
+def test_rows_that_are_far_off_in_one_column_pass(tmp_path):
+    ages = np.where(RANDOM.random(ROWS) < 0.02, 30_000.0, RANDOM.normal(40, 10, ROWS))
+    pay = 30_000 * np.exp(0.4 * RANDOM.normal(size=ROWS))
+    assert examine(table(age=ages, pay=pay), tmp_path).outcome != "failed"

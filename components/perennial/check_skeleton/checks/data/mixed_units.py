@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from perennial.check_skeleton.baselines import describe_refusal, make_table
 from perennial.check_skeleton.checks.data.counted_places import describe_counted_places
+from perennial.check_skeleton.checks.data.exchanged_columns import describe_exchanged_columns
 from perennial.check_skeleton.checks.data.group_units import (
     find_groups_in_another_order,
     find_groups_in_another_unit,
@@ -157,6 +158,12 @@ def _judge_joined(judge: Judge, subject: Subject, numbers: dict[str, Floats]) ->
             counted,
             hint="a source counts from 1, so that each number names the next element, or the "
             "padding: subtract 1 where sources are joined",
+        )
+    if exchanged := describe_exchanged_columns(subject):
+        return judge.failed(
+            exchanged,
+            hint="a source writes them in the other order, as longitude before latitude: name the "
+            "columns where sources are joined",
         )
     if reordered := find_groups_in_another_order(subject):
         return (judge.failed if reordered.is_certain else judge.warned)(
