@@ -86,6 +86,7 @@ class SampledEvaluation:
         rows = sample[np.flatnonzero(self._watched_places(len(sample)))]
         has_labels = self.task.kind in QUANTITIES
         labels = self.split.gather(rows)[LABEL] if has_labels else torch.zeros(0)
+        labels = labels.reshape(-1) if labels.numel() == len(labels) else labels
         return WatchedExamples(
             rows=tuple(rows.tolist()),
             labels=tuple(labels.double().tolist()) if labels.ndim == 1 else (),

@@ -322,8 +322,11 @@ def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
         output, predictions = predict_batch(task, model, batch)
         losses = task.losses(output, batch)
         weights = batch.get(WEIGHT, torch.ones_like(losses))
+    labels = batch[LABEL]
+    if labels.ndim == 2 and labels.shape[1] == 1:  # as losses compare them with outputs [B, 1]
+        labels = labels[:, 0]
     measures = task.kind == "statistic"
-    arrays = (losses, predictions, weights if measures else batch[LABEL], weights)
+    arrays = (losses, predictions, weights if measures else labels, weights)
     return ScoredBatch(*(value.detach().double().cpu().numpy() for value in arrays))
 
 

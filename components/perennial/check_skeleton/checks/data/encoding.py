@@ -227,6 +227,7 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
                 "belongs to: use it, or leave it out of the label",
             )
         return _judge_sequences(judge, subject, raw, encoded)
+    encoded = encoded.reshape(-1) if encoded.numel() == len(encoded) else encoded
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
             f"labels have shape {list(encoded.shape)} or are not finite",

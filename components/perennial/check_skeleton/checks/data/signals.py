@@ -72,6 +72,7 @@ def read_labels(subject: Subject) -> list[Labels]:
     raw = subject.train_rows[subject.task.columns.label]
     if subject.task.kind != "statistic" or has_tags(subject):
         codes: Floats = subject.train[LABEL].double().numpy()
+        codes = codes.reshape(-1) if codes.size == len(codes) else codes
         is_plain_label = codes.ndim == 1 or (codes.ndim == 2 and codes.shape[1] <= MOST_TAGS)
         return [Labels(raw, codes, subject.task.kind == "regression")] if is_plain_label else []
     lists = read_lists(raw)
