@@ -101,10 +101,13 @@ def examine_feature(folder, task_type, value):
     return results_of(subject, "input_scale")["input_scale"]
 
 
-@pytest.mark.parametrize("value", [-99.0, -999.0, 9999.0])
-def test_a_number_filled_in_for_a_missing_feature_is_named(value, tmp_path):
+@pytest.mark.parametrize(
+    ("value", "outcome"), [(-99.0, "failed"), (-999.0, "failed"), (9999.0, "warned")]
+)
+def test_a_number_filled_in_for_a_missing_feature_is_named(value, outcome, tmp_path):
+    """A time that is not known may be a longest time; nothing measured is below zero alone."""
     result = examine_feature(tmp_path, styles.Numbers, value)
-    assert result.outcome == "warned", result
+    assert result.outcome == outcome, result
     assert result.measured.startswith(f"{value:g} is x0 of "), result
 
 
@@ -112,3 +115,37 @@ def test_a_number_filled_in_for_a_missing_feature_is_named(value, tmp_path):
 def test_what_encode_fills_and_a_longest_delay_pass(task_type, value, tmp_path):
     result = examine_feature(tmp_path, task_type, value)
     assert result.outcome == "passed", result
+
+
+class LastOfFour(styles.Numbers):
+    """Reads the last of four readings, standardised with all of them."""
+
+    def fit(self, train):
+        super().fit(train.with_columns(pl.col("x0").list.last()))
+
+    def encode(self, rows):
+        return super().encode(rows.with_columns(pl.col("x0").list.last()))
+
+
+class FilledLists(LastOfFour):
+    def encode(self, rows):
+        kept = pl.when(pl.element() > -50).then(pl.element()).otherwise(0.0)
+        return super().encode(rows.with_columns(pl.col("x0").list.eval(kept)))
+
+    def fit(self, train):
+        kept = pl.when(pl.element() > -50).then(pl.element()).otherwise(0.0)
+        super().fit(train.with_columns(pl.col("x0").list.eval(kept)))
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(LastOfFour, "failed"), (FilledLists, "passed")]
+)
+def test_a_number_filled_into_lists_is_named(task_type, outcome, tmp_path):
+    lost = np.stack([np.roll(IS_LOST, place) for place in range(4)], axis=1)
+    readings = np.where(lost, -9999.0, X[:, :1] + 0.1 * np.arange(4))
+    frame = table_of(X, SCORE).with_columns(x0=pl.Series(readings.tolist()))
+    dataset = dataset_of(frame, tmp_path)
+    make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
+    subject = Subject.prepare(make, dataset, SETTINGS, TrainingSection(seed=1))
+    result = results_of(subject, "input_scale")["input_scale"]
+    assert result.outcome == outcome, result

@@ -88,3 +88,78 @@ def test_frequent_texts_that_are_unknown_are_named(task_type, tmp_path):
     result = results_of(prepared(task_type, shops(tmp_path)), "lost_values")["lost_values"]
     assert result.outcome == "failed", result
     assert "values of shop" in result.measured
+
+
+class Visits(Vocabulary):
+    """The last four shops that someone visited, as codes."""
+
+    def words(self, frame):
+        return sorted(frame["shop"].explode().unique())
+
+    def encode(self, rows):
+        index = {word: code for code, word in enumerate(self.fitted["words"], start=2)}
+        lists = [[index.get(word, 1) for word in each] for each in rows["shop"]]
+        batch = {"shops": torch.tensor([([0] * 4 + each)[-4:] for each in lists])}
+        if "label" in rows.columns:
+            batch["label"] = self.encode_label(rows["label"])
+        return batch
+
+    def build_model(self):
+        return Module(torch.nn.Sequential(torch.nn.Embedding(70, 2), Mean()))
+
+
+class Mean(torch.nn.Module):
+    def forward(self, vectors):
+        return vectors.mean(1)
+
+
+class WordsOfAnotherColumn(Visits):
+    def words(self, frame):
+        return ["one", "two", "three"]
+
+
+class FirstVisits(Visits):
+    def words(self, frame):
+        return sorted(frame["shop"].head(8).explode().unique())
+
+
+class HowMany(WordsOfAnotherColumn):
+    """Counts the visits; which shops they were is of no interest."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        counts = (batch.pop("shops") > 0).sum(1, keepdim=True)
+        return {**batch, "x": counts.float().expand(-1, 70).clone()}
+
+    def build_model(self):
+        return Module(torch.nn.Linear(70, 2))
+
+
+def visits(folder):
+    random = np.random.default_rng(2)
+    sizes = np.linspace(1, 10, 60)
+    lists = [
+        [f"shop {each:02}" for each in random.choice(60, length, p=sizes / sizes.sum())]
+        for length in random.integers(1, 7, ROWS)
+    ]
+    table = {"row": np.arange(ROWS), "shop": lists, "label": random.integers(0, 2, ROWS)}
+    return dataset_of(pl.DataFrame(table), folder)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "measured"),
+    [
+        (WordsOfAnotherColumn, "all 60 items of shop are encoded like one that was never seen"),
+        (FirstVisits, "values of shop"),
+    ],
+)
+def test_items_of_lists_that_are_unknown_are_named(task_type, measured, tmp_path):
+    result = results_of(prepared(task_type, visits(tmp_path)), "lost_values")["lost_values"]
+    assert result.outcome == "failed", result
+    assert measured in result.measured
+
+
+@pytest.mark.parametrize("task_type", [Visits, HowMany])
+def test_items_that_are_known_or_counted_pass(task_type, tmp_path):
+    result = results_of(prepared(task_type, visits(tmp_path)), "lost_values")["lost_values"]
+    assert result.outcome != "failed", result

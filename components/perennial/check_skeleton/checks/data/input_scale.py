@@ -15,7 +15,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.placeholders import describe_placeholder_feature
+from perennial.check_skeleton.checks.data.placeholders import find_unreplaced_feature
 from perennial.check_skeleton.models import build_noisy_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
@@ -99,9 +99,9 @@ def _judge_statistics(judge: Judge, subject: Subject) -> CheckResult | None:
             hint="is an axis missing in `mean` and `std`? Use axis=0, so that each column has its "
             "own; correct for columns of one unit whose differences in spread mean something",
         )
-    if placeholder := describe_placeholder_feature(subject):
-        return judge.warned(
-            placeholder,
+    if placeholder := find_unreplaced_feature(subject):
+        return (judge.failed if placeholder.is_certain else judge.warned)(
+            placeholder.description,
             hint="does it stand for a missing value, as -99 or 999? Then fill it, and say so in a "
             "flag of its own: the other values are normalised to nearly one number beside it",
         )

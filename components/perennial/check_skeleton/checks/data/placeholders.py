@@ -22,8 +22,8 @@ FAR_DEVIATIONS = 0.5
 QUARTILES_OF_DEVIATION = 1.349
 # Of a feature: nothing beside amounts, as no mortgage, is nearer.
 VERY_FAR_DEVIATIONS = 5.0
-PROBED_ROWS = 16
-MOST_COLUMNS = 256
+SURE_DEVIATIONS = 20.0
+PROBED_ROWS, MOSTLY = 16, 0.5
 
 
 @dataclass(frozen=True)
@@ -58,33 +58,65 @@ def describe_placeholder(subject: Subject) -> str:
     )
 
 
-def describe_placeholder_feature(subject: Subject) -> str:
-    """Describe a value of a feature that may stand for a missing one and stays a number.
+@dataclass(frozen=True)
+class UnreplacedFeature:
+    """A column, or the lists of one, with a placeholder that stays a number."""
 
-    Empty if there is none, or if `encode` replaces, cuts or squeezes it.
+    description: str
+    is_certain: bool  # nothing that is measured is all nines, below zero and so far away
+
+
+def find_unreplaced_feature(subject: Subject) -> UnreplacedFeature | None:
+    """Return a feature whose value for a missing one stays a number; None if there is none.
+
+    None, too, if `encode` replaces, cuts or squeezes it.
     """
-    columns = {
-        f"{name}[{place}]": tensor[:, place].double().numpy()
-        for name, tensor in inputs_of(subject.train).items()
-        if tensor.is_floating_point() and tensor.ndim == 2 and tensor.shape[1] <= MOST_COLUMNS
-        for place in range(tensor.shape[1])
-    }
     for name in subject.task.columns.features:
         raw = subject.train_rows[name]
-        if not raw.dtype.is_numeric():
+        column = raw.explode() if isinstance(raw.dtype, pl.List | pl.Array) else raw
+        if not column.dtype.is_numeric():
             continue
-        numbers = raw.cast(pl.Float64).fill_nan(None)
-        found = find_placeholder(numbers.fill_null(strategy="mean").to_numpy())
+        numbers = column.cast(pl.Float64).fill_nan(None).drop_nulls().to_numpy()
+        found = find_placeholder(numbers) if len(numbers) else None
         if found is None or found.deviations < VERY_FAR_DEVIATIONS or not found.is_made_up:
             continue
-        for place, values in columns.items():
-            own = find_placeholder(values) if _is_outside(values, found.is_here) else None
-            if own is not None and own.deviations >= VERY_FAR_DEVIATIONS:
-                return (
-                    f"{found.value:g} is {name} of {found.is_here.mean():.1%} of the rows, "
-                    f"{found.deviations:.2g} standard deviations from the nearest other value, "
-                    f"{found.nearest:.4g}, and a number like others in {place}"
-                )
+        middle = float(np.median(numbers[~found.is_here]))
+        if tensor := _find_far_input(subject, name, found.value, middle):
+            is_nines = set(f"{-found.value:g}") == {"9"}
+            return UnreplacedFeature(
+                f"{found.value:g} is {name} of {found.is_here.mean():.1%} of the rows, "
+                f"{found.deviations:.2g} standard deviations from the nearest other value, "
+                f"{found.nearest:.4g}, and a number like others in {tensor}",
+                is_certain=is_nines and found.deviations > SURE_DEVIATIONS,
+            )
+    return None
+
+
+def _find_far_input(subject: Subject, name: str, value: float, middle: float) -> str:
+    """Return a tensor in which a value is far from what another value would be; empty if none."""
+    rows, kind = subject.train_rows, subject.train_rows.schema[name]
+    is_list = isinstance(kind, pl.List | pl.Array)
+    column = pl.col(name).cast(pl.List(kind.inner)) if is_list else pl.col(name)  # type: ignore[attr-defined]
+    own = pl.element() if is_list else column
+    other = pl.when(own == value).then(middle).otherwise(own)
+    chosen = rows.filter(column.list.contains(value) if is_list else own == value).head(PROBED_ROWS)
+    changed = column.list.eval(other) if is_list else other
+    replaced = chosen.with_columns(changed.cast(kind).alias(name))
+    try:
+        before, after = (inputs_of(subject.task.encode(each)) for each in (chosen, replaced))
+    except Exception:  # a task may reject another value
+        return ""
+    for key, tensor in after.items():
+        if not tensor.is_floating_point() or before[key].shape != tensor.shape:
+            continue
+        usual = subject.train[key].double()
+        wide = (usual.quantile(0.75, dim=0) - usual.quantile(0.25, dim=0)) / QUARTILES_OF_DEVIATION
+        moved = (before[key].double() - tensor.double()).abs()
+        # Flags of what is missing hardly vary.
+        judged = (moved > 0) & (wide > 0)
+        far = (moved > VERY_FAR_DEVIATIONS * wide)[judged]
+        if len(far) and float(far.double().mean()) > MOSTLY:
+            return key
     return ""
 
 
