@@ -12,6 +12,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
+from perennial.check_skeleton.checks.data.cut_times import describe_cut_times
 from perennial.check_skeleton.checks.data.shifted_groups import (
     CLEAR,
     FEWEST_ROWS,
@@ -37,6 +38,20 @@ RIDGE = 10.0
 LEAST_VARIANCE = 0.25
 MOST_CLASSES = 32
 SHORTEST_WAVE, MOST_WAVES, BANDS = 64, 16, 16
+
+
+UNKNOWN_YET = (
+    (
+        describe_unripe_labels,
+        "is the window of the label over for these rows? Leave out rows whose label is not known "
+        "yet, as of the last two months for an event within two months",
+    ),
+    (
+        describe_cut_times,
+        "was the event still to come when the data was exported? Leave these rows out with all "
+        "that began as late, or learn with a loss for times that are cut",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -74,12 +89,9 @@ class Fit:
 )
 def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a linear model predicts the labels of every part of the sample."""
-    if unripe := describe_unripe_labels(subject):
-        return judge.failed(
-            unripe,
-            hint="is the window of the label over for these rows? Leave out rows whose label is "
-            "not known yet, as of the last two months for an event within two months",
-        )
+    for describe, hint in UNKNOWN_YET:
+        if found_unknown := describe(subject):
+            return judge.failed(found_unknown, hint=hint)
     columns = [each.tabulate(MOST_CLASSES) for each in read_labels(subject)]
     refusal = "" if columns else "labels are not numbers, classes or tags"
     if subject.num_rows() < STRETCHES[-1] * FEWEST_ROWS:
