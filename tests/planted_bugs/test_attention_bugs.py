@@ -181,6 +181,20 @@ class PlacesOfBatch(Reader):
         return x + self.places.mean(dim=0)
 
 
+@planted("parameter_gradients", "not added to the embeddings")
+class TableOfPlaces(Reader):
+    """a table of sines is made, and not added"""
+
+    def __init__(self, words, length):
+        super().__init__(words, length)
+        del self.places
+        angle = torch.arange(length)[:, None] / 100 ** torch.linspace(0, 1, self.width)
+        self.register_buffer("table", angle.sin())
+
+    def positions(self, x):
+        return x
+
+
 @planted("example_independence", "along dimension 0")
 class PlacesAlongTheBatch(Reader):
     """places are added along the batch"""
@@ -433,7 +447,26 @@ class FirstAnswers(Reader):
 
 
 VIT = {"architecture": "vit", "resnet": {}, "vit": {"depth": 2, "width": 32}}
+
+
+class Packing(Reader):
+    """PyTorch's encoder, which packs the words without padding where nothing is trained."""
+
+    def __init__(self, words, length):
+        super().__init__(words, length)
+        layer = nn.TransformerEncoderLayer(self.width, self.heads, 64, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, tokens):
+        is_word = tokens != 0
+        x = self.positions(self.words(tokens))
+        return self.head(
+            self.pooled(self.encoder(x, src_key_padding_mask=~is_word), is_word)
+        ).squeeze(1)
+
+
 HEALTHY = [
+    (reading_with(Packing), "reviews", {}),
     *((reading_with(each), "reviews", {}) for each in (Reader, Fused, Encoder, Bag, Flat, Packed)),
     *((reading_with(each), "reviews", {}) for each in (Keys, KeysFirst)),
     (CausalLanguageModel, "documents", {}),
@@ -441,7 +474,7 @@ HEALTHY = [
     (ImageClassification, "digits", {"options": VIT}),
     (Next, "series", {}),
 ]
-CHECKS = ["attention", "position_use", "padding_independence"]
+CHECKS = ["attention", "position_use", "padding_independence", "modes"]
 
 
 @pytest.mark.parametrize(("task_type", "material", "shape"), HEALTHY)

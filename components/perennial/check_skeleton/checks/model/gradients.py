@@ -22,6 +22,7 @@ from perennial.check_skeleton.checks.model.silent_parameters import (
     find_copies_of_embeddings,
     find_drawn_at_random,
 )
+from perennial.check_skeleton.checks.model.texts import Order, measure_order
 from perennial.check_skeleton.checks.model.unread_buffers import find_unread_buffers
 from perennial.check_skeleton.checks.model.unread_ends import find_unread_end
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
@@ -335,6 +336,12 @@ def _judge_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckRes
 def _judge_buffers(judge: Judge, subject: Subject) -> CheckResult | None:
     if not (unread := find_unread_buffers(subject)):
         return None
+    order = measure_order(subject)
+    if isinstance(order, Order) and not order.is_read:
+        return judge.failed(
+            f"nothing reads {', '.join(unread[:6])}, nor the order of tokens at {order.layer}",
+            hint="positions are made and not added to the embeddings",
+        )
     return judge.warned(
         f"buffers that nothing reads: {', '.join(unread[:6])}",
         hint="forward forgets them: a matrix, a mask or a scale that is made and not applied. "

@@ -1,6 +1,7 @@
 """Check texts: their order matters, and padding is ignored."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -26,7 +27,7 @@ from perennial.check_skeleton.models import (
     watch_modules,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Padding, Subject, find_padding, select_rows
+from perennial.check_skeleton.subject import Padding, Subject, find_padding, once, select_rows
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch
 
@@ -61,32 +62,66 @@ LAYOUTS = {1: 2, 2: 1}
 )
 def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the first layer that reads other tokens depends on their order."""
+    found = measure_order(subject)
+    if isinstance(found, str):
+        return judge.skipped(found)
+    shown = (
+        f"at {found.layer}, reordered tokens change {found.share:.2g} of what other tokens change"
+    )
+    if found.is_read:
+        return judge.passed(shown)
+    return judge.warned(
+        shown,
+        hint="positions are missing: look for rotary embedding that is off, on the wrong axis, or "
+        "on queries or keys alone, and for position ids that are all equal. Expected for models "
+        "without positions by design",
+    )
+
+
+@dataclass(frozen=True)
+class Order:
+    """How far the order of tokens moves a layer's output, as a share of what others move it."""
+
+    layer: str
+    share: float
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is more than rounding."""
+        return self.share > ORDER
+
+
+@once
+def measure_order(subject: Subject) -> Order | str:
+    """Measure the first layer that reads other tokens, or why there is none.
+
+    Of a decoder, its source is measured where its order is not read.
+    """
     batch = probe(subject)
     found = find_target_offset(subject, batch)
     if isinstance(found, str):
         tokens = find_tokens(batch)
-        whole = _judge_whole(judge, subject, batch, tokens) if tokens else None
-        return whole or judge.skipped(found)
+        return (tokens and _measure_whole(subject, batch, tokens)) or found
     # Beside the tokens of a decoder stand those of its source.
     for name in [each for each in list_tokens(batch) if each != found.tokens]:
-        source = _judge_whole(judge, subject, batch, name)
-        if source and source.outcome == "warned":
+        source = _measure_whole(subject, batch, name)
+        if source and not source.is_read:
             return source
     places = torch.arange(found.wanted.shape[1])
     ends = torch.where(found.wanted >= 0, places, 0).amax(dim=1)
     order = ends.argsort(descending=True)[:PROBED_ROWS]
     longest, last = select_rows(batch, order), int(ends[order].min())
     if last < 3:
-        return judge.skipped("the texts are too short to reorder their tokens")
+        return "the texts are too short to reorder their tokens"
     variants = _make_variants(longest, found.tokens, slice(1, last))
     for layer, by_order, by_content in _measure_layers(subject, variants, last):
         if by_content > CONTENT:
-            return _judge_order(judge, layer, by_order / by_content)
-    return judge.skipped("no layer's output at a token depends on earlier tokens")
+            return Order(layer, by_order / by_content)
+    return "no layer's output at a token depends on earlier tokens"
 
 
-def _judge_whole(judge: Judge, subject: Subject, batch: Batch, tokens: str) -> CheckResult | None:
-    """Judge whether outputs change with the order of an input; None where it may not matter."""
+def _measure_whole(subject: Subject, batch: Batch, tokens: str) -> Order | None:
+    """Measure outputs by the order of an input; None where it may not matter."""
     padding = find_padding(batch[tokens])
     observed, _ = observe_attention(subject)
     model = build_noisy_model(subject)
@@ -106,7 +141,7 @@ def _judge_whole(judge: Judge, subject: Subject, batch: Batch, tokens: str) -> C
     by_order, by_content = (_measure_change(before, each) for each in others)
     if by_content <= CONTENT:
         return None
-    return _judge_order(judge, f"the output, for {tokens}", by_order / by_content)
+    return Order(f"the output, for {tokens}", by_order / by_content)
 
 
 def _make_variants(batch: Batch, name: str, inner: slice) -> list[Batch]:
@@ -143,18 +178,6 @@ def _measure_layers(
 
 def _measure_change(first: Tensor, second: Tensor) -> float:
     return float((first - second).norm() / (1e-12 + first.norm()))
-
-
-def _judge_order(judge: Judge, layer: str, share: float) -> CheckResult:
-    shown = f"at {layer}, reordered tokens change {share:.2g} of what other tokens change"
-    if share > ORDER:
-        return judge.passed(shown)
-    return judge.warned(
-        shown,
-        hint="positions are missing: look for rotary embedding that is off, on the wrong axis, or "
-        "on queries or keys alone, and for position ids that are all equal. Expected for models "
-        "without positions by design",
-    )
 
 
 @check(
