@@ -55,3 +55,12 @@ def test_times_that_end_at_an_export_fail(digits, tmp_path):
 def test_times_that_were_known_pass(hours, tmp_path):
     result = examine(parcels(hours, 2), tmp_path)
     assert result.outcome == "passed", result.measured
+
+
+def test_counts_of_days_pass(tmp_path):
+    """Parts that were asked for on a day: nobody asks on the last ones."""
+    day = (AT // 24).astype(int)
+    frame = parcels(np.where(day > 55, 0.0, RANDOM.poisson(1.0, ROWS)))
+    at = [START + timedelta(days=int(each)) for each in day]
+    result = examine(frame.with_columns(at=pl.Series(at)), tmp_path)
+    assert "no label lasts beyond" not in result.measured

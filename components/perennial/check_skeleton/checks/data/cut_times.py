@@ -33,6 +33,9 @@ def describe_cut_times(subject: Subject) -> str:
         return ""
     step = _find_step(lasting)
     for name, unit in UNITS.items():
+        # Counts of days, at midnights, add up to few moments.
+        if len(np.unique(start % unit)) < FEWEST_ROWS:
+            continue
         ends = _find_ends(start, start + lasting * unit, step * unit)
         found = sum(count for _, count in ends)
         if found >= max(FEWEST_ROWS, LEAST_SHARE * len(rows)):
@@ -60,11 +63,17 @@ def _find_ends(start: Floats, end: Floats, step: float) -> list[tuple[float, int
     counts = last - np.arange(len(ordered))
     found, place = list[tuple[float, int]](), 0
     while place < len(ordered):
-        count, moment = int(counts[place]), ordered[place]
-        is_beyond = (start < moment) & (end > moment + step)
-        if count >= FEWEST_ALIKE and not is_beyond.any():
-            found.append((float(moment), count))
+        count, moment = int(counts[place]), float(ordered[place])
+        if count >= FEWEST_ALIKE and _is_last(start, end, moment, moment + step):
+            found.append((moment, count))
             place += count
         else:
             place += 1
     return found
+
+
+def _is_last(start: Floats, end: Floats, first: float, last: float) -> bool:
+    """Whether rows that began at several times end between two moments, and none lasts beyond."""
+    is_beyond = (start < first) & (end > last)
+    begun = np.unique(start[(end >= first) & (end <= last)])
+    return len(begun) >= FEWEST_ALIKE and not is_beyond.any()
