@@ -19,6 +19,7 @@ from perennial.check_skeleton.checks.data.label_positions import (
 from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
 from perennial.check_skeleton.checks.data.placeholders import describe_placeholder
 from perennial.check_skeleton.checks.data.signals import spread_rows
+from perennial.check_skeleton.checks.data.turned_series import describe_turned_series
 from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
 from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
 from perennial.check_skeleton.models import build_noisy_model, run_model, run_up_to_difference
@@ -106,6 +107,10 @@ def _judge_pictures(
     )
     if torn := describe_torn_input(subject):
         return judge.failed(torn, hint=hint)
+    if turned := describe_turned_series(subject):
+        return judge.failed(
+            turned, hint="what happened at one time does not meet: turn both or none"
+        )
     found = find_misreading(subject, rows, batch)
     if found is None:
         return judge.passed(f"{rows.height} rows are encoded the same together, alone and again")
