@@ -157,8 +157,8 @@ class Task(ABC):
     class that names none is measured by those of `DEFAULT_METRICS` for its kind."""
     statistics: ClassVar[tuple[str, ...]] = ()
     """For kind `statistic`: what each column of `statistic` is, for the catalogue's metrics:
-    `loss` and `bytes` per token, or `ahead` and `tied` of each right answer, with its `gain` where
-    a query has several. A name may come repeatedly."""
+    `loss` and `bytes` per token, or `ahead` and `tied` (itself included) of each right answer, with
+    its `gain` where a query has several. A name may come repeatedly."""
     invariant_metrics: ClassVar[frozenset[str]] = frozenset()
     """For kind `statistic`: metrics that mean the same for two models that weigh the examples
     differently, such as bits per byte under two vocabularies. The others are compared only between
