@@ -69,6 +69,14 @@ def compare_a_batch_of_all_ranks() -> int:
     expected = torch.cat([wanted.detach(), torch.zeros(1)])[part]
     torch.testing.assert_close(losses.detach(), expected)
     torch.testing.assert_close(own.grad, torch.cat([whole.grad, torch.zeros(1, 2, 4)])[part])
+
+    # A batch of fewer rows than processes: the one without any has a row of weight 0, the other no
+    # weights at all.
+    labels = {LABEL: batch[LABEL][:5]}
+    alone = task.losses(output[:5], labels)
+    mine = labels if rank == 0 else {LABEL: batch[LABEL][5:], WEIGHT: torch.zeros(1)}
+    found = weighted_losses(task, output[:5] if rank == 0 else output[5:], mine)
+    torch.testing.assert_close(found, alone if rank == 0 else torch.zeros(1))
     dist.barrier()
     return 0
 

@@ -104,14 +104,18 @@ def _compare_whole_batch(task: Task, output: Tensor, batch: Batch) -> Tensor:
     Every process computes the loss of the whole batch. Gradients flow back to the process that an
     example came from, so that any number of processes trains alike.
     """
-    everyones = gather_rows(output, *batch.values())
-    outputs, *tensors = everyones.rows
+    names = sorted(batch.keys() - {WEIGHT})
+    weights = batch.get(WEIGHT, torch.ones(len(output), device=output.device)).float()
+    everyones = gather_rows(output, weights, *(batch[name] for name in names))
+    outputs, weights, *tensors = everyones.rows
     if len(outputs) == len(output):  # one process
         return task.training_losses(output, batch)
-    examples = dict(zip(batch, tensors, strict=True))
+    examples = dict(zip(names, tensors, strict=True))
+    if WEIGHT in batch:
+        examples[WEIGHT] = weights
     own = torch.arange(len(outputs), device=output.device) - everyones.start
-    # A row of weight 0 only keeps a process in step: it is compared with nothing.
-    kept = (examples[WEIGHT] > 0).nonzero()[:, 0] if WEIGHT in batch else torch.arange(len(outputs))
+    # A process without rows has one of weight 0, to keep in step: it is compared with nothing.
+    kept = (weights > 0).nonzero()[:, 0]
     found = task.training_losses(outputs[kept], {n: each[kept] for n, each in examples.items()})
     own = own[kept]
     is_own = (own >= 0) & (own < len(output))
