@@ -333,6 +333,11 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         if score is None:
             others = ", ".join(evidence.baselines) or "none"
             detail = f"{name} was not measured on {metric}; baselines measured: {others}"
+            if name in evidence.baselines:  # as a correlation of a constant
+                detail += (
+                    f", of which {name} leaves {metric} undefined: set gate.metric to one that it "
+                    "has, or name other baselines in gate.must_beat"
+                )
             reasons.append(_reason(condition, False, detail))
             continue
         on_all, beside = comparison.challenger, evidence.on_baseline_rows

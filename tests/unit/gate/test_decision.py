@@ -427,3 +427,13 @@ def test_a_model_that_is_too_large_to_be_served_here_may_be_promoted():
     reasons = judge(GateSection(), TOO_LARGE_TO_SERVE)
     assert all(reason.held for reason in reasons)
     assert "serves in a clean process" not in [reason.condition for reason in reasons]
+
+
+def test_a_metric_that_a_constant_leaves_undefined_names_the_ways_out():
+    """A constant has no correlation, so that no model could be promoted by one."""
+    evidence = replace(GOOD, baselines={"constant": {"rmse": 1.0}})
+    reasons = judge(GateSection(must_beat=("constant",)), evidence)
+    broken = next(reason for reason in reasons if not reason.held)
+    assert broken.condition == "beats the baseline constant"
+    assert "set gate.metric to one that it has" in broken.detail
+    assert "gate.must_beat" in broken.detail
