@@ -50,6 +50,22 @@ class Logarithms(Dollars):
         return np.expm1(units + 12.0)
 
 
+class InOneColumn(Dollars):
+    """Labels and outputs of shape [B, 1]."""
+
+    def encode_label(self, labels):
+        return super().encode_label(labels)[:, None]
+
+    def build_model(self):
+        return Module(self.network(1))
+
+    def losses(self, output, batch):
+        return super().losses(output, batch)[:, 0]
+
+    def predict(self, output):
+        return super().predict(output)[:, 0]
+
+
 class ScoresUnits(Dollars):
     """Predictions in dollars are compared with labels in units."""
 
@@ -97,7 +113,7 @@ def outcomes(task_type, folder):
     return {name: results_of(subject, name)[name].outcome for name in CHECKS}
 
 
-@pytest.mark.parametrize("task_type", [Dollars, Logarithms, Restored])
+@pytest.mark.parametrize("task_type", [Dollars, Logarithms, Restored, InOneColumn])
 def test_scores_in_the_unit_of_the_predictions_pass(task_type, tmp_path):
     assert outcomes(task_type, tmp_path) == dict.fromkeys(CHECKS, "passed")
 
@@ -114,3 +130,9 @@ def test_standard_deviations_that_are_served_warn(tmp_path):
         "warned",
         "labels are standardised, and so are predictions of them",
     )
+
+
+def test_labels_of_one_column_are_taken(tmp_path):
+    subject = subject_of(InOneColumn, tmp_path)
+    for name in ("labels", "telling_columns"):
+        assert results_of(subject, name)[name].outcome == "passed"

@@ -17,7 +17,12 @@ from perennial.contracts.training import WatchedExamples
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import Indices, fixed_sample
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_batch
+from perennial.engine.evaluation.scoring import (
+    ScoredBatch,
+    concatenated,
+    score_batch,
+    take_one_each,
+)
 from perennial.engine.metrics.metric import Kind, UndefinedMetricError
 from perennial.engine.parallelism.context import own_inputs, whole_sequences
 from perennial.engine.parallelism.parallelize import free_gathered_parameters
@@ -85,8 +90,7 @@ class SampledEvaluation:
         sample = self._sample()
         rows = sample[np.flatnonzero(self._watched_places(len(sample)))]
         has_labels = self.task.kind in QUANTITIES
-        labels = self.split.gather(rows)[LABEL] if has_labels else torch.zeros(0)
-        labels = labels.reshape(-1) if labels.numel() == len(labels) else labels
+        labels = take_one_each(self.split.gather(rows)[LABEL]) if has_labels else torch.zeros(0)
         return WatchedExamples(
             rows=tuple(rows.tolist()),
             labels=tuple(labels.double().tolist()) if labels.ndim == 1 else (),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # a served model predicts through this module, where no datas
     from perennial.data.dataset import Dataset
     from perennial.engine.world.distributed import World
 
+Numbers = TypeVar("Numbers", Tensor, Floats)
 ARRAYS = ("losses", "predictions", "labels", "weights")
 ROWS_FILE = "rows.arrow"
 ROWS_AT_ONCE = 2**16
@@ -322,12 +323,17 @@ def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
         output, predictions = predict_batch(task, model, batch)
         losses = task.losses(output, batch)
         weights = batch.get(WEIGHT, torch.ones_like(losses))
-    labels = batch[LABEL]
-    if labels.ndim == 2 and labels.shape[1] == 1:  # as losses compare them with outputs [B, 1]
-        labels = labels[:, 0]
     measures = task.kind == "statistic"
-    arrays = (losses, predictions, weights if measures else labels, weights)
+    arrays = (losses, predictions, weights if measures else take_one_each(batch[LABEL]), weights)
     return ScoredBatch(*(value.detach().double().cpu().numpy() for value in arrays))
+
+
+def take_one_each(labels: Numbers) -> Numbers:
+    """Return labels of shape [B, 1], which losses compare with such outputs, as [B].
+
+    That is the form of predictions. Labels of several numbers each stay as they are.
+    """
+    return labels.reshape(-1) if all(side == 1 for side in labels.shape[1:]) else labels
 
 
 def predict_batch(

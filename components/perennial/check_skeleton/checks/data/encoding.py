@@ -37,6 +37,7 @@ from perennial.check_skeleton.subject import (
 from perennial.check_skeleton.trials.replay import find_changes, read_memory
 from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import take_one_each
 from perennial.engine.task import LABEL, Batch, inputs_of
 
 REBUILT = "the labels are made from the inputs: the task sets reconstructs_inputs"
@@ -232,7 +233,7 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
                 "belongs to: use it, or leave it out of the label",
             )
         return _judge_sequences(judge, subject, raw, encoded)
-    encoded = encoded.reshape(-1) if encoded.numel() == len(encoded) else encoded
+    encoded = take_one_each(encoded)
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
             f"labels have shape {list(encoded.shape)} or are not finite",

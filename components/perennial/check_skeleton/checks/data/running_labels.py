@@ -9,8 +9,7 @@ import polars as pl
 from perennial.check_skeleton.checks.data.signals import is_plain
 from perennial.check_skeleton.subject import Floats, Subject
 
-# Labels before the row, and after it; over longer windows, one weighs too little beside
-# rounding.
+# Labels before the row, and after it; over longer windows, one weighs too little beside rounding.
 BEFORE, AFTER = 14, 3
 FEWEST_ROWS = 4 * BEFORE
 MOST_GROUPS = 400

@@ -8,6 +8,7 @@ import polars as pl
 from scipy.stats import rankdata
 
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, find_differences, once
+from perennial.engine.evaluation.scoring import take_one_each
 from perennial.engine.task import LABEL, inputs_of
 
 ROWS = 4096
@@ -71,8 +72,7 @@ def read_labels(subject: Subject) -> list[Labels]:
     """
     raw = subject.train_rows[subject.task.columns.label]
     if subject.task.kind != "statistic" or has_tags(subject):
-        codes: Floats = subject.train[LABEL].double().numpy()
-        codes = codes.reshape(-1) if codes.size == len(codes) else codes
+        codes: Floats = take_one_each(subject.train[LABEL]).double().numpy()
         is_plain_label = codes.ndim == 1 or (codes.ndim == 2 and codes.shape[1] <= MOST_TAGS)
         return [Labels(raw, codes, subject.task.kind == "regression")] if is_plain_label else []
     lists = read_lists(raw)

@@ -33,12 +33,10 @@ def judge_unknown_texts(judge: Judge, subject: Subject) -> CheckResult | None:
         if counts.height < (FEWEST_ITEMS if is_list else FEWEST_VALUES):
             continue
         keys = _encode_values(subject, name, [*counts["value"], *MADE_UP])
-        *own, first, second = (
-            np.unique(keys, return_inverse=True)[1].tolist() if keys else (0, 1, 2)
-        )
-        is_unknown, rows = np.array(own) == first, counts["count"].to_numpy()
-        if first != second:
+        if not keys or keys[-1] != keys[-2]:
             continue
+        is_unknown = np.array([key == keys[-1] for key in keys[:-2]])
+        rows = counts["count"].to_numpy()
         if is_unknown.all():
             if is_list and (codes := _find_codes(subject, name)):
                 return judge.failed(
@@ -82,7 +80,7 @@ def _find_codes(subject: Subject, name: str) -> str:
         (
             each
             for each in find_tensors_of(subject, name)
-            if tensors[each].ndim == 2 and not tensors[each].is_floating_point()
+            if each in tensors and tensors[each].ndim == 2 and not tensors[each].is_floating_point()
         ),
         "",
     )

@@ -22,6 +22,7 @@ from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import take_one_each
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
 TRIAL_ROWS = 1024
@@ -208,7 +209,8 @@ def _judge_metrics(judge: Judge, subject: Subject) -> CheckResult:
 def _sample_labels(subject: Subject) -> Floats:
     """Return labels from the whole training sample: validation may lack a rare class."""
     every = max(subject.num_rows() // TRIAL_ROWS, 1)
-    return np.asarray(subject.train[LABEL][::every][:TRIAL_ROWS].double().numpy())
+    labels = take_one_each(subject.train[LABEL])[::every][:TRIAL_ROWS]
+    return np.asarray(labels.double().numpy())
 
 
 def _make_trials(subject: Subject) -> list[PredictionSet]:
@@ -218,14 +220,12 @@ def _make_trials(subject: Subject) -> list[PredictionSet]:
     labels = _sample_labels(subject)
     generator = np.random.default_rng(subject.seed)
     if task.kind == "regression":
-        # Labels may have shape [B, 1], predictions have [B].
-        flat = labels.reshape(-1) if labels.size == len(labels) else labels
         unit = find_unit(subject)
         return [
             PredictionSet(
-                name, task.score(unit(each), labels), measure_numbers(unit(each), unit(flat))
+                name, task.score(unit(each), labels), measure_numbers(unit(each), unit(labels))
             )
-            for name, each in _make_numbers(flat, generator).items()
+            for name, each in _make_numbers(labels, generator).items()
         ]
     width = 2
     if task.kind == "multiclass":

@@ -31,7 +31,6 @@ from perennial.check_skeleton.checks.loss.units import (
     is_mode,
     judge_errors,
     make_perfect_predictions,
-    take_one_each,
 )
 from perennial.check_skeleton.free_outputs import (
     compute_output,
@@ -45,6 +44,7 @@ from perennial.check_skeleton.models import train_outputs
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import take_one_each
 from perennial.engine.metrics.catalogue import find_metric
 from perennial.engine.metrics.metric import UndefinedMetricError
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
@@ -82,7 +82,7 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     if task.kind == "statistic":
         return _judge_statistics(judge, subject, output)
     predicted = task.predict(output).detach().double().numpy()
-    labels = batch[LABEL].double().numpy()
+    labels = take_one_each(batch[LABEL]).double().numpy()
     wrong = _describe_wrong_form(task, predicted, len(labels))
     if (
         problem := wrong
@@ -102,7 +102,7 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     if WEIGHT in batch:  # the loss leaves outputs of rows that weigh nothing where they start
         best, labels = (each[batch[WEIGHT].numpy() > 0] for each in (best, labels))
     if task.kind == "regression":
-        wanted = find_unit(subject)(take_one_each(labels))
+        wanted = find_unit(subject)(labels)
         error, agree = judge_errors(best, wanted, is_density=is_density(subject, ideal, batch))
         shown = f"predictions are off by {error:.2g} standard deviations of the label"
     else:
@@ -187,8 +187,7 @@ def _is_margin_enough(task: Task, ideal: Tensor, batch: Batch) -> bool:
 def _is_scored_as_well(task: Task, best: Floats, labels: Floats) -> bool:
     """Whether predictions at the loss's minimum score no worse than the labels themselves."""
     with made_up("predictions at the loss's minimum"):
-        right = take_one_each(labels)
-        scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, right))
+        scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, labels))
     known = [name for name in scores if name in task.metrics]
     gains = [measure_gain(task, name, scores[name], perfect[name]) for name in known]
     return bool(gains) and min(gains) >= -1e-6
@@ -200,7 +199,7 @@ def describe_biased_constant(subject: Subject) -> tuple[str, str]:
     That is the mean for squares, the median for absolute errors, a quantile for pinballs. Empty
     where it is one of them or no metric can tell; then the reason, as a hint.
     """
-    task, labels = subject.task, subject.train[LABEL].double().numpy()
+    task, labels = subject.task, take_one_each(subject.train[LABEL]).double().numpy()
     if task.kind != "regression" or labels.ndim > 1:
         return "", ""
     names = [name for name, way in task.metrics.items() if way == "minimize"]
@@ -245,7 +244,7 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
     task = subject.task
     if task.kind == "statistic":
         return _judge_measures(judge, subject)
-    labels = subject.validation[LABEL].double().numpy()
+    labels = take_one_each(subject.validation[LABEL]).double().numpy()
     width = task.predict(compute_output(subject, select_head(subject.validation, 2))).shape[-1]
     perfect = find_unit(subject)(make_perfect_predictions(task, labels, width))
     order = np.random.default_rng(subject.seed).permutation(len(labels))
@@ -282,7 +281,7 @@ def _judge_value(
     """Fail a metric that does not prefer the labels, unless it is defined for the model only."""
     batch = probe(subject)
     predicted = subject.task.predict(compute_output(subject, batch)).detach().double().numpy()
-    own = subject.task.score(predicted, batch[LABEL].double().numpy())[name]
+    own = subject.task.score(predicted, take_one_each(batch[LABEL]).double().numpy())[name]
     if not np.isfinite(values).all() and np.isfinite(own):
         return judge.unmeasured(
             f"{name} is {values[0]:.4g} for predictions equal to the labels, which this check "

@@ -110,8 +110,11 @@ def _find_gaps(column: pl.Series) -> Flags | None:
         return None
     number = pl.element().cast(pl.Float64).fill_null(float("nan"))
     found = read_lists(column.list.eval(number.is_nan().cast(pl.UInt8)))
-    if found is None or found.any():
-        return None if found is None else found == 1
+    if found is None:
+        return None
+    is_gap: Flags = found == 1
+    if is_gap.any():
+        return is_gap
     numbers = np.array(column.to_list(), dtype=np.float64)
     own = find_placeholder(numbers.ravel(), FAR)
-    return own.is_here.reshape(numbers.shape) if own is not None and own.is_made_up else found == 1
+    return own.is_here.reshape(numbers.shape) if own is not None and own.is_made_up else is_gap

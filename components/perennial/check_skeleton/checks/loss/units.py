@@ -8,6 +8,7 @@ import polars as pl
 
 from perennial.check_skeleton.free_outputs import find_best_outputs, probe
 from perennial.check_skeleton.subject import Floats, Subject, once
+from perennial.engine.evaluation.scoring import take_one_each
 from perennial.engine.task import LABEL, Task
 
 Unit = Callable[[Floats], Floats]
@@ -43,10 +44,10 @@ def find_unit(subject: Subject) -> Unit:
     outputs that minimise the loss predict the column's values. Otherwise it is the identity.
     """
     task, column = subject.task, subject.train_rows[subject.task.columns.label]
-    labels = subject.train[LABEL].double().numpy()
+    labels = take_one_each(subject.train[LABEL]).double().numpy()
     if task.kind != "regression" or labels.ndim > 1 or not column.dtype.is_numeric():
         return np.positive
-    wanted = probe(subject)[LABEL].double().numpy()
+    wanted = take_one_each(probe(subject)[LABEL]).double().numpy()
     best = task.predict(find_best_outputs(subject).ideal).detach().double().numpy()
     for unit in _find_ways_back(labels, column.cast(pl.Float64).to_numpy()):
         if measure_error(best, unit(wanted)) < CLOSE <= measure_error(best, wanted):
@@ -73,7 +74,7 @@ def is_left_standardised(subject: Subject) -> bool:
     A served answer is then a number of deviations, of which only the task's state knows the unit.
     """
     task, column = subject.task, subject.train_rows[subject.task.columns.label]
-    labels = subject.train[LABEL].double().numpy()
+    labels = take_one_each(subject.train[LABEL]).double().numpy()
     if task.kind != "regression" or labels.ndim > 1 or not column.dtype.is_numeric():
         return False
     raw = column.cast(pl.Float64).to_numpy()
@@ -131,15 +132,10 @@ def is_mode(value: float, labels: Floats) -> bool:
     return False
 
 
-def take_one_each(labels: Floats) -> Floats:
-    """Return labels of shape [B, 1] as [B], which is the form of predictions."""
-    return labels.reshape(-1) if labels.size == len(labels) else labels
-
-
 def make_perfect_predictions(task: Task, labels: Floats, classes: int) -> Floats:
     """Return predictions that are right and sure, in the unit of the encoded labels."""
     if task.kind == "regression":
-        return take_one_each(labels)
+        return labels
     if task.kind == "binary":
         return np.where(labels > 0.5, 0.999, 0.001)
     chance = np.full((len(labels), classes), 0.001 / classes)
