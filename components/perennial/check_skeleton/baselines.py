@@ -88,7 +88,8 @@ def measure_baselines(
         scores["human"] = dict(human)
     if positions is None:
         positions = np.arange(test_rows.height)
-    return Baselines(scores, tuple(notes), BaselineRows(positions, labels, predicted))
+    rows = BaselineRows(positions, labels, predicted, {"constant": constant.losses})
+    return Baselines(scores, tuple(notes), rows)
 
 
 def compute_control_losses(

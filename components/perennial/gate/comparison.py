@@ -402,20 +402,27 @@ def match_beside_baselines(match: Match, rows: BaselineRows) -> Match | None:
 
 
 def compare_with_baselines(
-    part: Match, baselines: MeasuredBaselines, names: Sequence[str], metric: str
+    part: Match, baselines: MeasuredBaselines, names: Sequence[str], metrics: Sequence[str]
 ) -> dict[str, Comparison]:
     """Return the comparison with each baseline whose stored predictions reproduce its score.
 
-    `part` is the match on the rows that they were measured on.
+    By the first metric that the baseline has: a constant has no correlation, for example.
+
+    Args:
+        part: The match on the rows that the baselines were measured on.
+        baselines: Their scores and predictions.
+        names: The baselines to compare with.
+        metrics: The gate's first.
     """
     found, rows = {}, baselines.rows
     for name in names:
-        predicted, score = rows.predictions.get(name), baselines.scores.get(name, {}).get(metric)
-        # Only predictions are stored, so a baseline has no losses here.
-        if predicted is None or score is None or metric == "loss":
+        predicted, scores = rows.predictions.get(name), baselines.scores.get(name, {})
+        metric = next((each for each in metrics if each in scores), "")
+        if predicted is None or not metric or (metric == "loss" and name not in rows.losses):
             continue
-        ours, unknown = part.challenger.scored, np.full(len(predicted), np.nan)  # its losses
-        scored = Scored(unknown, predicted, rows.labels, ours.weights, ours.rows)
+        score, ours = scores[metric], part.challenger.scored
+        losses = rows.losses.get(name, np.full(len(predicted), np.nan))
+        scored = Scored(losses, predicted, rows.labels, ours.weights, ours.rows)
         baseline = Contender(part.challenger.task, scored)
         rivals = replace(part, champion=baseline, decisive=None)
         if find_undefined(rivals, [metric]):

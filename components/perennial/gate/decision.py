@@ -50,8 +50,8 @@ class Evidence:
         gains: Property other than metrics → whether the challenger is better.
         rare: The rarer of two classes on the test rows; None if there are not two.
         anchor: Comparison with the anchor; None if the champion is the anchor.
-        beside_baselines: Baseline → the comparison with it; only without a comparison with a
-            champion, and if the baseline's predictions are stored.
+        beside_baselines: Baseline → the comparison with it, if its predictions are stored; with a
+            champion only by another metric, where the gate's is undefined for the baseline.
         on_baseline_rows: The challenger's figure of the gate's metric on the rows that baselines
             were measured on, which may be a sample of the test rows; None if they are unknown.
         turned_off: What `training.simplified` turned off in the challenger's training.
@@ -324,24 +324,19 @@ def _no_regression(
 
 def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
     comparison = evidence.comparisons[0]
-    metric = comparison.metric
-    sign = sign_of(evidence.directions[metric])
     reasons = []
     for name in gate.must_beat:
-        condition = f"beats the baseline {name}"
-        score = evidence.baselines.get(name, {}).get(metric)
-        if score is None:
-            others = ", ".join(evidence.baselines) or "none"
-            detail = f"{name} was not measured on {metric}; baselines measured: {others}"
-            if name in evidence.baselines:  # as a correlation of a constant
-                detail += (
-                    f", of which {name} leaves {metric} undefined: set gate.metric to one that it "
-                    "has, or name other baselines in gate.must_beat"
-                )
-            reasons.append(_reason(condition, False, detail))
-            continue
+        condition, paired = f"beats the baseline {name}", evidence.beside_baselines.get(name)
+        metric, scores = comparison.metric, evidence.baselines.get(name, {})
         on_all, beside = comparison.challenger, evidence.on_baseline_rows
         value = on_all if beside is None or name == "human" else beside
+        if metric not in scores and paired is not None:  # as a correlation of a constant
+            metric, value = paired.metric, paired.challenger
+        score = scores.get(metric)
+        if score is None:
+            reasons.append(_reason(condition, False, _unmeasured(evidence, name, metric)))
+            continue
+        sign = sign_of(evidence.directions[metric])
         shown, own = value, "by the estimate: the difference has no bound"
         # The rows behind a human score are unknown, so no difference can be paired.
         if name == "human":
@@ -349,7 +344,6 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         elif comparison.champion is not None:  # the champion had to beat it by the bound
             own = "by the estimate, as there is a champion"
         lead = sign * (shown - score)
-        paired = evidence.beside_baselines.get(name)
         interval = paired.improvement if paired is not None else None
         if interval is not None:
             lead = interval.low
@@ -357,6 +351,8 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         held = lead > 0
         verb = "beats" if held else "does not significantly beat"
         detail = f"{metric} {value:.5g} {verb} {score:.5g} of {name} ({own})"
+        if metric != comparison.metric:
+            detail += f", for which {comparison.metric} is undefined"
         measured = Measurement(
             quantity=f"improvement in {metric} over the baseline {name}",
             value=interval.estimate if interval else lead,
@@ -365,6 +361,17 @@ def _baselines(gate: GateSection, evidence: Evidence) -> list[GateReason]:
         )
         reasons.append(_reason(condition, held, detail, measured))
     return reasons
+
+
+def _unmeasured(evidence: Evidence, name: str, metric: str) -> str:
+    others = ", ".join(evidence.baselines) or "none"
+    detail = f"{name} was not measured on {metric}; baselines measured: {others}"
+    if name not in evidence.baselines:
+        return detail
+    return (
+        f"{detail}, of which {name} leaves {metric} undefined: set gate.metric to one that it has, "
+        "or name other baselines in gate.must_beat"
+    )
 
 
 def _required(gate: GateSection, evidence: Evidence) -> list[GateReason]:

@@ -124,12 +124,15 @@ def reach_verdict(
     beside, figure = dict[str, Comparison](), None
     if part is not None and not find_undefined(replace(part, champion=None), names[:1]):
         figure = measure_metrics(part.challenger, names[:1])[names[0]]
-    # A champion had to beat the baselines by their bounds; without one, the challenger has to.
-    if part is not None and comparisons[0].champion is None:
-        beside = compare_with_baselines(part, baselines, gate.must_beat, names[0])
+    if part is not None:
+        # A champion had to beat the baselines by their bounds; without one, the challenger has to.
+        is_first, scores = comparisons[0].champion is None, baselines.scores
+        asked = [n for n in gate.must_beat if is_first or names[0] not in scores.get(n, {})]
+        metrics = dict.fromkeys([*names, "loss"])
+        beside = compare_with_baselines(part, baselines, asked, tuple(metrics))
     evidence = Evidence(
         comparisons=comparisons,
-        directions=directions,
+        directions={"loss": "minimize", **directions},
         slices=compare_slices(match, names[0], gate, test.searchable),
         baselines=baselines.scores,
         beside_baselines=beside,

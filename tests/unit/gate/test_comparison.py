@@ -9,8 +9,9 @@ from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.gate import Comparison
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.evaluation.resampling import blocks_of
+from perennial.engine.evaluation.scoring import Scored
 from perennial.gate.champion import Champion
-from perennial.gate.comparison import Match, MeasuredBaselines, compare
+from perennial.gate.comparison import Contender, Match, MeasuredBaselines, compare
 from perennial.gate.config import GateSection
 from perennial.gate.judgement import JudgedRows, reach_verdict
 from rivals import BY_DAY, BY_ROW, contenders, match_of
@@ -126,3 +127,38 @@ def test_a_baseline_of_a_sample_is_compared_on_the_rows_of_the_sample(task, hard
     (found,) = (each for each in verdict.reasons if "baseline constant" in each.condition)
     assert found.held == is_held
     assert f"log_loss {scored.losses[rows].mean():.5g} " in found.detail
+
+
+@pytest.mark.parametrize("with_champion", [False, True])
+@pytest.mark.parametrize(
+    ("measured", "judged_by"),
+    [({"log_loss": float(np.log(2)), "loss": 0.7}, "log_loss"), ({"loss": 0.7}, "loss")],
+    ids=["another metric", "the loss alone"],
+)
+def test_a_metric_that_a_baseline_leaves_undefined_is_replaced_by_the_next(
+    task, measured, judged_by, with_champion
+):
+    """By its bound, beside a champion, too: a constant has no rank correlation, for example."""
+    challenger, champion = contenders(task, np.random.default_rng(0), (0.1, 2.0))
+    scored = challenger.scored
+    rows = np.arange(len(scored.labels))
+    constant = BaselineRows(
+        rows, scored.labels, {"constant": np.full(len(rows), 0.5)},
+        {"constant": np.full(len(rows), 0.7)},
+    )  # fmt: skip
+    for is_good in (True, False):
+        losses, predicted = scored.losses, scored.predictions
+        if not is_good:
+            losses, predicted = losses + 2.0, 1.0 - predicted
+        shown = Scored(losses, predicted, scored.labels, scored.weights, scored.rows)
+        verdict = reach_verdict(
+            GateSection(metric="roc_auc"), Contender(task, shown),
+            Champion("7", champion) if with_champion else Champion(),
+            JudgedRows(blocks_of(scored.rows, BY_DAY, SplitSection())), weights_sha256="",
+            baselines=MeasuredBaselines({"constant": measured}, constant), performance=(),
+        )  # fmt: skip
+        (found,) = (each for each in verdict.reasons if "baseline constant" in each.condition)
+        assert found.detail.startswith(f"{judged_by} ")
+        assert "lower bound of the difference" in found.detail
+        assert found.detail.endswith("for which roc_auc is undefined")
+        assert found.held == is_good, found.detail

@@ -16,6 +16,7 @@ from perennial.contracts.errors import PerennialError
 
 DOCUMENT = "baselines"
 FILE_NAME = "baselines.npz"
+KINDS = ("predictions", "losses")
 MOST_NUMBERS = 10_000_000
 """Predictions of a baseline with more numbers (80 MB) are not stored."""
 NONE_POSITIONS = np.zeros(0, dtype=np.int64)
@@ -31,20 +32,23 @@ class BaselineRows:
         positions: Positions of the rows in the split, ascending, shape [N].
         labels: Encoded, shape [N]; for tasks of the kind `statistic` the weights.
         predictions: Baseline → predictions in the task's form, shape [N] or [N, C].
+        losses: Baseline → loss of each row, shape [N]; only of the constant, whose output is known.
     """
 
     positions: NDArray[np.int64] = field(default_factory=NONE_POSITIONS.copy)
     labels: Floats = field(default_factory=lambda: np.zeros(0))
     predictions: Mapping[str, Floats] = field(default_factory=dict)
+    losses: Mapping[str, Floats] = field(default_factory=dict)
 
     def document(self) -> str:
         """Return them as text for the file that a step hands on, without too large ones."""
         kept: dict[str, NDArray[Any]] = {"positions": self.positions, "labels": self.labels}
-        kept |= {
-            f"predictions.{name}": values
-            for name, values in self.predictions.items()
-            if values.size <= MOST_NUMBERS
-        }
+        for kind in KINDS:
+            kept |= {
+                f"{kind}.{name}": values
+                for name, values in getattr(self, kind).items()
+                if values.size <= MOST_NUMBERS
+            }
         content = io.BytesIO()
         # A constant's predictions compress to nothing.
         np.savez_compressed(content, allow_pickle=False, **kept)
@@ -71,12 +75,15 @@ class BaselineRows:
                 return cls()
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
-            predictions = {
-                name.removeprefix("predictions."): values
-                for name, values in arrays.items()
-                if name.startswith("predictions.")
-            }
-            return cls(arrays["positions"], arrays["labels"], predictions)
+            predictions, losses = (
+                {
+                    name.removeprefix(f"{kind}."): values
+                    for name, values in arrays.items()
+                    if name.startswith(f"{kind}.")
+                }
+                for kind in KINDS
+            )
+            return cls(arrays["positions"], arrays["labels"], predictions, losses)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise PerennialError(
                 "the baselines' predictions cannot be read: they are damaged",
