@@ -7,7 +7,7 @@ import torch
 
 from other_styles import Classes, dataset_of
 from own_tasks import Leaving, Next, Praise
-from perennial.check_skeleton.checks.data.lost_values import check_lost_values
+from perennial.check_skeleton.checks.data.values.lost_values import check_lost_values
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL

@@ -8,11 +8,11 @@ import pytest
 
 from mixed_numbers import Numbers, TwoClasses, WithMissingNumbers, subject_of, walk
 from other_styles import numbers_table, table_of
-from perennial.check_skeleton.checks.data.leakage import (
+from perennial.check_skeleton.checks.data.leaks.leakage import (
     check_split_overlap,
     find_independent_columns,
 )
-from perennial.check_skeleton.checks.data.near_copies import MOST_COLUMNS, find_near_copies
+from perennial.check_skeleton.checks.data.leaks.near_copies import MOST_COLUMNS, find_near_copies
 
 RNG = np.random.default_rng
 X, SCORE = numbers_table(rows=1200)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from other_styles import Classes, Columns, dataset_of
-from perennial.check_skeleton.checks.data.inputs import check_repeated_inputs
+from perennial.check_skeleton.checks.data.encoding.inputs import check_repeated_inputs
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL

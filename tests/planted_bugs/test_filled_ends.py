@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from mixed_numbers import Numbers, subject_of
-from perennial.check_skeleton.checks.data.telling_columns import check_telling_columns
+from perennial.check_skeleton.checks.data.leaks.telling_columns import check_telling_columns
 
 SIZE, AHEAD, GAP = 24, 6, 6
 LENGTH = 12_000

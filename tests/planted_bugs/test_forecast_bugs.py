@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 import torch
 
-from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
+from perennial.check_skeleton.checks.data.encoding.label_steps import describe_moved_steps
 from perennial.tasks.forecasting import TabularForecast
 from workshop import results_of
 

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from other_styles import dataset_of
-from perennial.check_skeleton.checks.data.augmentation import check_augmentation_keeps_labels
+from perennial.check_skeleton.checks.data.augmentation.augmentation import (
+    check_augmentation_keeps_labels,
+)
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Task

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from other_styles import Binary, Classes, Numbers, dataset_of, numbers_table, table_of
-from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
+from perennial.check_skeleton.checks.data.labels.label_alignment import check_label_alignment
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS, prepared

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from other_styles import dataset_of
-from perennial.check_skeleton.checks.data.encoding import check_labels
+from perennial.check_skeleton.checks.data.encoding.encoding import check_labels
 from perennial.check_skeleton.checks.loss.class_weights import check_class_weights
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection

@@ -7,9 +7,9 @@ import torch
 
 from mixed_numbers import ThreeAmounts, subject_of
 from other_styles import dataset_of, numbers_table, table_of
-from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
-from perennial.check_skeleton.checks.data.lost_values import check_lost_values
-from perennial.check_skeleton.checks.data.telling_columns import check_telling_columns
+from perennial.check_skeleton.checks.data.labels.label_alignment import check_label_alignment
+from perennial.check_skeleton.checks.data.leaks.telling_columns import check_telling_columns
+from perennial.check_skeleton.checks.data.values.lost_values import check_lost_values
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL

@@ -9,7 +9,7 @@ import torch
 
 import other_styles as styles
 from other_styles import dataset_of, numbers_table, table_of
-from perennial.check_skeleton.checks.data.placeholders import find_placeholder
+from perennial.check_skeleton.checks.data.values.placeholders import find_placeholder
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, WEIGHT

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from mixed_numbers import Numbers, subject_of
-from perennial.check_skeleton.checks.data.lost_values import check_lost_values
+from perennial.check_skeleton.checks.data.values.lost_values import check_lost_values
 
 ROWS = 1500
 

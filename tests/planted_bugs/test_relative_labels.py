@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from other_styles import Binary, Numbers, dataset_of
-from perennial.check_skeleton.checks.data.encoding import check_labels
-from perennial.check_skeleton.checks.data.leakage import check_shuffled_labels
+from perennial.check_skeleton.checks.data.encoding.encoding import check_labels
+from perennial.check_skeleton.checks.data.leaks.leakage import check_shuffled_labels
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL

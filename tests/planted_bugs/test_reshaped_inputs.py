@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from other_styles import Classes, Module, dataset_of
-from perennial.check_skeleton.checks.data.encoding import check_encoding
+from perennial.check_skeleton.checks.data.encoding.encoding import check_encoding
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL

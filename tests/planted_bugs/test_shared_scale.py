@@ -7,7 +7,7 @@ import pytest
 
 from mixed_numbers import Numbers, subject_of
 from other_styles import numbers_table, table_of
-from perennial.check_skeleton.checks.data.input_scale import check_input_scale
+from perennial.check_skeleton.checks.data.values.input_scale import check_input_scale
 
 ROWS = 900
 X, SCORE = numbers_table(ROWS)

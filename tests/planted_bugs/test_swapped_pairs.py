@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from mixed_numbers import TwoClasses, subject_of
-from perennial.check_skeleton.checks.data.leakage import check_split_overlap
+from perennial.check_skeleton.checks.data.leaks.leakage import check_split_overlap
 
 RNG = np.random.default_rng
 ROWS, ARTICLES, CLUBS = 2000, 400, 18

@@ -9,7 +9,7 @@ import torch
 
 from mixed_numbers import Numbers, TwoClasses, WithMissingNumbers, subject_of, walk
 from other_styles import numbers_table, table_of
-from perennial.check_skeleton.checks.data.telling_columns import check_telling_columns
+from perennial.check_skeleton.checks.data.leaks.telling_columns import check_telling_columns
 from perennial.engine.task import LABEL
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from perennial.check_skeleton.checks.data.encoding import check_labels
+from perennial.check_skeleton.checks.data.encoding.encoding import check_labels
 from perennial.check_skeleton.examination import run_checks
 from perennial.engine.task import LABEL, WEIGHT
 from perennial.tasks.columns.tokenization import IGNORED

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from other_styles import Columns, dataset_of
-from perennial.check_skeleton.checks.data.input_scale import check_input_scale
-from perennial.check_skeleton.checks.data.lost_values import check_lost_values
+from perennial.check_skeleton.checks.data.values.input_scale import check_input_scale
+from perennial.check_skeleton.checks.data.values.lost_values import check_lost_values
 from perennial.check_skeleton.subject import Subject
 from perennial.data.pictures import decode_picture, encode_png
 from perennial.engine.config.training import TrainingSection

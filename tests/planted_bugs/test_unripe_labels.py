@@ -6,8 +6,8 @@ import pytest
 
 from mixed_numbers import ThreeAmounts, TwoClasses
 from other_styles import dataset_of, numbers_table, table_of
-from perennial.check_skeleton.checks.data.label_alignment import check_label_alignment
-from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
+from perennial.check_skeleton.checks.data.labels.label_alignment import check_label_alignment
+from perennial.check_skeleton.checks.data.labels.unripe_labels import describe_unripe_labels
 from perennial.engine.config.training import TrainingSection
 from skeleton_tables import SETTINGS, prepared
 

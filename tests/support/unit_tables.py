@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from other_styles import Columns, dataset_of
-from perennial.check_skeleton.checks.data.mixed_units import check_mixed_units
+from perennial.check_skeleton.checks.data.units.mixed_units import check_mixed_units
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.config.training import TrainingSection

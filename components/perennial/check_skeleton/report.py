@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from perennial.check_skeleton.checks.data.augmentation import is_augmenting
-from perennial.check_skeleton.checks.data.mixing import augment_copy
+from perennial.check_skeleton.checks.data.augmentation.augmentation import is_augmenting
+from perennial.check_skeleton.checks.data.augmentation.mixing import augment_copy
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.verdict import (
     CURVES,

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import torch
 
-from perennial.check_skeleton.checks.data.placeholders import find_placeholder
 from perennial.check_skeleton.checks.data.signals import read_lists
+from perennial.check_skeleton.checks.data.values.placeholders import find_placeholder
 from perennial.check_skeleton.checks.loss.units import CLOSE, measure_error
 from perennial.check_skeleton.free_outputs import compute_output, find_free_outputs
 from perennial.check_skeleton.made_up_inputs import made_up

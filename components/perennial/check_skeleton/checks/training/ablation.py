@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from perennial.check_skeleton.baselines import z_score
-from perennial.check_skeleton.checks.data.augmentation import is_augmenting
+from perennial.check_skeleton.checks.data.augmentation.augmentation import is_augmenting
 from perennial.check_skeleton.checks.model.attention import MASKED_SCORE, SOFTMAXES
 from perennial.check_skeleton.checks.training.dynamics import MOST_STEPS, ShortTraining, run
 from perennial.check_skeleton.checks.training.learning import NUM_EVALUATIONS, run_plain

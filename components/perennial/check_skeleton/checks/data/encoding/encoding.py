@@ -7,20 +7,20 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.input_order import (
+from perennial.check_skeleton.checks.data.encoding.input_order import (
     VIEWED,
     describe_torn_input,
     find_misreading,
 )
-from perennial.check_skeleton.checks.data.label_positions import (
+from perennial.check_skeleton.checks.data.encoding.label_positions import (
     describe_moved_positions,
     describe_moved_tags,
 )
-from perennial.check_skeleton.checks.data.label_steps import describe_moved_steps
-from perennial.check_skeleton.checks.data.placeholders import describe_placeholder
+from perennial.check_skeleton.checks.data.encoding.label_steps import describe_moved_steps
+from perennial.check_skeleton.checks.data.encoding.turned_series import describe_turned_series
+from perennial.check_skeleton.checks.data.encoding.unread_label_parts import find_unread_parts
 from perennial.check_skeleton.checks.data.signals import spread_rows
-from perennial.check_skeleton.checks.data.turned_series import describe_turned_series
-from perennial.check_skeleton.checks.data.unread_label_parts import find_unread_parts
+from perennial.check_skeleton.checks.data.values.placeholders import describe_placeholder
 from perennial.check_skeleton.made_up_inputs import is_label_unread, made_up
 from perennial.check_skeleton.models import build_noisy_model, run_model, run_up_to_difference
 from perennial.check_skeleton.registry import Judge, check

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.mixing import augment_copy
+from perennial.check_skeleton.checks.data.augmentation.mixing import augment_copy
 from perennial.check_skeleton.subject import Floats, Subject, select_head
 from perennial.engine.task import LABEL, inputs_of
 

@@ -13,13 +13,13 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
 
 from perennial.check_skeleton.baselines import describe_refusal, make_table
-from perennial.check_skeleton.checks.data.counted_places import describe_counted_places
-from perennial.check_skeleton.checks.data.exchanged_columns import describe_exchanged_columns
-from perennial.check_skeleton.checks.data.group_units import (
+from perennial.check_skeleton.checks.data.signals import is_ordered, is_plain
+from perennial.check_skeleton.checks.data.units.counted_places import describe_counted_places
+from perennial.check_skeleton.checks.data.units.exchanged_columns import describe_exchanged_columns
+from perennial.check_skeleton.checks.data.units.group_units import (
     find_groups_in_another_order,
     find_groups_in_another_unit,
 )
-from perennial.check_skeleton.checks.data.signals import is_ordered, is_plain
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Flags, Floats, Subject
 from perennial.contracts.errors import join_names

@@ -12,8 +12,8 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
-from perennial.check_skeleton.checks.data.cut_times import describe_cut_times
-from perennial.check_skeleton.checks.data.shifted_groups import (
+from perennial.check_skeleton.checks.data.labels.cut_times import describe_cut_times
+from perennial.check_skeleton.checks.data.labels.shifted_groups import (
     CLEAR,
     FEWEST_ROWS,
     LITTLE,
@@ -21,8 +21,8 @@ from perennial.check_skeleton.checks.data.shifted_groups import (
     find_shifted_groups,
     is_little,
 )
+from perennial.check_skeleton.checks.data.labels.unripe_labels import describe_unripe_labels
 from perennial.check_skeleton.checks.data.signals import read_labels
-from perennial.check_skeleton.checks.data.unripe_labels import describe_unripe_labels
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_rows
 from perennial.contracts.skeleton import CheckResult

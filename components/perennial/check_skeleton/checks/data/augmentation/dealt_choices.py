@@ -6,7 +6,7 @@ Every choice is replaced by a number of its own, by which it is known after it w
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.mixing import augment_copy
+from perennial.check_skeleton.checks.data.augmentation.mixing import augment_copy
 from perennial.check_skeleton.models import build_noisy_model, run_model
 from perennial.check_skeleton.subject import ROUNDING, Subject, are_equal, select_head
 from perennial.engine.task import LABEL, Batch, inputs_of

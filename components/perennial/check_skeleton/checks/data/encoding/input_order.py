@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from perennial.check_skeleton.checks.data.encoding.torn_series import (
+    describe_torn_series,
+    is_patched,
+)
 from perennial.check_skeleton.checks.data.signals import read_lists
-from perennial.check_skeleton.checks.data.torn_series import describe_torn_series, is_patched
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, select_head
 from perennial.contracts.errors import BadDataError

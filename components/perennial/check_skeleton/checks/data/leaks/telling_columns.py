@@ -15,16 +15,16 @@ import polars.selectors as cs
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-from perennial.check_skeleton.checks.data.broken_pairs import judge_broken_pairs
-from perennial.check_skeleton.checks.data.filled_ends import find_filled_end
-from perennial.check_skeleton.checks.data.label_names import describe_named_label
-from perennial.check_skeleton.checks.data.list_ends import ListEnd, take_list_ends
-from perennial.check_skeleton.checks.data.revealing_positions import (
+from perennial.check_skeleton.checks.data.leaks.broken_pairs import judge_broken_pairs
+from perennial.check_skeleton.checks.data.leaks.filled_ends import find_filled_end
+from perennial.check_skeleton.checks.data.leaks.label_names import describe_named_label
+from perennial.check_skeleton.checks.data.leaks.list_ends import ListEnd, take_list_ends
+from perennial.check_skeleton.checks.data.leaks.revealing_positions import (
     describe_label_position,
     describe_stamp,
 )
-from perennial.check_skeleton.checks.data.running_labels import find_running_label
-from perennial.check_skeleton.checks.data.self_counts import describe_self_count
+from perennial.check_skeleton.checks.data.leaks.running_labels import find_running_label
+from perennial.check_skeleton.checks.data.leaks.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
     find_cut_columns,

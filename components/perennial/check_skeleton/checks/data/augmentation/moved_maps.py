@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from perennial.check_skeleton.checks.data.mixing import augment_copy
+from perennial.check_skeleton.checks.data.augmentation.mixing import augment_copy
 from perennial.check_skeleton.subject import Codes, Flags, Subject, select_head
 from perennial.engine.task import LABEL, Batch, inputs_of
 

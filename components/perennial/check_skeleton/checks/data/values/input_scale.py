@@ -15,7 +15,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.placeholders import find_unreplaced_feature
+from perennial.check_skeleton.checks.data.values.placeholders import find_unreplaced_feature
 from perennial.check_skeleton.models import build_noisy_model
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (

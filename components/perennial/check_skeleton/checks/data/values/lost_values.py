@@ -13,15 +13,6 @@ import torch
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.data.angles import judge_angles
-from perennial.check_skeleton.checks.data.cut_numbers import judge_cut_numbers
-from perennial.check_skeleton.checks.data.levels import (
-    CALENDAR,
-    find_sawtooth_period,
-    judge_levels,
-    judge_lists,
-)
-from perennial.check_skeleton.checks.data.lost_colours import judge_lost_colours
 from perennial.check_skeleton.checks.data.signals import (
     ROWS,
     Signal,
@@ -35,7 +26,16 @@ from perennial.check_skeleton.checks.data.signals import (
     probe_rows,
     read_labels,
 )
-from perennial.check_skeleton.checks.data.unknown_texts import judge_unknown_texts
+from perennial.check_skeleton.checks.data.values.angles import judge_angles
+from perennial.check_skeleton.checks.data.values.cut_numbers import judge_cut_numbers
+from perennial.check_skeleton.checks.data.values.levels import (
+    CALENDAR,
+    find_sawtooth_period,
+    judge_levels,
+    judge_lists,
+)
+from perennial.check_skeleton.checks.data.values.lost_colours import judge_lost_colours
+from perennial.check_skeleton.checks.data.values.unknown_texts import judge_unknown_texts
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (

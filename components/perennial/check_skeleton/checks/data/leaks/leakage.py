@@ -16,11 +16,15 @@ import polars as pl
 import torch
 
 from perennial.check_skeleton.baselines import z_score
-from perennial.check_skeleton.checks.data.encoding import REBUILT, is_taught_by_steps_before
-from perennial.check_skeleton.checks.data.near_copies import (
+from perennial.check_skeleton.checks.data.encoding.encoding import (
+    REBUILT,
+    is_taught_by_steps_before,
+)
+from perennial.check_skeleton.checks.data.leaks.near_copies import (
     judge_near_copies,
     judge_repeated_signals,
 )
+from perennial.check_skeleton.checks.data.leaks.swapped_pairs import judge_swapped_pairs
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
     group_values,
@@ -30,7 +34,6 @@ from perennial.check_skeleton.checks.data.signals import (
     probe_rows,
     read_lists,
 )
-from perennial.check_skeleton.checks.data.swapped_pairs import judge_swapped_pairs
 from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.free_outputs import (
     compute_constant_losses,

@@ -12,15 +12,15 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
 from perennial.check_skeleton.baselines import MOST_NUMBERS, z_score
-from perennial.check_skeleton.checks.data.dealt_choices import describe_dealt_choices
-from perennial.check_skeleton.checks.data.handedness import describe_turned_points
-from perennial.check_skeleton.checks.data.mixing import (
+from perennial.check_skeleton.checks.data.augmentation.dealt_choices import describe_dealt_choices
+from perennial.check_skeleton.checks.data.augmentation.handedness import describe_turned_points
+from perennial.check_skeleton.checks.data.augmentation.mixing import (
     TRACED_ROWS,
     augment_copy,
     exchange_rows,
     judge_mixing,
 )
-from perennial.check_skeleton.checks.data.moved_maps import describe_moved_maps
+from perennial.check_skeleton.checks.data.augmentation.moved_maps import describe_moved_maps
 from perennial.check_skeleton.checks.training.learning import POWER_MARGIN
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.models import (

@@ -1,0 +1,1 @@
+"""Checks of whose labels rows have, and whether these are known yet."""

@@ -1,0 +1,1 @@
+"""Checks of columns of which some rows are in another unit or order."""
