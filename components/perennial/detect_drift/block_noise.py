@@ -27,8 +27,8 @@ def compare_means(
     """Compare a mean over windows with the reference's, without drift.
 
     The correlation from block to block is without the noise of rows; `row_share` is the share of
-    the variance that is noise of rows, independent between blocks. Windows are given by their
-    positions after the reference, from 0 on.
+    the reference's sample variance that is noise of rows, independent between blocks. Windows are
+    given by their positions after the reference, from 0 on.
 
     Returns:
         Variance of the difference of means, over the expected sample variance of the reference,
@@ -36,7 +36,11 @@ def compare_means(
     """
     size = num_reference + max(windows) + 1
     distance = np.abs(np.arange(size)[:, None] - np.arange(size))
-    covariance = (1 - row_share) * correlation**distance + row_share * np.eye(size)
+    lasting = correlation**distance
+    # Blocks that resemble their neighbours vary less in a short reference than in the long run.
+    known = lasting[:num_reference, :num_reference]
+    shown = (np.trace(known) - known.mean(axis=0).sum()) / (num_reference - 1)
+    covariance = (1 - row_share) * lasting / shown + row_share * np.eye(size)
     contrast = np.zeros(size)
     contrast[:num_reference] = -1 / num_reference
     contrast[[num_reference + window for window in windows]] = 1 / len(windows)
