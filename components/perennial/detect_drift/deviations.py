@@ -373,14 +373,15 @@ class BlockDeviations:
         return found
 
     def _column_correlations(self) -> list[float]:
-        """Return each profile's correlation: its location's, or the mean of all locations."""
-        by_profile = {
-            int(profile): float(correlation)
-            for profile, correlation, kind in zip(
-                self.scores.profiles, self.correlations, self.scores.kinds, strict=True
-            )
-            if kind == "location"
-        }
+        """Return each profile's correlation: its location's, or the mean of all locations.
+
+        The location of a column with one frequent value is the share of that value.
+        """
+        scores = zip(self.scores.profiles, self.correlations, self.scores.kinds, strict=True)
+        by_profile = dict[int, float]()
+        for profile, correlation, kind in scores:
+            if kind in ("location", "value_share"):
+                by_profile.setdefault(int(profile), float(correlation))
         usual = float(np.mean([*by_profile.values()])) if by_profile else 0.0
         return [round(by_profile.get(index, usual), 2) for index in range(len(self.profiles))]
 
