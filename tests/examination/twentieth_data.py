@@ -1,0 +1,153 @@
+"""Datasets of the twentieth list: lettings, air, blood, cells, shelves, cultures, parts, glass."""
+
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from examination.data import numbered, seeded
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def letting_impressions():
+    """Flats shown to visitors of a portal: was a flat opened, and was its owner then asked."""
+    rng = seeded(20001)
+    districts = ["Altstadt", "Hafen", "Heide", "Nord", "Park", "Süd", "Werder"]
+    charm = dict(zip(districts, [0.7, 0.3, -0.6, -0.2, 0.5, 0.0, -0.4], strict=True))
+    flats = []
+    for k in range(160):
+        district = districts[int(rng.integers(7))]
+        rooms = int(rng.choice([1, 2, 3, 4], p=[0.25, 0.35, 0.28, 0.12]))
+        fair = 330 + 240 * rooms + 150 * charm[district]
+        flats.append(
+            {
+                "flat": f"F{k:03}",
+                "district": district,
+                "rooms": rooms,
+                "rent": float(np.round(fair * np.exp(rng.normal(0, 0.16)), -1)),
+                "photos": int(rng.poisson(6)),
+                "balcony": bool(rng.random() < 0.5),
+                "dear": 0.0,
+                "fair": fair,
+            }
+        )
+    rows = []
+    start = datetime(2024, 3, 1)
+    for _ in range(3000):
+        flat = flats[int(rng.integers(160))]
+        budget = float(np.round(np.exp(rng.normal(6.65, 0.3)), -1))
+        wanted = int(rng.choice([1, 2, 3, 4], p=[0.3, 0.35, 0.25, 0.1]))
+        device = str(rng.choice(["app", "phone", "desktop"], p=[0.4, 0.35, 0.25]))
+        over = np.log(flat["rent"] / budget)
+        z = -0.6 + charm[flat["district"]] + 0.16 * (flat["photos"] - 6) + 0.5 * (device == "app")
+        z -= 0.9 * abs(flat["rooms"] - wanted) + 1.3 * max(over, 0)
+        opened = rng.random() < sigmoid(1.5 * z + 0.2)
+        asks = -0.1 - 4.5 * over - 3 * np.log(flat["rent"] / flat["fair"]) + 0.9 * flat["balcony"]
+        asks -= 1.2 * (device == "phone") + 0.8 * (flat["rooms"] < wanted)
+        asked = opened and rng.random() < sigmoid(asks)
+        rows.append(
+            {
+                "shown_at": start + timedelta(minutes=int(rng.integers(0, 60 * 24 * 90))),
+                **{key: flat[key] for key in ("district", "rooms", "rent", "photos", "balcony")},
+                "wanted_rooms": wanted if rng.random() < 0.9 else None,
+                "budget": budget if rng.random() < 0.85 else None,
+                "device": device,
+                "asked_this_week": int(rng.poisson(0.5 * np.exp(0.4 * charm[flat["district"]]))),
+                "outcome": [int(opened), int(asked)],
+            }
+        )
+    return numbered(pl.DataFrame(rows).sort("shown_at"))
+
+
+def street_air_sensors():
+    """Cheap dust sensors beside reference instruments: every second hour at six sites."""
+    rng = seeded(20002)
+    sites = ["Bahnhof", "Brunnen", "Damm", "Kanal", "Markt", "Wald"]
+    start, hours = datetime(2024, 3, 18), 1000
+    clock = (np.arange(hours)) % 24
+    warm = 9 + 4 * np.sin((clock - 9) * 2 * np.pi / 24) + np.cumsum(rng.normal(0, 0.15, hours))
+    damp = np.cumsum(rng.normal(0, 0.25, hours))
+    damp = 68 + 18 * np.tanh((damp - damp.mean()) / 5) - 14 * np.sin((clock - 9) * 2 * np.pi / 24)
+    damp = (damp + rng.normal(0, 3, hours)).clip(20, 99)
+    wind_from = np.mod(330 + np.cumsum(rng.normal(0, 22, hours)), 360)
+    speed = np.exp(0.8 + 0.5 * np.sin(np.cumsum(rng.normal(0, 0.2, hours))))
+    regional = np.zeros(hours)
+    for h in range(1, hours):
+        regional[h] = 0.97 * regional[h - 1] + rng.normal(0, 0.11)
+    traffic = 0.5 * np.exp(-(((clock - 8) / 2.2) ** 2)) + 0.4 * np.exp(-(((clock - 18) / 2.5) ** 2))
+    rows = []
+    for k, site in enumerate(sites):
+        gain, road = np.exp(rng.normal(0, 0.2)), [1.4, 0.8, 1.0, 0.6, 1.2, 0.2][k]
+        model = ["SDS", "PMS", "SDS", "OPC", "PMS", "OPC"][k]
+        ref = 9 * np.exp(regional + road * traffic - 0.25 * (speed - 2.5) / 2.5)
+        ref = ref * np.exp(rng.normal(0, 0.22, hours))
+        # a refinery in the north: its soot is finer than what the sensors count
+        soot = np.exp(-((np.mod(wind_from - 350 + 180, 360) - 180) ** 2) / 2 / 35**2)
+        swollen = 1 + {"SDS": 0.5, "PMS": 0.35, "OPC": 0.2}[model] * (damp / 100) ** 6 * 3
+        raw = gain * ref * swollen * np.exp(rng.normal(0, 0.12, hours))
+        ref = ref * (1 + 0.8 * soot) + rng.normal(0, 0.4, hours)
+        validity = rng.choice([1, -1, -99], (hours, 4), p=[0.92, 0.05, 0.03])
+        quarters = raw[:, None] * np.exp(rng.normal(0, 0.1, (hours, 4)))
+        none = np.where(rng.random((hours, 4)) < 0.7, -999.0, 0.0)
+        quarters = np.where(validity == 1, quarters.round(1), none)
+        rows += [
+            {
+                "hour": start + timedelta(hours=h),
+                "site": site,
+                "sensor": model,
+                "pm_quarters": quarters[h].tolist(),
+                "validity": validity[h].tolist(),
+                "humidity": round(float(damp[h]), 1) if rng.random() < 0.97 else None,
+                "temperature": round(float(warm[h]), 1),
+                "wind_from": float(np.round(wind_from[h] / 10) * 10 % 360),
+                "wind_speed": round(float(speed[h]), 1),
+                "pm_reference": round(float(max(ref[h], 0.5)), 1),
+            }
+            for h in range(0, hours, 2)
+        ]
+    return numbered(pl.DataFrame(rows).sort("hour", "site"))
+
+
+def blood_demand():
+    """Red cells that hospitals use: four weeks behind, five days ahead, operations planned."""
+    rng = seeded(20003)
+    first, days = date(2023, 1, 2), 330
+    week = np.array([0.25, 0.3, 0.28, 0.2, 0.05, -0.45, -0.75])
+    holiday = rng.random(days) < 0.03
+    weekday = np.arange(days) % 7
+    rows = []
+    for k in range(14):
+        level, surgical = rng.normal(2.3, 0.5), rng.uniform(1.0, 2.2)
+        slow = np.zeros(days)
+        for d in range(1, days):
+            slow[d] = 0.9 * slow[d - 1] + rng.normal(0, 0.07)
+        busy = np.where((weekday < 5) & ~holiday, 1.0, 0.6)
+        planned = rng.poisson(np.exp(0.7 + 0.3 * surgical) * busy)
+        mean = np.exp(level + slow + week[weekday] - 0.4 * holiday) + surgical * 1.3 * planned
+        emergency = rng.gamma(0.35, 9, days) * (rng.random(days) < 0.25)
+        used = rng.poisson(mean * rng.gamma(12, 1 / 12, days) + emergency)
+        done = rng.binomial(planned, 0.9) + np.round(emergency / 4).astype(int)
+        done += np.round((used - mean) / mean * 4).clip(-2, 6).astype(int)
+        for d in range(28, days - 5):
+            if rng.random() < 0.4:
+                continue
+            past, ahead = slice(d - 27, d + 1), slice(d + 1, d + 6)
+            lost = rng.random(28) < 0.02
+            rows.append(
+                {
+                    "day": first + timedelta(days=d),
+                    "hospital": f"H{k:02}",
+                    "units": [
+                        None if gone else int(u) for u, gone in zip(used[past], lost, strict=True)
+                    ],
+                    "planned_past": planned[past].tolist(),
+                    "planned_ahead": planned[ahead].tolist(),
+                    "holiday_ahead": holiday[ahead].astype(int).tolist(),
+                    "units_ahead": used[ahead].tolist(),
+                    "performed_ahead": done[ahead].clip(0).tolist(),
+                }
+            )
+    return numbered(pl.DataFrame(rows).sort("day", "hospital"))
