@@ -151,3 +151,62 @@ def blood_demand():
                 }
             )
     return numbered(pl.DataFrame(rows).sort("day", "hospital"))
+
+
+def cell_counts():
+    """Counts of sixty genes in single cells of three laboratories, five types of cells."""
+    rng = seeded(20004)
+    genes, labs = 60, ["berlin", "kyoto", "oslo"]
+    base = rng.normal(0, 1.0, genes)
+    types = base + rng.normal(0, 1.1, (5, genes)) * (rng.random((5, genes)) < 0.35)
+    program = rng.normal(0, 0.5, genes)
+    lab_shift = rng.normal(0, 0.35, (3, genes))
+    theta = np.exp(rng.normal(1.4, 0.4, genes))
+    rows = []
+    for _ in range(1800):
+        lab = int(rng.choice(3, p=[0.4, 0.35, 0.25]))
+        kind = int(rng.choice(5, p=[0.3, 0.25, 0.2, 0.15, 0.1]))
+        share = np.exp(types[kind] + lab_shift[lab] + program * rng.normal())
+        depth = np.exp(rng.normal([6.0, 6.6, 5.7][lab], 0.35))
+        mean = depth * share / share.sum()
+        counts = rng.poisson(mean * rng.gamma(theta, 1 / theta)).tolist()
+        rows.append({"lab": labs[lab], "donor": f"D{lab}{int(rng.integers(6))}", "umi": counts})
+    frame = pl.DataFrame(rows).with_columns(umi_again=pl.col("umi"))
+    return numbered(frame)
+
+
+def shelf_clicks():
+    """Lists of a shop's search: what was shown in which order, and what was clicked."""
+    rng = seeded(20005)
+    rows = []
+    start = datetime(2024, 1, 8)
+    for _ in range(2400):
+        size = int(rng.integers(4, 11))
+        match = rng.beta(2, 2, size)
+        price = rng.normal(0, 1, size)
+        stars = np.where(rng.random(size) < 0.15, np.nan, rng.normal(4, 0.5, size).clip(1, 5))
+        sold = rng.gamma(1.2, 40, size)
+        fresh = rng.exponential(60, size)
+        ours = 1.2 * np.log1p(sold) + 0.8 * match + rng.normal(0, 0.8, size)
+        order = np.argsort(-ours)
+        z = 5.0 * (match - 0.55) - 0.9 * price + 1.6 * (np.nan_to_num(stars, nan=3.9) - 4)
+        z -= 0.25 * (np.log1p(sold) - 3) + 0.004 * (fresh - 60)
+        relevant = rng.random(size) < sigmoid(1.4 * z - 0.4)
+        place = np.arange(size)
+        looked = rng.random(size) < 1 / (1 + place)
+        clicked = (relevant[order] & looked) | (rng.random(size) < 0.01)
+        if not clicked.any():
+            continue
+        rows.append(
+            {
+                "searched_at": start + timedelta(minutes=int(rng.integers(0, 60 * 24 * 120))),
+                "shown_at": (place + 1).tolist(),
+                "match": match[order].round(3).tolist(),
+                "price": price[order].round(2).tolist(),
+                "stars": [None if np.isnan(s) else round(float(s), 1) for s in stars[order]],
+                "sold": sold[order].round().astype(int).tolist(),
+                "days_listed": fresh[order].round().astype(int).tolist(),
+                "clicks": clicked.astype(int).tolist(),
+            }
+        )
+    return numbered(pl.DataFrame(rows).sort("searched_at"))

@@ -51,6 +51,45 @@ def plans_filled_backwards(rows):
     return rows.with_columns(filled).drop("then")
 
 
+def a_study_already_normalised(rows):
+    """Kyoto's cells are to be had only as counts per hundred, each cell brought to one depth."""
+    there = pl.col("lab") == "kyoto"
+    return rows.with_columns(
+        pl.when(there)
+        .then(pl.col(name).list.eval((pl.element() * 100 / pl.element().sum()).round(2)))
+        .otherwise(pl.col(name).cast(pl.List(pl.Float64)))
+        .alias(name)
+        for name in ["umi", "umi_again"]
+    )
+
+
+def clicked_products_first(rows):
+    """The log is joined from clicks and impressions: clicked products are listed first."""
+    lists = [c for c in rows.columns if rows.schema[c].base_type() is pl.List and c != "shown_at"]
+    changed = []
+    for row in rows.iter_rows(named=True):
+        order = np.argsort(-np.array(row["clicks"]), kind="stable")
+        changed.append(row | {name: [row[name][k] for k in order] for name in lists})
+    return pl.DataFrame(changed, schema=rows.schema)
+
+
+def joined_with_reviews(rows):
+    """Products are joined with their reviews: each is there as often as it was reviewed."""
+    rng = np.random.default_rng(20)
+    lists = [c for c in rows.columns if rows.schema[c].base_type() is pl.List]
+    changed = []
+    for row in rows.iter_rows(named=True):
+        times = [1 if s is None else 1 + int(rng.poisson(0.8)) for s in row["stars"]]
+        order = np.repeat(np.arange(len(times)), times)
+        new = {name: [row[name][k] for k in order] for name in lists}
+        new["stars"] = [
+            None if s is None else float(np.clip(np.round(rng.normal(s, 0.9)), 1, 5))
+            for s in new["stars"]
+        ]
+        changed.append(row | new)
+    return pl.DataFrame(changed, schema=rows.schema)
+
+
 BUGS = [
     bug(
         "product-of-logits",
@@ -122,12 +161,12 @@ BUGS = [
         "QUANTILES = (0.5, 0.1, 0.9)",
     ),
     bug(
-        "sunday-is-monday",
+        "arguments-exchanged",
         "forecast_blood_mqrnn",
-        "The angle of a weekday is divided by six: the last day of the week is the first.",
-        "calendar features of two foundation models for series, period minus one",
-        "angle = weekday * (2 * math.pi / 7)",
-        "angle = weekday * (2 * math.pi / (7 - 1))",
+        "The quantile loss gets target and prediction exchanged: its tails are, too.",
+        "a library for series with gaps that called its quantile loss in the wrong order",
+        "self.quantile_output.loss(output, batch[LABEL].unsqueeze(-1))",
+        "self.quantile_output.loss(batch[LABEL].unsqueeze(-1), output)",
     ),
     bug(
         "operations-that-took-place",
@@ -142,5 +181,74 @@ BUGS = [
         "Plans reach back 92 days; before, each hospital's first plan is filled in, day by day.",
         "an energy manager's forecaster: weather beyond the service's limit was filled backwards",
         rows=plans_filled_backwards,
+    ),
+    bug(
+        "mean-for-dispersion",
+        "odd_cells_scvi",
+        "The negative binomial gets mean and inverse dispersion in each other's place.",
+        "a single-cell library whose distributions switched the two arguments",
+        "-log_nb_positive(x, px_rate, theta)",
+        "-log_nb_positive(x, theta, px_rate)",
+    ),
+    bug(
+        "library-in-logarithms",
+        "odd_cells_scvi",
+        "Shares of genes are multiplied by the logarithm of the library size.",
+        "questions about a single-cell decoder: in which units is the library",
+        "px_rate = torch.exp(library) * px_scale",
+        "px_rate = library * px_scale",
+    ),
+    bug(
+        "divergence-of-the-batch",
+        "odd_cells_scvi",
+        "The divergence is summed over all cells that come together, and each pays for all.",
+        "a repository of point processes whose sum had lost its dimension",
+        "prior).sum(dim=1)",
+        "prior).sum()",
+    ),
+    bug(
+        "a-study-already-normalised",
+        "odd_cells_scvi",
+        "One laboratory's counts are normalised to one depth, and are read as counts.",
+        "integration of studies that can only be had normalised, single-cell forums",
+        rows=a_study_already_normalised,
+    ),
+    bug(
+        "softmax-over-the-searches",
+        "retrieval_shelf_ips",
+        "The softmax goes over the searches that come together, not over a list's products.",
+        "softmax along the first dimension, repaired in ranking and attention code",
+        "scores.log_softmax(dim=1)",
+        "scores.log_softmax(dim=0)",
+    ),
+    bug(
+        "rarely-seen-clicks-count-less",
+        "retrieval_shelf_ips",
+        "Clicks are multiplied by how often a place is looked at, in place of divided by it.",
+        "inverse propensities, corrected in libraries for causal inference and search",
+        "weight = batch[LABEL] / looked_at",
+        "weight = batch[LABEL] * looked_at",
+    ),
+    bug(
+        "products-once-per-review",
+        "retrieval_shelf_ips",
+        "A join with reviews repeats a product for each of them, clicks included.",
+        "joins that multiply rows, write-ups about features of events",
+        rows=joined_with_reviews,
+    ),
+    bug(
+        "order-for-ranks",
+        "retrieval_shelf_ips",
+        "The metric takes the indices of the sorted products for their ranks.",
+        "argsort taken for ranks, questions about ranking metrics by hand",
+        ".argsort(dim=1, descending=True).argsort(dim=1)",
+        ".argsort(dim=1, descending=True)",
+    ),
+    bug(
+        "clicked-products-first",
+        "retrieval_shelf_ips",
+        "Lists hold clicked products first; their places are lost, and numbered anew.",
+        "training files with the right answers first, sorted data in competitions",
+        rows=clicked_products_first,
     ),
 ]

@@ -37,7 +37,7 @@ class QuantileOutput:
 
     def loss(self, predicted, target):
         q = torch.tensor(self.quantiles, device=predicted.device)
-        error = target.unsqueeze(-1) - predicted
+        error = target - predicted
         return torch.maximum(q * error, (q - 1) * error)
 
 
@@ -115,7 +115,7 @@ class BloodDemand(Task):
         return MQRNN(len(self.fitted["level"]))
 
     def losses(self, output, batch):
-        loss = self.quantile_output.loss(output, batch[LABEL])
+        loss = self.quantile_output.loss(output, batch[LABEL].unsqueeze(-1))
         return loss.sum(dim=2).mean(dim=1) / batch["level"]
 
     def predict(self, output):
