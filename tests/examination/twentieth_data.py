@@ -210,3 +210,139 @@ def shelf_clicks():
             }
         )
     return numbered(pl.DataFrame(rows).sort("searched_at"))
+
+
+def urine_cultures():
+    """Cultures of patients, several of some: does the bacterium resist a common antibiotic."""
+    rng = seeded(20006)
+    bugs = ["E. coli", "Klebsiella", "Proteus", "Enterococcus", "Pseudomonas", "Citrobacter"]
+    innate = np.array([-0.6, 0.1, -0.9, 1.1, 1.8, 0.3])
+    wards = ["urology", "surgery", "medicine", "geriatrics", "intensive", "outpatient"]
+    burden = np.array([0.4, 0.0, 0.0, 0.5, 0.9, -0.5])
+    codes = ["N39", "N20", "E11", "I10", "N18", "Z96", "J44", "C61", "N40", "I50", "F03", "K50"]
+    risk = np.array([0.1, 0.5, 0.2, 0.0, 0.4, 0.7, 0.2, 0.3, 0.4, 0.1, 0.3, 0.0])
+    rows, patient = [], 0
+    start = date(2022, 1, 3)
+    while len(rows) < 2600:
+        patient += 1
+        born = int(rng.integers(1930, 2004))
+        man = bool(rng.random() < 0.35)
+        ward, lab = int(rng.integers(6)), int(rng.integers(5))
+        frail = rng.normal(0, 1.5)
+        district = int(rng.integers(10, 60))
+        day, before = int(rng.integers(0, 500)), None
+        favourite = int(rng.choice(6, p=[0.5, 0.17, 0.1, 0.12, 0.06, 0.05]))
+        for _ in range(1 + int(rng.poisson(1.8))):
+            kind = favourite if rng.random() < 0.7 else int(rng.integers(6))
+            given = int(rng.poisson(np.exp(-0.3 + 0.2 * frail)))
+            tube = rng.random() < sigmoid(-1.2 + burden[ward] + 0.4 * frail)
+            picked = rng.choice(12, int(rng.choice([2, 3, 4], p=[0.12, 0.23, 0.65])), replace=False)
+            z = -0.55 + innate[kind] + 0.7 * burden[ward] + 0.5 * min(given, 4) + 0.5 * tube
+            z += 0.9 * frail + (0 if before is None else 1.3 * before - 0.4)
+            z += risk[picked].sum() - 1.0 + 0.012 * (2022 - born - 55)
+            resists = bool(rng.random() < sigmoid(1.2 * z - 0.6))
+            rows.append(
+                {
+                    "patient": f"P{patient:04}",
+                    "day": start + timedelta(days=day),
+                    "born": born,
+                    "sex": "m" if man else "f",
+                    "district": f"{district}",
+                    "ward": wards[ward],
+                    "laboratory": f"L{lab + 1}",
+                    "organism": bugs[kind],
+                    "courses_90d": given if rng.random() < 0.9 else None,
+                    "catheter": bool(tube),
+                    "before": None if before is None else ("R" if before else "S"),
+                    "codes": [codes[k] for k in picked],
+                    "zone_mm": round(float(np.clip(rng.normal(14 if resists else 22, 3), 6, 35))),
+                    "resistant": resists,
+                }
+            )
+            before = resists
+            day += int(rng.integers(20, 160))
+    return numbered(pl.DataFrame(rows, infer_schema_length=None))
+
+
+def pump_inspections():
+    """Pumps that are looked at from time to time: between which visits did each fail."""
+    rng = seeded(20007)
+    makers, fluids = ["Aqua", "Brunn", "Corva", "Delf"], ["water", "brine", "slurry"]
+    rows = []
+    for _ in range(1800):
+        maker, fluid = int(rng.integers(4)), int(rng.choice(3, p=[0.5, 0.3, 0.2]))
+        firm = int(rng.integers(5))
+        load = float(rng.beta(4, 3))
+        speed = float(np.round(rng.choice([1450, 2900]) * rng.uniform(0.95, 1.02)))
+        vibration = float(np.exp(rng.normal(0.4, 0.4)))
+        z = 3.9 + [0.0, 0.3, -0.3, 0.15][maker] - [0.0, 0.35, 0.8][fluid] - 1.1 * (load - 0.55)
+        z -= 0.35 * (speed > 2000) + 0.35 * (np.log(vibration) - 0.4)
+        life = np.exp(z) * rng.weibull(2.2)
+        every = float(rng.choice([3.0, 6.0, 12.0], p=[0.25, 0.5, 0.25]))
+        until = float(rng.uniform(12, 84))
+        visits = np.cumsum(every * rng.uniform(0.7, 1.3, 60))
+        visits = np.concatenate([[0.0], visits[visits < until]])
+        seen = life < visits[-1]
+        last = visits[visits < life][-1] if seen else visits[-1]
+        found = visits[visits >= life][0] if seen else None
+        rows.append(
+            {
+                "firm": f"S{firm + 1}",
+                "maker": makers[maker],
+                "fluid": fluids[fluid],
+                "load": round(load, 2) if rng.random() < 0.93 else None,
+                "speed": speed,
+                "vibration": round(vibration, 2),
+                "visits": round(60 / every),
+                "life": [round(float(last), 1), None if found is None else round(float(found), 1)],
+                "visited": len(visits) - 1 if not seen else int((visits <= found).sum()) - 1,
+            }
+        )
+    return numbered(pl.DataFrame(rows, infer_schema_length=None))
+
+
+def greenhouse_air():
+    """Air of compartments under glass: a day of five instruments, humidity of the next hours."""
+    rng = seeded(20008)
+    start, hours = datetime(2024, 2, 5), 24 * 40
+    clock = np.arange(hours) % 24
+    cloud = sigmoid(np.cumsum(rng.normal(0, 0.25, hours)))
+    sun = 600 * np.sin((clock - 6) * np.pi / 12).clip(0) * (1 - 0.75 * cloud)
+    outside = 7 + 0.008 * sun + np.cumsum(rng.normal(0, 0.12, hours))
+    rows = []
+    for k in range(8):
+        heat, crop = rng.uniform(16, 20), rng.uniform(0.6, 1.4)
+        wet, warm, gas, vent = np.zeros((4, hours))
+        wet[0], warm[0], gas[0] = 75, heat, 600
+        watering = int(rng.integers(5, 10))
+        limit = rng.uniform(80, 86)
+        for h in range(1, hours):
+            open_ = 8 * max(warm[h - 1] - heat - 4, 0) + 6 * max(wet[h - 1] - limit, 0)
+            vent[h] = np.clip(0.6 * vent[h - 1] + 0.4 * open_, 0, 100)
+            pull = 0.25 * (heat - warm[h - 1]) + 0.01 * sun[h] - 0.004 * vent[h]
+            warm[h] = warm[h - 1] + pull + 0.02 * (outside[h] - warm[h - 1]) + rng.normal(0, 0.25)
+            steam = crop * (0.012 * sun[h] + 0.9) + 5.0 * (clock[h] in (watering, watering + 6))
+            dry = 0.06 * vent[h] + 0.12 * (wet[h - 1] - 66) + 1.4 * (warm[h] - warm[h - 1])
+            wet[h] = np.clip(wet[h - 1] + steam - dry + rng.normal(0, 0.9), 30, 99)
+            gas[h] = gas[h - 1] + 0.3 * (700 - gas[h - 1]) - 0.25 * sun[h] - 1.2 * vent[h]
+            gas[h] = max(gas[h] + rng.normal(0, 15), 350)
+        for h in range(24, hours - 6):
+            if rng.random() < 0.62:
+                continue
+            past, ahead = slice(h - 23, h + 1), slice(h + 1, h + 7)
+            humidity = [round(float(v), 1) for v in wet[past]]
+            if rng.random() < 0.2:  # the sensor's bus fails now and then, up to now in some cases
+                humidity = [*humidity[: -int(rng.integers(2, 7))], *[None] * 6][:24]
+            rows.append(
+                {
+                    "hour": start + timedelta(hours=h),
+                    "compartment": f"K{k + 1}",
+                    "humidity": humidity,
+                    "temperature": warm[past].round(1).tolist(),
+                    "co2": gas[past].round().tolist(),
+                    "radiation": sun[past].round().tolist(),
+                    "vents": vent[past].round().tolist(),
+                    "humidity_ahead": wet[ahead].round(1).tolist(),
+                }
+            )
+    return numbered(pl.DataFrame(rows).sort("hour", "compartment"))

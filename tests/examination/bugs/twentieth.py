@@ -90,6 +90,58 @@ def joined_with_reviews(rows):
     return pl.DataFrame(changed, schema=rows.schema)
 
 
+def the_answers_code_removed(rows):
+    """Lists of diagnoses had a code for the resistance; it was removed, and the rest moved up."""
+    return rows.with_columns(
+        codes=pl.when("resistant").then(pl.col("codes").list.head(3)).otherwise(pl.col("codes"))
+    )
+
+
+def latest_result_of_the_patient(rows):
+    """Results are joined by the patient alone: the latest one that the table has."""
+    latest = pl.col("resistant").sort_by("day").last().over("patient")
+    return rows.with_columns(before=pl.when(latest).then(pl.lit("R")).otherwise(pl.lit("S")))
+
+
+def intermediate_as_resistant(rows):
+    """Two laboratories still report what is in between, "I", as resistant."""
+    between = pl.col("zone_mm") < 21
+    return rows.with_columns(
+        resistant=pl.col("resistant") | (between & pl.col("laboratory").is_in(["L2", "L4"]))
+    )
+
+
+def status_of_two_firms(rows):
+    """Two firms' column "status" is 1 where a pump still runs."""
+    there = pl.col("firm").is_in(["S2", "S5"])
+    last, found = pl.col("life").list.get(0), pl.col("life").list.get(1)
+    runs = pl.concat_list(last, last + 6.0)
+    failed = pl.concat_list(found, pl.lit(None, pl.Float64))
+    changed = pl.when(found.is_null()).then(runs).otherwise(failed)
+    return rows.with_columns(life=pl.when(there).then(changed).otherwise(pl.col("life")))
+
+
+def visits_until_now(rows):
+    """The number of visits is no longer that of the contract, but of those that took place."""
+    return rows.with_columns(visits=pl.col("visited"))
+
+
+def gaps_filled_before_the_windows(rows):
+    """Gaps were filled from both sides in the whole series, and windows were cut afterwards."""
+    changed = []
+    for row in rows.iter_rows(named=True):
+        series = pl.Series([*row["humidity"], *row["humidity_ahead"]])
+        changed.append(series.interpolate().head(len(row["humidity"])).round(1).to_list())
+    return rows.with_columns(humidity=pl.Series(changed, dtype=rows.schema["humidity"]))
+
+
+def lags_over_all_compartments(rows):
+    """Lags of two instruments were made without grouping: they are the neighbour's."""
+    return rows.with_columns(
+        pl.col(name).shift(1).fill_null(pl.col(name).first()) for name in ["humidity", "vents"]
+    )
+
+
 BUGS = [
     bug(
         "product-of-logits",
@@ -214,14 +266,6 @@ BUGS = [
         rows=a_study_already_normalised,
     ),
     bug(
-        "softmax-over-the-searches",
-        "retrieval_shelf_ips",
-        "The softmax goes over the searches that come together, not over a list's products.",
-        "softmax along the first dimension, repaired in ranking and attention code",
-        "scores.log_softmax(dim=1)",
-        "scores.log_softmax(dim=0)",
-    ),
-    bug(
         "rarely-seen-clicks-count-less",
         "retrieval_shelf_ips",
         "Clicks are multiplied by how often a place is looked at, in place of divided by it.",
@@ -250,5 +294,95 @@ BUGS = [
         "Lists hold clicked products first; their places are lost, and numbered anew.",
         "training files with the right answers first, sorted data in competitions",
         rows=clicked_products_first,
+    ),
+    bug(
+        "number-of-categories",
+        "tables_cultures_resistance",
+        "Each category is encoded as the number of categories.",
+        "a tutorial's encoder of categories that returned the length of its dictionary",
+        "return encode_dict[value]",
+        "return len(encode_dict)",
+    ),
+    bug(
+        "latest-result-of-the-patient",
+        "tables_cultures_resistance",
+        "The result before is the patient's latest at the export, often the row's own.",
+        "features joined by the key without regard to time, early warning systems' own issues",
+        rows=latest_result_of_the_patient,
+    ),
+    bug(
+        "the-answers-code-removed",
+        "tables_cultures_resistance",
+        "The code that stood for the answer was removed from the lists: full ones say no.",
+        "a hospital competition that was won by the places left over",
+        rows=the_answers_code_removed,
+    ),
+    bug(
+        "intermediate-as-resistant",
+        "tables_cultures_resistance",
+        "Two laboratories count intermediate results as resistant, the others do not.",
+        "labels of merged sources under two editions of a guideline",
+        rows=intermediate_as_resistant,
+    ),
+    bug(
+        "probability-cut-after-its-logarithm",
+        "odd_pumps_interval",
+        "A limit meant for an interval's probability is applied to its logarithm: failures teach "
+        "nothing.",
+        "a survival library's interval likelihood, for some weeks",
+        "torch.log(share.clamp(min=1e-10))",
+        "torch.log(share + 1e-10).clamp(1e-10, 1)",
+    ),
+    bug(
+        "risk-that-grows-with-life",
+        "odd_pumps_interval",
+        "The median life is taken for a risk: the index prefers the worst order.",
+        "a survival framework's learners, some of which ranked by risk and some by time",
+        "concordance_index(well, failed, risk=-median)",
+        "concordance_index(well, failed, risk=median)",
+    ),
+    bug(
+        "status-the-other-way-round",
+        "odd_pumps_interval",
+        "Two firms' status means that a pump still runs, and is read as a failure.",
+        "adapters between survival libraries, where 1 is an event in one and censored in another",
+        rows=status_of_two_firms,
+    ),
+    bug(
+        "visits-until-now",
+        "odd_pumps_interval",
+        "The number of visits counts those up to the failure or the export.",
+        "totals at the time of export among the features, churn and maintenance data",
+        rows=visits_until_now,
+    ),
+    bug(
+        "the-last-variate-is-the-target",
+        "forecast_greenhouse_itransformer",
+        "The last instrument is scaled back and compared with the humidity, which is the first.",
+        "forecasting libraries that expect the target in the last column, or in the first",
+        "return dec_out[:, :, TARGET]",
+        "return dec_out[:, :, -1]",
+    ),
+    bug(
+        "scaled-back-but-not-forth",
+        "forecast_greenhouse_itransformer",
+        "Inputs are not divided by the deviations that outputs are multiplied by.",
+        "a library for series with gaps, whose reversible normalisation stopped half-way",
+        "        x_enc = x_enc / stdev\n",
+        "",
+    ),
+    bug(
+        "gaps-filled-from-both-sides",
+        "forecast_greenhouse_itransformer",
+        "Gaps at a window's end are interpolated towards the values to be predicted.",
+        "backward filling and interpolation before windows are cut, indicators of markets",
+        rows=gaps_filled_before_the_windows,
+    ),
+    bug(
+        "lags-over-all-compartments",
+        "forecast_greenhouse_itransformer",
+        "Histories of humidity and vents are those of the compartment one line above.",
+        "lag functions that ignored groups, series libraries and an air quality service",
+        rows=lags_over_all_compartments,
     ),
 ]

@@ -82,7 +82,8 @@ class ShelfRanking(Task):
 
     def encode(self, rows):
         columns = []
-        for values, mean, std in zip(self.columns_of(rows), *self.fitted.values()):
+        scales = zip(self.fitted["mean"], self.fitted["std"])
+        for values, (mean, std) in zip(self.columns_of(rows), scales):
             columns.append(
                 self.padded([[0.0 if v is None else (v - mean) / std for v in e] for e in values])
             )
