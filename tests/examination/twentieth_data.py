@@ -8,7 +8,7 @@ import polars as pl
 from examination.data import numbered, seeded
 
 
-def sigmoid(z):
+def _sigmoid(z):
     return 1 / (1 + np.exp(-z))
 
 
@@ -44,10 +44,10 @@ def letting_impressions():
         over = np.log(flat["rent"] / budget)
         z = -0.6 + charm[flat["district"]] + 0.16 * (flat["photos"] - 6) + 0.5 * (device == "app")
         z -= 0.9 * abs(flat["rooms"] - wanted) + 1.3 * max(over, 0)
-        opened = rng.random() < sigmoid(1.5 * z + 0.2)
+        opened = rng.random() < _sigmoid(1.5 * z + 0.2)
         asks = -0.1 - 4.5 * over - 3 * np.log(flat["rent"] / flat["fair"]) + 0.9 * flat["balcony"]
         asks -= 1.2 * (device == "phone") + 0.8 * (flat["rooms"] < wanted)
-        asked = opened and rng.random() < sigmoid(asks)
+        asked = opened and rng.random() < _sigmoid(asks)
         rows.append(
             {
                 "shown_at": start + timedelta(minutes=int(rng.integers(0, 60 * 24 * 90))),
@@ -191,7 +191,7 @@ def shelf_clicks():
         order = np.argsort(-ours)
         z = 5.0 * (match - 0.55) - 0.9 * price + 1.6 * (np.nan_to_num(stars, nan=3.9) - 4)
         z -= 0.25 * (np.log1p(sold) - 3) + 0.004 * (fresh - 60)
-        relevant = rng.random(size) < sigmoid(1.4 * z - 0.4)
+        relevant = rng.random(size) < _sigmoid(1.4 * z - 0.4)
         place = np.arange(size)
         looked = rng.random(size) < 1 / (1 + place)
         clicked = (relevant[order] & looked) | (rng.random(size) < 0.01)
@@ -235,12 +235,12 @@ def urine_cultures():
         for _ in range(1 + int(rng.poisson(1.8))):
             kind = favourite if rng.random() < 0.7 else int(rng.integers(6))
             given = int(rng.poisson(np.exp(-0.3 + 0.2 * frail)))
-            tube = rng.random() < sigmoid(-1.2 + burden[ward] + 0.4 * frail)
+            tube = rng.random() < _sigmoid(-1.2 + burden[ward] + 0.4 * frail)
             picked = rng.choice(12, int(rng.choice([2, 3, 4], p=[0.12, 0.23, 0.65])), replace=False)
             z = -0.55 + innate[kind] + 0.7 * burden[ward] + 0.5 * min(given, 4) + 0.5 * tube
             z += 0.9 * frail + (0 if before is None else 1.3 * before - 0.4)
             z += risk[picked].sum() - 1.0 + 0.012 * (2022 - born - 55)
-            resists = bool(rng.random() < sigmoid(1.2 * z - 0.6))
+            resists = bool(rng.random() < _sigmoid(1.2 * z - 0.6))
             rows.append(
                 {
                     "patient": f"P{patient:04}",
@@ -306,7 +306,7 @@ def greenhouse_air():
     rng = seeded(20008)
     start, hours = datetime(2024, 2, 5), 24 * 40
     clock = np.arange(hours) % 24
-    cloud = sigmoid(np.cumsum(rng.normal(0, 0.25, hours)))
+    cloud = _sigmoid(np.cumsum(rng.normal(0, 0.25, hours)))
     sun = 600 * np.sin((clock - 6) * np.pi / 12).clip(0) * (1 - 0.75 * cloud)
     outside = 7 + 0.008 * sun + np.cumsum(rng.normal(0, 0.12, hours))
     rows = []

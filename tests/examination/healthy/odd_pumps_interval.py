@@ -17,6 +17,8 @@ optimizer = { learning_rate = 4e-3 }
 schedule = { shape = "cosine" }
 """
 
+import math
+
 import numpy as np
 import pandas as pd
 import torch
@@ -26,6 +28,7 @@ from perennial.engine.task import LABEL, Task
 
 NUMBERS = ["load", "speed", "log_vibration", "visits"]
 CATEGORIES = ["firm", "maker", "fluid"]
+NOT_YET = -1.0  # in place of the month of a failure
 
 
 class WeibullAFT(nn.Module):
@@ -89,7 +92,7 @@ class Pumps(Task):
         batch = {"x": torch.tensor(x.to_numpy(), dtype=torch.float32)}
         if "life" in df:
             life = pd.DataFrame(df["life"].tolist(), columns=["well", "failed"]).astype(float)
-            life["failed"] = life["failed"].fillna(np.inf)  # has not failed yet
+            life["failed"] = life["failed"].fillna(NOT_YET)
             batch[LABEL] = torch.tensor(life.to_numpy(), dtype=torch.float32)
         return batch
 
@@ -100,7 +103,7 @@ class Pumps(Task):
 
     def losses(self, output, batch):
         well, failed = batch[LABEL].unbind(dim=1)
-        open_end = torch.isinf(failed)
+        open_end = failed == NOT_YET
         hazard = cumulative_hazard(output, well)
         end = cumulative_hazard(output, torch.where(open_end, well + 1, failed))
         share = torch.exp(-hazard) - torch.exp(-end)  # P(fails between the two visits)
@@ -109,7 +112,7 @@ class Pumps(Task):
 
     def predict(self, output):
         log_scale, log_shape = output.unbind(dim=1)
-        median = log_scale + torch.log(torch.tensor(0.6931)) / log_shape.clamp(-2, 2).exp()
+        median = log_scale + math.log(math.log(2)) / log_shape.clamp(-2, 2).exp()
         return median.exp().unsqueeze(1)
 
     def statistic(self, output, batch):
@@ -118,6 +121,7 @@ class Pumps(Task):
 
     def score(self, predictions, labels):
         nll, well, failed, median = predictions.T
+        failed = np.where(failed == NOT_YET, np.inf, failed)
         return {
             "c_index": concordance_index(well, failed, risk=-median),
             "nll": float((nll * labels).sum() / labels.sum()),
