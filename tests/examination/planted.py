@@ -73,6 +73,7 @@ def all_bugs() -> list[Bug]:
         third,
         thirteenth,
         twelfth,
+        twentieth_media,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
@@ -93,6 +94,7 @@ def all_bugs() -> list[Bug]:
         eighteenth_media,
         nineteenth,
         nineteenth_media,
+        twentieth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

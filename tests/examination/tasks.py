@@ -36,6 +36,7 @@ from examination import (
     third_data,
     thirteenth_data,
     thirteenth_media_data,
+    twentieth_media_data,
 )
 
 DATA = (
@@ -66,6 +67,7 @@ DATA = (
     eighteenth_media_data,
     nineteenth_data,
     nineteenth_media_data,
+    twentieth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"

@@ -1,0 +1,113 @@
+"""A twentieth list of bugs: real fixes from public projects, in tasks like those they were made in."""
+
+import io
+
+import numpy as np
+import polars as pl
+from PIL import Image
+
+from examination.planted import bug
+
+
+def corner_and_size(rows):
+    """One drone's items come from a tool that writes corner and size, as COCO does."""
+    theirs = [drone == "tern" for drone in rows["drone"]]
+    items = []
+    for found, sizes in zip(rows["items"].to_list(), theirs, strict=True):
+        five = [found[i : i + 5] for i in range(0, len(found), 5)]
+        if sizes:
+            five = [[k, x, y, round(u - x, 1), round(v - y, 1)] for k, x, y, u, v in five]
+        items.append([number for item in five for number in item])
+    return rows.with_columns(items=pl.Series(items, dtype=pl.List(pl.Float32)))
+
+
+def blue_before_red(rows):
+    """The van's photos were saved by OpenCV from arrays in the other order of colours."""
+
+    def swapped(data):
+        stream = io.BytesIO()
+        pixels = np.asarray(Image.open(io.BytesIO(data)))
+        Image.fromarray(np.ascontiguousarray(pixels[..., ::-1])).save(stream, "PNG")
+        return stream.getvalue()
+
+    pairs = rows.select("photo", "camera").iter_rows()
+    photos = [swapped(data) if camera == "van" else data for data, camera in pairs]
+    return rows.with_columns(photo=pl.Series(photos, dtype=pl.Binary))
+
+
+BUGS = [
+    bug(
+        # F1 0 while the loss falls to 0.646; 0.949 and 0.847 when healthy
+        "first-class-is-background",
+        "images_litter_ssd",
+        "Classes are not moved up by one: bottles are taught as the background.",
+        "forks of an SSD in PyTorch whose first class was confused with the background",
+        "gather(1, index).long() + 1",
+        "gather(1, index).long()",
+    ),
+    bug(
+        # F1 0.071; 0.949 when healthy
+        "centres-against-corners",
+        "images_litter_ssd",
+        "Anchors as centre and size are compared with boxes by corners.",
+        "a YOLO of a computer-vision toolkit; the fix won 0.6 mAP",
+        "iou(corners(anchors), items[..., 1:])",
+        "iou(anchors, items[..., 1:])",
+    ),
+    bug(
+        # F1 0.895, loss 0.761; 0.949 and 0.847 when healthy
+        "variance-only-decoded",
+        "images_litter_ssd",
+        "Offsets are multiplied by the variances when decoded, but not divided when encoded.",
+        "a reimplementation of SSD and RefineDet in TensorFlow",
+        "return torch.cat([shift, grow], -1) / VARIANCE.to(boxes.device)",
+        "return torch.cat([shift, grow], -1)",
+    ),
+    bug(
+        # shows F1 0.375; 0.949 when healthy
+        "corner-and-size",
+        "images_litter_ssd",
+        "One drone's boxes are corner and size, and are read as two corners.",
+        "COCO's boxes read as those of Pascal VOC",
+        rows=corner_and_size,
+    ),
+    bug(
+        "masks-interpolated",
+        "images_courtyard_fcn",
+        "Masks are resized with bilinear interpolation: between 7 and 23 lie 8, 11 and 21.",
+        "loaders of segmentation projects that resize a mask by the default of OpenCV or Pillow",
+        "mask.resize((SIDE, SIDE), Image.Resampling.NEAREST)",
+        "mask.resize((SIDE, SIDE), Image.Resampling.BILINEAR)",
+    ),
+    bug(
+        "unlabelled-is-the-first-class",
+        "images_courtyard_fcn",
+        "Pixels without a label become class 0 in place of being ignored.",
+        "a DeepLab in PyTorch that set void to background; without it mean IoU rose",
+        "TRAIN_ID = np.full(256, IGNORE, dtype=np.int64)",
+        "TRAIN_ID = np.zeros(256, dtype=np.int64)",
+    ),
+    bug(
+        "classes-not-last",
+        "images_courtyard_fcn",
+        "Logits [B, C, H, W] are reshaped to rows of C without moving the classes to the end.",
+        "the pixel-wise loss of a distillation project; forum threads on view before cross entropy",
+        "output.permute(0, 2, 3, 1).reshape(-1, len(NAMES))",
+        "output.reshape(-1, len(NAMES))",
+    ),
+    bug(
+        "mask-not-mirrored",
+        "images_courtyard_fcn",
+        "Augmentation mirrors the photo and not its mask.",
+        "Keras generators of pictures and masks with different seeds; augmentation that hurts",
+        "mask = torch.where(mirrored[:, None, None], batch[LABEL].flip(2), batch[LABEL])",
+        "mask = batch[LABEL]",
+    ),
+    bug(
+        "blue-before-red",
+        "images_courtyard_fcn",
+        "The photos of one camera have blue and red exchanged.",
+        "OpenCV's BGR written by a library that expects RGB",
+        rows=blue_before_red,
+    ),
+]

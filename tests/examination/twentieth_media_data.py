@@ -1,0 +1,116 @@
+"""Datasets of the twentieth list: pictures, sounds, threads and pairs."""
+
+import io
+
+import numpy as np
+import polars as pl
+from PIL import Image
+
+from examination.data import numbered, seeded
+
+FLOATS = pl.List(pl.Float32)
+
+
+def _encoded(pixels, kind="PNG"):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, kind)
+    return stream.getvalue()
+
+
+def beach_litter():
+    """Pictures of 40 by 40 pixels of a beach from drones; each item is a class and two corners."""
+    rng = seeded(20001)
+    n, side = 1000, 40
+    y, x = np.mgrid[0:side, 0:side] + 0.5
+    pictures, items = [], []
+    for _ in range(n):
+        sand = np.array([200, 180, 140]) * rng.uniform(0.7, 1.1)
+        ripple = 8 * np.sin((x * rng.uniform(-1, 1) + y) * rng.uniform(0.3, 0.8))
+        pixels = sand + ripple[..., None] + rng.normal(0, 9, (side, side, 3))
+        found, taken = [], []
+        for _ in range(rng.integers(1, 4)):
+            kind = int(rng.choice(3, p=[0.45, 0.3, 0.25]))  # bottle, lid, plank
+            long, short = rng.uniform(13, 19), rng.uniform(4.5, 6.5)
+            w, h = [(short, long), (long * 0.55, long * 0.55), (long, short)][kind]
+            cx, cy = (
+                rng.uniform(w / 2 + 1, side - w / 2 - 1),
+                rng.uniform(h / 2 + 1, side - h / 2 - 1),
+            )
+            box = [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
+            if any(
+                box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken
+            ):
+                continue
+            colour = rng.uniform(20, 255, 3)
+            if kind == 2:
+                inside = (abs(x - cx) < w / 2) & (abs(y - cy) < h / 2)
+            else:
+                inside = ((x - cx) / w * 2) ** 2 + ((y - cy) / h * 2) ** 2 < 1
+            pixels[inside] = colour + rng.normal(0, 6, (int(inside.sum()), 3))
+            taken.append(box)
+            found += [kind, *np.round(box, 1).tolist()]
+        for _ in range(rng.integers(0, 4)):  # shells and footprints
+            cx, cy, r = *rng.uniform(2, side - 2, 2), rng.uniform(1, 2.2)
+            pixels[(x - cx) ** 2 + (y - cy) ** 2 < r * r] *= rng.uniform(0.5, 1.3)
+        pictures.append(_encoded(pixels.clip(0, 255).astype(np.uint8)))
+        items.append(found)
+    return numbered(
+        pl.DataFrame(
+            {
+                "drone": rng.choice(["gull", "tern"], n, p=[0.65, 0.35]),
+                "picture": pictures,
+                "items": pl.Series(items, dtype=FLOATS),
+            }
+        )
+    )
+
+
+SURFACES = {
+    7: (92, 88, 86),
+    8: (168, 160, 150),
+    11: (150, 84, 70),
+    21: (74, 120, 60),
+    23: (150, 180, 215),
+}
+"""Numbers that the labelling tool gives to road, pavement, wall, plants and sky; their colours."""
+
+
+def _wave(x, height, rng):
+    return height * np.sin(x * rng.uniform(2, 9) + rng.uniform(0, 6))
+
+
+def courtyard_photos():
+    """Photos of courtyards in three sizes with masks: the tool's numbers, 0 where nobody labelled."""
+    rng = seeded(20002)
+    photos, masks = [], []
+    n = 700
+    cameras = rng.choice(["pole", "van", "phone"], n, p=[0.45, 0.3, 0.25])
+    for camera in cameras:
+        side = {"pole": 48, "van": 64, "phone": 40}[camera]
+        y, x = np.mgrid[0:side, 0:side] / side
+        mask = np.full((side, side), 23, dtype=np.uint8)
+        horizon, kerb = rng.uniform(0.15, 0.45), rng.uniform(0.55, 0.8)
+        mask[y > horizon + _wave(x, 0.02, rng)] = 11
+        for _ in range(rng.integers(1, 5)):
+            cx, cy, r = rng.uniform(0, 1), rng.uniform(horizon, 0.8), rng.uniform(0.06, 0.2)
+            mask[(x - cx) ** 2 + (y - cy) ** 2 < r * r * (1 + _wave(x, 0.3, rng))] = 21
+        mask[y > kerb - 0.12 + rng.uniform(-0.1, 0.1) * x] = 8
+        mask[y > kerb + rng.uniform(-0.1, 0.1) * x + _wave(x, 0.02, rng)] = 7
+        for _ in range(rng.integers(0, 3)):  # tubs with plants on the pavement
+            left, top, size = rng.uniform(0, 0.9), rng.uniform(0.55, 0.85), rng.uniform(0.07, 0.16)
+            mask[(x > left) & (x < left + size) & (y > top) & (y < top + size)] = 21
+        light = rng.uniform(0.55, 1.15) * rng.normal(1, 0.05, 3)
+        pixels = np.zeros((side, side, 3))
+        for number, colour in SURFACES.items():
+            tint = np.array(colour) * rng.normal(1, 0.16) + rng.normal(0, 12, 3)
+            grain = {7: 6, 8: 9, 11: 14, 21: 26, 23: 4}[number]
+            pixels[mask == number] = tint + rng.normal(0, grain, (int((mask == number).sum()), 3))
+        brick = (mask == 11) & ((np.arange(side) % 6 == 0)[:, None] | (np.arange(side) % 9 == 0))
+        pixels[brick] += 35
+        photos.append(_encoded((pixels * light).clip(0, 255).astype(np.uint8)))
+        edge = np.zeros_like(mask, dtype=bool)
+        edge[1:] |= mask[1:] != mask[:-1]
+        edge[:, 1:] |= mask[:, 1:] != mask[:, :-1]
+        mask[edge & (rng.random(mask.shape) < 0.7)] = 0
+        masks.append(_encoded(mask))
+    return numbered(pl.DataFrame({"camera": cameras, "photo": photos, "mask": masks}))
