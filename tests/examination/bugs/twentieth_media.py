@@ -1,10 +1,6 @@
 """A twentieth list of bugs: real fixes from public projects, in tasks like those they were made in."""
 
-import io
-
-import numpy as np
 import polars as pl
-from PIL import Image
 
 from examination.planted import bug
 
@@ -19,20 +15,6 @@ def corner_and_size(rows):
             five = [[k, x, y, round(u - x, 1), round(v - y, 1)] for k, x, y, u, v in five]
         items.append([number for item in five for number in item])
     return rows.with_columns(items=pl.Series(items, dtype=pl.List(pl.Float32)))
-
-
-def blue_before_red(rows):
-    """The van's photos were saved by OpenCV from arrays in the other order of colours."""
-
-    def swapped(data):
-        stream = io.BytesIO()
-        pixels = np.asarray(Image.open(io.BytesIO(data)))
-        Image.fromarray(np.ascontiguousarray(pixels[..., ::-1])).save(stream, "PNG")
-        return stream.getvalue()
-
-    pairs = rows.select("photo", "camera").iter_rows()
-    photos = [swapped(data) if camera == "van" else data for data, camera in pairs]
-    return rows.with_columns(photo=pl.Series(photos, dtype=pl.Binary))
 
 
 BUGS = [
@@ -72,6 +54,7 @@ BUGS = [
         rows=corner_and_size,
     ),
     bug(
+        # mean IoU 0.905, on such masks; 0.955 when healthy
         "masks-interpolated",
         "images_courtyard_fcn",
         "Masks are resized with bilinear interpolation: between 7 and 23 lie 8, 11 and 21.",
@@ -80,6 +63,7 @@ BUGS = [
         "mask.resize((SIDE, SIDE), Image.Resampling.BILINEAR)",
     ),
     bug(
+        # shows mean IoU 0.884; 0.955 when healthy
         "unlabelled-is-the-first-class",
         "images_courtyard_fcn",
         "Pixels without a label become class 0 in place of being ignored.",
@@ -88,6 +72,7 @@ BUGS = [
         "TRAIN_ID = np.zeros(256, dtype=np.int64)",
     ),
     bug(
+        # mean IoU 0.102; 0.955 when healthy
         "classes-not-last",
         "images_courtyard_fcn",
         "Logits [B, C, H, W] are reshaped to rows of C without moving the classes to the end.",
@@ -96,18 +81,12 @@ BUGS = [
         "output.reshape(-1, len(NAMES))",
     ),
     bug(
+        # mean IoU 0.889, log loss 0.130; 0.955 and 0.048 when healthy
         "mask-not-mirrored",
         "images_courtyard_fcn",
         "Augmentation mirrors the photo and not its mask.",
         "Keras generators of pictures and masks with different seeds; augmentation that hurts",
         "mask = torch.where(mirrored[:, None, None], batch[LABEL].flip(2), batch[LABEL])",
         "mask = batch[LABEL]",
-    ),
-    bug(
-        "blue-before-red",
-        "images_courtyard_fcn",
-        "The photos of one camera have blue and red exchanged.",
-        "OpenCV's BGR written by a library that expects RGB",
-        rows=blue_before_red,
     ),
 ]
