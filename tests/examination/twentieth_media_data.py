@@ -114,3 +114,39 @@ def courtyard_photos():
         mask[edge & (rng.random(mask.shape) < 0.7)] = 0
         masks.append(_encoded(mask))
     return numbered(pl.DataFrame({"camera": cameras, "photo": photos, "mask": masks}))
+
+
+GOODS = ["bolts", "nuts", "nails", "hooks", "clips", "rods", "pipes", "seals"]
+
+
+def _stock(rng):
+    """Three to five goods with their numbers, as a line of the store's list."""
+    goods = list(rng.choice(GOODS, rng.integers(3, 6), replace=False))
+    return goods, [int(each) for each in rng.integers(0, 10, len(goods))]
+
+
+def store_questions():
+    """Questions about a line of stock with the answers that a clerk typed."""
+    rng = seeded(20003)
+    asked, answers = [], []
+    kinds = ["count", "after", "first", "empty", "all"]
+    for kind in rng.choice(kinds, 2500, p=[0.34, 0.2, 0.14, 0.16, 0.16]):
+        goods, numbers = _stock(rng)
+        line = " , ".join(f"{g} {k}" for g, k in zip(goods, numbers, strict=True))
+        which = int(rng.integers(len(goods)))
+        if kind == "count":
+            question = rng.choice(["how many {} ?", "number of {} please"]).format(goods[which])
+            answer = f"{numbers[which]} {goods[which]}" if numbers[which] else f"no {goods[which]}"
+        elif kind == "after":
+            which = int(rng.integers(len(goods) - 1))
+            question, answer = f"what comes after {goods[which]} ?", goods[which + 1]
+        elif kind == "first":
+            question, answer = "which is first ?", f"{goods[0]} , {numbers[0]} left"
+        elif kind == "empty":
+            question = f"any {goods[which]} left ?"
+            answer = "yes , there are some" if numbers[which] else "no , none at all"
+        else:
+            question, answer = "name them all", " ".join(goods)
+        asked.append(f"stock : {line} . {question}")
+        answers.append(answer)
+    return numbered(pl.DataFrame({"prompt": asked, "answer": answers}))
