@@ -150,3 +150,71 @@ def store_questions():
         asked.append(f"stock : {line} . {question}")
         answers.append(answer)
     return numbered(pl.DataFrame({"prompt": asked, "answer": answers}))
+
+
+OPENINGS = [
+    "i bought the {good} from you {when} and it came in a {colour} box",
+    "my order of one {good} was sent {when} by your shop",
+    "we use your {good} at work since {when} and like it",
+    "the {good} that i ordered {when} is the {colour} one",
+]
+MIDDLES = [
+    "thank you for your mail , could you send the number of the order",
+    "sorry to hear that , please tell us what is wrong with the {good}",
+    "the number is {number} , i paid by card {when}",
+    "our colleague looked at it {when} and found nothing",
+    "here is a photo of the {good} , you see the {colour} part",
+    "we can offer a refund , a repair or an exchange of the {good}",
+    "i am not sure yet if i want my money back or another one",
+    "we have forwarded this to the workshop",
+    "it is still not working but thank you for the quick answer",
+]
+ENDINGS = {
+    "refund": [
+        "please just give me my money back",
+        "i do want the refund then",
+        "refund it please",
+    ],
+    "exchange": [
+        "please send another {good}",
+        "i take the exchange",
+        "another one in {colour} please",
+    ],
+    "repair": ["then please repair it", "i will send it in for repair", "can the workshop mend it"],
+    "solved": [
+        "it works now , thanks",
+        "never mind , i found the fault",
+        "all is well now , thank you",
+    ],
+}
+
+
+def shop_threads():
+    """Threads of mail between customers and a shop, oldest first; what the customer wants at last."""
+    rng = seeded(20004)
+    goods, whens = (
+        ["kettle", "lamp", "radio", "scale", "mixer"],
+        ["in may", "last week", "on monday"],
+    )
+    threads, wishes, clients = [], [], []
+    for wish in rng.choice(list(ENDINGS), 2000, p=[0.3, 0.25, 0.2, 0.25]):
+        words = {
+            "good": rng.choice(goods),
+            "when": rng.choice(whens),
+            "colour": rng.choice(["red", "blue", "black"]),
+            "number": rng.integers(1000, 9999),
+        }
+        mails = [rng.choice(OPENINGS)]
+        mails += list(rng.choice(MIDDLES, rng.integers(0, 7)))
+        if rng.random() < 0.5:  # what they wanted before they changed their mind
+            earlier = rng.choice([each for each in ENDINGS if each != wish])
+            mails.append(rng.choice(ENDINGS[earlier]))
+            mails += list(rng.choice(MIDDLES, rng.integers(1, 4)))
+        mails.append(rng.choice(ENDINGS[wish]))
+        if rng.random() < 0.4:
+            mails[-1] += " , kind regards"
+        threads.append(" <mail> ".join(mail.format(**words) for mail in mails))
+        slip = rng.random() < 0.02
+        wishes.append(rng.choice(list(ENDINGS)) if slip else wish)
+        clients.append(rng.choice(["web", "phone"], p=[0.7, 0.3]))
+    return numbered(pl.DataFrame({"client": clients, "thread": threads, "wish": wishes}))

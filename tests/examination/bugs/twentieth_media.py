@@ -17,6 +17,13 @@ def corner_and_size(rows):
     return rows.with_columns(items=pl.Series(items, dtype=pl.List(pl.Float32)))
 
 
+def newest_first(rows):
+    """The phone's mail program puts the answer above what it answers."""
+    turned = pl.col("thread").str.split(" <mail> ").list.reverse().list.join(" <mail> ")
+    theirs = pl.col("client") == "phone"
+    return rows.with_columns(thread=pl.when(theirs).then(turned).otherwise(pl.col("thread")))
+
+
 BUGS = [
     bug(
         # F1 0 while the loss falls to 0.646; 0.949 and 0.847 when healthy
@@ -129,5 +136,36 @@ BUGS = [
         "causal masks with the wrong diagonal",
         "triu(diagonal=1)",
         "triu(diagonal=2)",
+    ),
+    bug(
+        "cut-at-the-end",
+        "text_threads_wish",
+        "Long threads lose their end, where the customer's last word stands.",
+        "tokenizers truncate on the right by default, in dialogue the newest words",
+        "text.lower().split()[-MAX_LENGTH:]",
+        "text.lower().split()[:MAX_LENGTH]",
+    ),
+    bug(
+        "mask-inverted",
+        "text_threads_wish",
+        "The mask is the wrong way round: words attend to padding, and to no word.",
+        "an attention head over labels and one over pixels, both fixed by inverting the mask",
+        "attention_mask[:, None, None] == 0, -1e4",
+        "attention_mask[:, None, None] == 1, -1e4",
+    ),
+    bug(
+        "mask-all-ones",
+        "text_threads_wish",
+        "The attention mask is one everywhere, in attention, in pooling and in the positions.",
+        "a BERT for inference whose padding was attended to; the fix improved accuracy",
+        "(input_ids != PAD).long()",
+        "torch.ones_like(input_ids)",
+    ),
+    bug(
+        "newest-first",
+        "text_threads_wish",
+        "The threads of one mail program have the newest mail first, and lose it when cut.",
+        "exports of mail with the answer above the quotation",
+        rows=newest_first,
     ),
 ]
