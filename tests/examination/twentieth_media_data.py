@@ -218,3 +218,64 @@ def shop_threads():
         wishes.append(rng.choice(list(ENDINGS)) if slip else wish)
         clients.append(rng.choice(["web", "phone"], p=[0.7, 0.3]))
     return numbered(pl.DataFrame({"client": clients, "thread": threads, "wish": wishes}))
+
+
+MORSE = {
+    "e": ".",
+    "t": "-",
+    "a": ".-",
+    "i": "..",
+    "n": "-.",
+    "m": "--",
+    "s": "...",
+    "u": "..-",
+    "r": ".-.",
+    "d": "-..",
+    "k": "-.-",
+    "o": "---",
+}
+
+
+def morse_calls():
+    """Calls in Morse code by radio operators, 16-bit sound at one of two rates, with what was sent."""
+    rng = seeded(20005)
+    stations = {f"st{k:02d}": rng.choice([1600, 800], p=[0.65, 0.35]) for k in range(24)}
+    letters = list(MORSE)
+    sounds, rates, sent, names = [], [], [], []
+    for _ in range(1100):
+        station = rng.choice(list(stations))
+        rate = int(stations[station])
+        pitch, dot = rng.uniform(200, 300), rng.uniform(0.038, 0.05)
+        text = "".join(rng.choice(letters, rng.integers(2, 6)))
+        while len(text) > 2 and rng.random() < 0.25:  # doubled letters, as in many calls
+            at = int(rng.integers(1, len(text)))
+            text = text[:at] + text[at - 1] + text[at + 1 :]
+            break
+        key = [np.zeros(int(rng.uniform(1, 6) * dot * rate))]
+        for letter in text:
+            for sign in MORSE[letter]:
+                units = {".": 1, "-": 3}[sign] * rng.normal(1, 0.08)
+                key += [np.ones(int(units * dot * rate)), np.zeros(int(dot * rate))]
+            key.append(np.zeros(int(2 * dot * rate * rng.normal(1.1, 0.1))))
+        key.append(np.zeros(int(rng.uniform(1, 5) * dot * rate)))
+        key = np.concatenate(key)
+        smooth = np.convolve(key, np.hanning(max(3, rate // 200)), "same")
+        smooth /= max(smooth.max(), 1e-6)
+        t = np.arange(len(key)) / rate
+        fading = 1 + 0.4 * np.sin(2 * np.pi * rng.uniform(0.2, 1) * t + rng.uniform(0, 6.28))
+        wave = smooth * fading * np.sin(2 * np.pi * pitch * t + rng.uniform(0, 6.28))
+        wave = rng.lognormal(7.6, 0.6) * (wave + rng.normal(0, rng.uniform(0.03, 0.2), len(t)))
+        sounds.append(wave.clip(-32768, 32767).astype(np.int16))
+        rates.append(rate)
+        sent.append(text)
+        names.append(station)
+    return numbered(
+        pl.DataFrame(
+            {
+                "station": names,
+                "rate": rates,
+                "sound": pl.Series(sounds, dtype=pl.List(pl.Int16)),
+                "sent": sent,
+            }
+        )
+    )
