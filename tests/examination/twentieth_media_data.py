@@ -279,3 +279,46 @@ def morse_calls():
             }
         )
     )
+
+
+def quake_windows():
+    """Windows of 256 samples at 50 Hz, east, north and up, of stations near small earthquakes.
+
+    The arrivals are samples of P and S; -1 where the window has none.
+    """
+    rng = seeded(20006)
+    stations = {f"kx{k:02d}": rng.choice(["alpine", "coast"], p=[0.65, 0.35]) for k in range(14)}
+    length, rate = 256, 50
+    found = []
+    for event in range(330):
+        deep, energy = rng.uniform(3, 14), rng.lognormal(0, 0.7)
+        for station in rng.choice(list(stations), rng.integers(3, 7), replace=False):
+            noise = rng.normal(0, 1, (3, length))
+            noise = 0.6 * noise + 0.8 * np.roll(noise, 1, 1) + 0.5 * np.roll(noise, 2, 1)
+            swell = np.sin(2 * np.pi * rng.uniform(0.1, 0.5) * np.arange(length) / rate)
+            wave = noise + rng.uniform(0, 2) * swell
+            p = s = -1
+            if rng.random() < 0.85:
+                distance = np.hypot(deep, rng.uniform(2, 24))
+                p = int(rng.integers(20, 120))
+                s = p + int(distance / 8.2 * rate * rng.normal(1, 0.04))
+                s = s if s < length - 5 else -1
+                azimuth = rng.uniform(0, 2 * np.pi)
+                steep = rng.uniform(0.15, 0.5)
+                size = 28 * energy / distance * rng.lognormal(0, 0.3)
+                towards = np.array([np.sin(azimuth) * steep, np.cos(azimuth) * steep, 1.0])
+                across = np.array([np.cos(azimuth), -np.sin(azimuth), 0.25])
+                for at, direction, strength, fall in ((p, towards, 1.6, 30), (s, across, 3.6, 50)):
+                    if at < 0:
+                        continue
+                    t = np.arange(length - at)
+                    pulse = np.exp(-t / fall) * rng.normal(0, 1, length - at)
+                    pulse[0] = rng.choice([-1, 1]) * 1.2
+                    pulse = np.convolve(pulse, np.ones(3) / 1.7)[: length - at]
+                    wave[:, at:] += strength * size * direction[:, None] * pulse
+            counts = np.round(wave * rng.lognormal(4, 0.8)).astype(np.float32)
+            found.append((f"ev{event:03d}", station, stations[station], *counts.tolist(), [p, s]))
+    types = {"east": FLOATS, "north": FLOATS, "up": FLOATS, "arrivals": pl.List(pl.Int64)}
+    names = ["event", "station", "network", *types]
+    frame = pl.DataFrame(found, schema=names, orient="row", schema_overrides=types)
+    return numbered(frame.sample(fraction=1.0, shuffle=True, seed=6))

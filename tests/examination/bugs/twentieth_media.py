@@ -24,6 +24,15 @@ def newest_first(rows):
     return rows.with_columns(thread=pl.when(theirs).then(turned).otherwise(pl.col("thread")))
 
 
+def arrivals_at_100_hertz(rows):
+    """One network counted the samples of its arrivals before the records were thinned to 50 Hz."""
+    double = pl.col("arrivals").list.eval(
+        pl.when(pl.element() >= 0).then(pl.element() * 2).otherwise(pl.element())
+    )
+    theirs = pl.col("network") == "coast"
+    return rows.with_columns(arrivals=pl.when(theirs).then(double).otherwise(pl.col("arrivals")))
+
+
 BUGS = [
     bug(
         # F1 0 while the loss falls to 0.646; 0.949 and 0.847 when healthy
@@ -207,5 +216,36 @@ BUGS = [
         "beam search of a speech engine that merged repeated letters",
         "[k for k, _ in groupby(path) if k != BLANK]",
         "[k for k, _ in groupby(c for c in path if c != BLANK)]",
+    ),
+    bug(
+        "arrivals-not-moved",
+        "odd_quakes_phasenet",
+        "Augmentation moves the window and not the arrivals in it.",
+        "pickers of seismic phases trained with random windows",
+        "LABEL: torch.where(inside, moved, -1)",
+        "LABEL: arrivals",
+    ),
+    bug(
+        "softmax-over-time",
+        "odd_quakes_phasenet",
+        "The softmax of the loss runs over time in place of the phases.",
+        "reports of dim=-1 against dim=1 in reimplementations of one-dimensional U-Nets",
+        "F.log_softmax(output, dim=1)",
+        "F.log_softmax(output, dim=-1)",
+    ),
+    bug(
+        "no-arrival-is-the-first-sample",
+        "odd_quakes_phasenet",
+        "The -1 of a missing arrival is read as a time: a bump at the start of the window.",
+        "labellers of seismic benchmarks given traces without picks",
+        "    bumps = bumps * (arrivals >= 0)[..., None]\n",
+        "",
+    ),
+    bug(
+        "arrivals-at-100-hertz",
+        "odd_quakes_phasenet",
+        "One network's arrivals are samples at 100 Hz, its records have 50.",
+        "questions on picks that came back at another rate than the waveform's",
+        rows=arrivals_at_100_hertz,
     ),
 ]
