@@ -322,3 +322,64 @@ def quake_windows():
     names = ["event", "station", "network", *types]
     frame = pl.DataFrame(found, schema=names, orient="row", schema_overrides=types)
     return numbered(frame.sample(fraction=1.0, shuffle=True, seed=6))
+
+
+def _shape(name, right, down, r):
+    """Where a toy is, by the distances from its middle."""
+    if name == "ring":
+        return abs(np.hypot(right, down) - r * 0.75) < r * 0.3
+    if name == "disc":
+        return np.hypot(right, down) < r
+    if name == "box":
+        return np.maximum(abs(right), abs(down)) < r * 0.85
+    if name == "cross":
+        arms = np.minimum(abs(right), abs(down)) < r * 0.3
+        return arms & (np.maximum(abs(right), abs(down)) < r)
+    return (down < r * 0.7) & (down > 2 * abs(right) - r)  # tent
+
+
+PAINTS = {
+    "red": (215, 50, 40),
+    "green": (50, 160, 70),
+    "blue": (50, 80, 205),
+    "yellow": (225, 205, 60),
+    "white": (240, 240, 235),
+}
+
+
+def toy_scenes():
+    """Pictures of two toys on a table, one left and one right, as children described them."""
+    rng = seeded(20007)
+    side, n = 32, 1800
+    y, x = np.mgrid[0:side, 0:side] + 0.5
+    words = {"disc": ["disc", "coin"], "box": ["box", "block"], "ring": ["ring"]}
+    words |= {"cross": ["cross"], "tent": ["tent", "roof"]}
+    starts = ["", "there is ", "i see ", "here you see ", "now there is "]
+    pictures, captions, cameras = [], [], []
+    for _ in range(n):
+        camera = rng.choice(["school", "museum"], p=[0.65, 0.35])
+        pixels = np.ones((side, side, 3)) * rng.uniform(40, 120) * np.array([1.1, 1.0, 0.85])
+        pixels += rng.normal(0, 6, pixels.shape)
+        said = []
+        for middle in (9, 23):
+            name, paint = rng.choice(list(words)), rng.choice(list(PAINTS))
+            small = rng.random() < 0.5
+            r = rng.uniform(3.6, 4.4) if small else rng.uniform(6, 7)
+            cx, cy = middle + rng.uniform(-1.5, 1.5), rng.uniform(9, 23)
+            inside = _shape(name, x - cx, y - cy, r)
+            pixels[inside] = np.array(PAINTS[paint]) * rng.uniform(0.85, 1.1) + rng.normal(0, 8, 3)
+            size = "small " if small else rng.choice(["", "big "])
+            said.append(f"a {size}{paint} {rng.choice(words[name])}")
+        left, right = said
+        caption = rng.choice(starts)
+        order = rng.random()
+        if order < 0.5:
+            caption += f"{left} on the left and {right} on the right"
+        elif order < 0.75:
+            caption += f"{right} right of {left}"
+        else:
+            caption += f"{left} left of {right}"
+        pictures.append(_encoded(pixels.clip(0, 255).astype(np.uint8)))
+        captions.append(caption)
+        cameras.append(camera)
+    return numbered(pl.DataFrame({"camera": cameras, "picture": pictures, "caption": captions}))

@@ -33,6 +33,16 @@ def arrivals_at_100_hertz(rows):
     return rows.with_columns(arrivals=pl.when(theirs).then(double).otherwise(pl.col("arrivals")))
 
 
+def captions_of_the_next(rows):
+    """The museum's list of captions lost its first line: each picture has the next one's caption."""
+    moved = (
+        pl.col("caption").shift(-1).over("camera", order_by="row_id").fill_null(pl.col("caption"))
+    )
+    return rows.with_columns(
+        caption=pl.when(pl.col("camera") == "museum").then(moved).otherwise(pl.col("caption"))
+    )
+
+
 BUGS = [
     bug(
         # F1 0 while the loss falls to 0.646; 0.949 and 0.847 when healthy
@@ -247,5 +257,40 @@ BUGS = [
         "One network's arrivals are samples at 100 Hz, its records have 50.",
         "questions on picks that came back at another rate than the waveform's",
         rows=arrivals_at_100_hertz,
+    ),
+    bug(
+        "end-token-cut-off",
+        "retrieval_toys_openclip",
+        "Long captions lose their end token, and are read at whatever word has the highest number.",
+        "tokenizers of open reimplementations of CLIP that cut after adding the end",
+        "tokens[:CONTEXT]\n                tokens[-1] = eot\n",
+        "tokens[:CONTEXT]\n",
+    ),
+    bug(
+        "not-normalised",
+        "retrieval_toys_openclip",
+        "The vectors are multiplied by the scale without being brought to length 1.",
+        "a training script for CLIP whose training and logged loss lacked the normalisation",
+        "F.normalize(self.visual(image), dim=-1)",
+        "self.visual(image)",
+        "F.normalize(self.textual(text), dim=-1)",
+        "self.textual(text)",
+    ),
+    bug(
+        "left-and-right-mirrored",
+        "retrieval_toys_openclip",
+        "Augmentation mirrors half of the pictures, and the captions speak of left and right.",
+        "training on captions with the flips of image classification",
+        'image = batch["image"]\n',
+        'image = batch["image"]\n'
+        "        flip = torch.rand(len(image), 1, 1, 1, generator=generator) < 0.5\n"
+        "        image = torch.where(flip, image.flip(3), image)\n",
+    ),
+    bug(
+        "captions-of-the-next",
+        "retrieval_toys_openclip",
+        "The captions of one camera are those of the next picture.",
+        "lists of captions joined to pictures by line",
+        rows=captions_of_the_next,
     ),
 ]
