@@ -383,3 +383,49 @@ def toy_scenes():
         captions.append(caption)
         cameras.append(camera)
     return numbered(pl.DataFrame({"camera": cameras, "picture": pictures, "caption": captions}))
+
+
+def inn_dialogues():
+    """Dialogues of an inn's desk with guests, turns divided by |, and what the desk said next."""
+    rng = seeded(20008)
+    days = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+    rooms = ["single", "double", "family", "garden"]
+    talk = [
+        "is it quiet there ?",
+        "it is very quiet",
+        "do you have parking ?",
+        "yes , behind the house",
+    ]
+    talk += ["we come by train", "the station is near", "how is the weather ?", "sunny so far"]
+    contexts, replies, desks = [], [], []
+    for _ in range(1800):
+        day, room = rng.choice(days), rng.choice(rooms)
+        guests, nights = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+        turns = [
+            rng.choice(["hello", "good morning", "hi there"]),
+            "welcome , what can i do for you ?",
+        ]
+        for _ in range(rng.integers(0, 3)):
+            turns += talk[(at := 2 * int(rng.integers(4))) : at + 2]
+        old = f"i want a {rng.choice(rooms)} room on {rng.choice(days)}"
+        if rng.random() < 0.4:  # a wish that is changed later
+            turns += [old, rng.choice(["that is taken", "let me look"])]
+        turns += [f"we need a {room} room on {day}", "for how many ?"]
+        turns += [f"we are {guests} and stay {nights} nights"]
+        kind = rng.choice(["book", "price", "late", "thanks"], p=[0.45, 0.25, 0.18, 0.12])
+        if kind == "book":
+            turns += ["we have that", rng.choice(["please book it", "then i take it"])]
+            reply = f"the {room} room is booked for {guests} on {day}"
+        elif kind == "price":
+            turns += ["we have that", rng.choice(["what is the price ?", "how much is it ?"])]
+            reply = f"a {room} room is {40 + 10 * guests} a night , {nights} nights in all"
+        elif kind == "late":
+            turns += ["it is booked", "we may be late , is that fine ?"]
+            reply = rng.choice([f"on {day} someone is here until ten", f"call us on {day} if so"])
+        else:
+            turns += ["it is booked", rng.choice(["thank you", "thanks a lot"])]
+            reply = rng.choice(["you are welcome", f"see you on {day}"], p=[0.7, 0.3])
+        contexts.append(" | ".join(turns))
+        replies.append(reply)
+        desks.append(rng.choice(["front", "night"], p=[0.7, 0.3]))
+    return numbered(pl.DataFrame({"desk": desks, "context": contexts, "reply": replies}))

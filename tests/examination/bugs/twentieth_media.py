@@ -43,6 +43,14 @@ def captions_of_the_next(rows):
     )
 
 
+def reply_among_the_turns(rows):
+    """The night desk's log is written after the reply, which is its last turn."""
+    longer = pl.concat_str("context", "reply", separator=" | ")
+    return rows.with_columns(
+        context=pl.when(pl.col("desk") == "night").then(longer).otherwise(pl.col("context"))
+    )
+
+
 BUGS = [
     bug(
         # F1 0 while the loss falls to 0.646; 0.949 and 0.847 when healthy
@@ -292,5 +300,36 @@ BUGS = [
         "The captions of one camera are those of the next picture.",
         "lists of captions joined to pictures by line",
         rows=captions_of_the_next,
+    ),
+    bug(
+        "latest-turns-cut-off",
+        "retrieval_inn_polyencoder",
+        "Long dialogues keep their oldest words: the question to be answered is cut off.",
+        "requests for truncation on the left: dialogue needs its latest turns",
+        "ids[-CONTEXT_LENGTH:]",
+        "ids[:CONTEXT_LENGTH]",
+    ),
+    bug(
+        "softmax-over-the-queries",
+        "retrieval_inn_polyencoder",
+        "The attention's softmax runs over the queries in place of the values.",
+        "attention in a recurrent network for music, fixed by the softmax's dimension",
+        "F.softmax(weights, dim=-1)",
+        "F.softmax(weights, dim=1)",
+    ),
+    bug(
+        "equal-replies-as-negatives",
+        "retrieval_inn_polyencoder",
+        "The same words under another dialogue count as a wrong reply, in loss and in metric.",
+        "in-batch negatives of sentence encoders; a sampler without duplicates was added for them",
+        'return logits.masked_fill(same, float("-inf"))',
+        "return logits",
+    ),
+    bug(
+        "reply-among-the-turns",
+        "retrieval_inn_polyencoder",
+        "The dialogues of one desk end with the reply that is to be found.",
+        "histories of assistants that are saved after the answer",
+        rows=reply_among_the_turns,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Surfaces in photos of courtyards: a fully convolutional network of stride four, unlabelled pixels ignored.
+"""Surfaces in photos of courtyards: a small FCN, pixels without a label ignored.
 
 data: courtyard_photos
 

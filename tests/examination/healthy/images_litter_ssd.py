@@ -60,8 +60,8 @@ def centres(boxes):
 def iou(a, b):
     """[..., N, M] of boxes by corners [..., N, 4] and [..., M, 4]."""
     a, b = a.unsqueeze(-2), b.unsqueeze(-3)
-    sides = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
-    both = sides.prod(-1)
+    sides = torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])
+    both = sides.clamp(min=0).prod(-1)
     area = lambda box: (box[..., 2:] - box[..., :2]).prod(-1)
     return both / (area(a) + area(b) - both).clamp(min=1e-6)
 
@@ -161,7 +161,7 @@ class Litter(Task):
         return total / count.clamp(min=1)
 
     def detections(self, output):
-        """[B, KEEP, 6]: class (-1 for none), score, corners; greedy suppression over all classes."""
+        """[B, KEEP, 6]: class (-1 for none), score, corners; greedily, over all classes."""
         anchors = ANCHORS.to(output.device)
         boxes = decode_boxes(output[..., :4], anchors)
         score, kind = output[..., 4:].softmax(-1)[..., 1:].max(-1)
