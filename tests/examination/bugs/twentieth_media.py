@@ -173,6 +173,7 @@ BUGS = [
         "text.lower().split()[:MAX_LENGTH]",
     ),
     bug(
+        # log loss 0.436, accuracy 0.822 after 150 steps; 0.074 and 0.990 when healthy
         "mask-inverted",
         "text_threads_wish",
         "The mask is the wrong way round: words attend to padding, and to no word.",
@@ -181,14 +182,7 @@ BUGS = [
         "attention_mask[:, None, None] == 1, -1e4",
     ),
     bug(
-        "mask-all-ones",
-        "text_threads_wish",
-        "The attention mask is one everywhere, in attention, in pooling and in the positions.",
-        "a BERT for inference whose padding was attended to; the fix improved accuracy",
-        "(input_ids != PAD).long()",
-        "torch.ones_like(input_ids)",
-    ),
-    bug(
+        # shows log loss 0.554, accuracy 0.785 after 150 steps; 0.074 and 0.990 when healthy
         "newest-first",
         "text_threads_wish",
         "The threads of one mail program have the newest mail first, and lose it when cut.",
@@ -244,6 +238,7 @@ BUGS = [
         "LABEL: arrivals",
     ),
     bug(
+        # loss 53.7, F1 of S 0.846 after 150 steps; 1.4 and 0.911 when healthy
         "softmax-over-time",
         "odd_quakes_phasenet",
         "The softmax of the loss runs over time in place of the phases.",
@@ -260,6 +255,7 @@ BUGS = [
         "",
     ),
     bug(
+        # shows F1 of S 0.691, of P 0.500 after 150 steps; 0.911 and 0.736 when healthy
         "arrivals-at-100-hertz",
         "odd_quakes_phasenet",
         "One network's arrivals are samples at 100 Hz, its records have 50.",
