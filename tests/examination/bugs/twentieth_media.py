@@ -263,6 +263,7 @@ BUGS = [
         rows=arrivals_at_100_hertz,
     ),
     bug(
+        # MRR 0.673, loss 1.797 after 200 steps; 0.896 and 0.510 when healthy
         "end-token-cut-off",
         "retrieval_toys_openclip",
         "Long captions lose their end token, and are read at whatever word has the highest number.",
@@ -271,6 +272,7 @@ BUGS = [
         "tokens[:CONTEXT]\n",
     ),
     bug(
+        # MRR 0.823, loss 0.889 after 200 steps; 0.896 and 0.510 when healthy
         "not-normalised",
         "retrieval_toys_openclip",
         "The vectors are multiplied by the scale without being brought to length 1.",
@@ -281,6 +283,7 @@ BUGS = [
         "self.textual(text)",
     ),
     bug(
+        # MRR 0.882, loss 0.590 after 200 steps; 0.896 and 0.510 when healthy
         "left-and-right-mirrored",
         "retrieval_toys_openclip",
         "Augmentation mirrors half of the pictures, and the captions speak of left and right.",
@@ -306,6 +309,7 @@ BUGS = [
         "ids[:CONTEXT_LENGTH]",
     ),
     bug(
+        # MRR 0.435 after 200 steps; 0.948 when healthy
         "softmax-over-the-queries",
         "retrieval_inn_polyencoder",
         "The attention's softmax runs over the queries in place of the values.",
@@ -314,6 +318,7 @@ BUGS = [
         "F.softmax(weights, dim=1)",
     ),
     bug(
+        # MRR 0.909, loss 0.482 after 200 steps; 0.948 and 0.404 when healthy
         "equal-replies-as-negatives",
         "retrieval_inn_polyencoder",
         "The same words under another dialogue count as a wrong reply, in loss and in metric.",
