@@ -10,7 +10,7 @@ ids = ["row_id"]
 meta = ["station"]
 
 [training]
-steps = 350
+steps = 500
 global_batch_size = 32
 micro_batch_size = 32
 optimizer = { learning_rate = 4e-3, weight_decay = 1e-3 }
