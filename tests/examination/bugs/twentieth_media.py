@@ -149,14 +149,6 @@ BUGS = [
         "labels[i, : len(text)] = torch.tensor(text)",
     ),
     bug(
-        "angles-in-neighbours",
-        "text_store_sft",
-        "Angles repeat in neighbours while halves are rotated: positions are no longer relative.",
-        "rotary embeddings that mix the layouts of two papers",
-        "emb = torch.cat([angles, angles], dim=-1)",
-        "emb = angles.repeat_interleave(2, dim=-1)",
-    ),
-    bug(
         "one-ahead-in-sight",
         "text_store_sft",
         "The mask begins one diagonal too late: each token sees the one that it is to predict.",
