@@ -239,6 +239,7 @@ BUGS = [
         "F.log_softmax(output, dim=-1)",
     ),
     bug(
+        # F1 of S 0.898, of P 0.828, loss 1.197; 0.935, 0.848 and 1.071 when healthy
         "no-arrival-is-the-first-sample",
         "odd_quakes_phasenet",
         "The -1 of a missing arrival is read as a time: a bump at the start of the window.",
