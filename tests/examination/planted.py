@@ -74,6 +74,7 @@ def all_bugs() -> list[Bug]:
         thirteenth,
         twelfth,
         twentieth,
+        twentieth_media,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
@@ -95,6 +96,7 @@ def all_bugs() -> list[Bug]:
         nineteenth,
         nineteenth_media,
         twentieth,
+        twentieth_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

@@ -37,6 +37,7 @@ from examination import (
     thirteenth_data,
     thirteenth_media_data,
     twentieth_data,
+    twentieth_media_data,
 )
 
 DATA = (
@@ -68,6 +69,7 @@ DATA = (
     nineteenth_data,
     nineteenth_media_data,
     twentieth_data,
+    twentieth_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
