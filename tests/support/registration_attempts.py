@@ -38,7 +38,8 @@ FILES = {
     "challenger.json", "contract.json", "lineage.json", "model.safetensors", "model_card.md",
     "reference.json", "skeleton.json", "snapshot.json", "verdict.json",
     "MLmodel", "code", "conda.yaml", "python_env.yaml", "requirements.txt",
-    "example_rows.parquet", "input_example.json", "serving_input_example.json",
+    "example_rows.parquet", "example_predictions.json", "input_example.json",
+    "serving_input_example.json",
 }  # fmt: skip
 
 

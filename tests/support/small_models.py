@@ -63,9 +63,9 @@ def write_snapshot(folder: Path, frame: pl.DataFrame, **split: object) -> Snapsh
     return Snapshot.from_json(made.to_json())
 
 
-def linear_model(snapshot: Snapshot, weights: tuple[float, float]):
+def linear_model(snapshot: Snapshot, weights: tuple[float, float], path: str = TASK):
     """A task fitted on the snapshot, and a model with the given weights of signal and noise."""
-    task = load_task(TASK, OPTIONS, snapshot.task_columns)
+    task = load_task(path, OPTIONS, snapshot.task_columns)
     task.fit(Dataset(snapshot).scan(Split.TRAIN))
     model = task.build_model()
     with torch.no_grad():
@@ -82,12 +82,13 @@ def write_challenger(
     fingerprint: str = "training",
     *,
     initial: InitialModel | None = None,
+    path: str = TASK,
     **training: object,
 ) -> Challenger:
     """An exported model with the given weights."""
-    task, model = linear_model(snapshot, weights)
+    task, model = linear_model(snapshot, weights, path)
     challenger = Challenger(
-        task=TASK,
+        task=path,
         options=OPTIONS,
         task_state=task.state(),
         columns=snapshot.task_columns,

@@ -9,14 +9,17 @@ from decimal import Decimal
 from pathlib import Path
 from shutil import copyfile
 
+import numpy as np
 import polars as pl
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType, Array
+from numpy.typing import NDArray
 
 EXAMPLE_ROWS_FILE = "example_rows.parquet"
+EXAMPLE_PREDICTIONS_FILE = "example_predictions.json"
 MODEL_FILE = "MLmodel"
 CODE_FOLDER = "code"
 PROGRAM = Path(__file__).with_name("pyfunc_process.py")
@@ -98,6 +101,25 @@ def write_flavor(
         env={"conda": _CONDA, "virtualenv": _VIRTUALENV},
     )
     model.save(str(folder / MODEL_FILE))
+
+
+def write_example_predictions(folder: Path, predictions: NDArray[np.float64]) -> None:
+    """Store what a model predicted of its example rows, [N, K], beside them."""
+    (folder / EXAMPLE_PREDICTIONS_FILE).write_text(json.dumps(predictions.tolist()))
+
+
+def read_requirements(folder: Path) -> dict[str, str]:
+    """Return package → the version that a model's folder requires; nothing of one without any."""
+    file = folder / _REQUIREMENTS
+    lines = file.read_text().splitlines() if file.is_file() else []
+    pairs = (line.partition("==") for line in lines)
+    return {name.strip(): version.strip() for name, mark, version in pairs if mark}
+
+
+def read_example_predictions(folder: Path) -> NDArray[np.float64] | None:
+    """Return what a model predicted of its example rows, [N, K]; None if that was not stored."""
+    file = folder / EXAMPLE_PREDICTIONS_FILE
+    return np.array(json.loads(file.read_text()), dtype=np.float64) if file.is_file() else None
 
 
 def column(name: str, dtype: pl.DataType, nullable: bool) -> ColSpec:

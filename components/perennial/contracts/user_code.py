@@ -172,10 +172,11 @@ def import_user_module(name: str, place: str = "") -> ModuleType:
         ) from error
 
 
-def forget_user_modules(folder: Path) -> None:
+def forget_user_modules(folder: Path) -> dict[str, ModuleType]:
     """Let modules that lie in a folder be imported from it again, whatever was imported before.
 
-    Modules of other names, of Python, of installed packages and of Perennial stay.
+    Modules of other names, of Python, of installed packages and of Perennial stay. Returns those
+    that were forgotten.
     """
     # A folder is a package whatever lies directly in it: its modules may be in folders of its own.
     names = {each.stem for each in folder.iterdir() if each.suffix == ".py" or each.is_dir()}
@@ -186,10 +187,11 @@ def forget_user_modules(folder: Path) -> None:
         name: getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
         for name, module in modules.items()
     }
-    for name, place in places.items():
-        if place and _is_users(place):
-            del sys.modules[name]
+    forgotten = [name for name, place in places.items() if place and _is_users(place)]
+    for name in forgotten:
+        del sys.modules[name]
     importlib.invalidate_caches()
+    return {name: modules[name] for name in forgotten}
 
 
 @contextmanager

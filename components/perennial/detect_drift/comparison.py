@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from perennial.clients.object_store import ObjectStore
+from perennial.clients.pyfunc_flavor import CODE_FOLDER
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot, as_utc
@@ -28,6 +29,7 @@ from perennial.detect_drift.windows import Chosen, choose_blocks, newest_streak
 from perennial.engine.evaluation.processes import WHOLE, Shards
 from perennial.engine.evaluation.scoring import blames_machine, scoring_device
 from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.engine.serving.carried_code import carried_modules
 from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
 
 
@@ -97,7 +99,8 @@ def compare_with_champion(
         windows = measured.windows
     # Also where drift is not judged: the limit of the loss has other minimums.
     if rows is not None:
-        with scoring(champion):
+        # Its own code, as it serves: an edited one would show a decay that users do not see.
+        with scoring(champion), carried_modules(files / CODE_FOLDER):
             losses = (
                 sharded_losses(files, current, windows, shards)
                 if shards.number > 1

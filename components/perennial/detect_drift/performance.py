@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from torch import nn
 
+from perennial.clients.pyfunc_flavor import CODE_FOLDER
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import WindowDrift
@@ -32,6 +33,7 @@ from perennial.engine.evaluation.processes import (
 from perennial.engine.evaluation.scoring import Share, device_of, score_batch
 from perennial.engine.export import load_exported_task
 from perennial.engine.scoring_worker import score_share
+from perennial.engine.serving.carried_code import carried_modules
 from perennial.engine.task import Task, to_device
 
 MIN_LOSS_BLOCKS = 3
@@ -211,5 +213,6 @@ def main() -> int:
 def _scores(request: Request, share: Share, folder: Path) -> Iterator[Losses]:
     snapshot = Snapshot.read(Path(request.snapshot))
     rows = Dataset(snapshot).scan(with_file=not snapshot.data.time)
-    task, model = load_shared(Path(request.model), share)
-    yield Losses(losses=window_losses(task, model, rows, snapshot, request.windows))
+    with carried_modules(Path(request.model) / CODE_FOLDER):
+        task, model = load_shared(Path(request.model), share)
+        yield Losses(losses=window_losses(task, model, rows, snapshot, request.windows))

@@ -93,9 +93,13 @@ def changed_sources(carried: Path, task: str) -> list[str]:
 
     Args:
         carried: The version's folder of code; a file that it lacks has not changed.
-        task: As `module:Class`.
+        task: As `module:Class`; of a module that is gone, its own file counts as changed.
     """
-    files = sources_of([task.partition(":")[0]]).files
+    module = task.partition(":")[0]
+    files = sources_of([module]).files
+    own = f"{module.replace('.', '/')}.py"
+    if not files and (carried / own).is_file():
+        return [own]
     return [
         name
         for name, file in files.items()

@@ -6,12 +6,11 @@ the first. So a challenger is compared with the champion that they all descend f
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from perennial.clients.pyfunc_flavor import CODE_FOLDER
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import AnchorComparison, Serving, Verdict
@@ -24,7 +23,7 @@ from perennial.engine.evaluation.processes import WHOLE, Shards
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.metrics.arrays import all_finite
-from perennial.engine.sources import changed_sources
+from perennial.gate.champion_code import ChampionCode
 from perennial.gate.comparison import Contender, Match, compare, find_undefined
 from perennial.gate.scoring import score_exported
 from perennial.gate.serving import model_megabytes
@@ -85,9 +84,13 @@ def read_champion(
     version = registered.version
     record = read_artifact(Challenger, registered, folder)
     then_snapshot = read_artifact(Snapshot, registered, folder)
+    score = partial(
+        score_exported, folder, dataset, {Split.TEST: ()}, processes=processes, shards=shards
+    )
+    code = ChampionCode.of(folder, record)
     try:
-        task, splits = score_exported(folder, dataset, {Split.TEST: ()}, processes, shards)
-        scored = splits[Split.TEST]
+        contender = code.score(score, challenger)
+        code_notes = code.verify(contender, version) if shards.number == 1 else ()
     except DamagedModelError as error:
         raise damaged_file(registered, WEIGHTS_FILE, error) from error
     # `SystemExit` as well: task code that calls `sys.exit()` must not end the step.
@@ -97,10 +100,10 @@ def read_champion(
             raise
         first = str(error).splitlines()[0] if str(error) else ""
         return Champion(version=version, failure=f"{type(error).__name__}: {first}")
-    weights = record.weights_sha256
-    notes = _notes(folder, version, record, then_snapshot, dataset)
+    weights, scored = record.weights_sha256, contender.scored
+    notes = (*code_notes, *_notes(version, record, then_snapshot, dataset))
     differs = not np.array_equal(scored.labels, challenger.scored.labels)
-    if differs and task.kind == "statistic":
+    if differs and contender.task.kind == "statistic":
         # Whether a metric is comparable nevertheless is decided metric by metric.
         notes = (*notes, f"version {version} weighs the rows differently")
     elif differs:
@@ -111,7 +114,7 @@ def read_champion(
     now, then = dataset.snapshot.time_max, then_snapshot.time_max
     return Champion(
         version,
-        Contender(task, scored),
+        contender,
         "",
         weights,
         notes,
@@ -121,9 +124,7 @@ def read_champion(
     )
 
 
-def _notes(
-    folder: Path, version: str, record: Challenger, then: Snapshot, dataset: Dataset
-) -> tuple[str, ...]:
+def _notes(version: str, record: Challenger, then: Snapshot, dataset: Dataset) -> tuple[str, ...]:
     now = dataset.snapshot
     notes = []
     if record.columns != now.task_columns:
@@ -134,13 +135,6 @@ def _notes(
         )
         how = " and ".join(changed) or "with other column types"
         notes.append(f"version {version} was trained {how}")
-    code = folder / CODE_FOLDER
-    files = chain.from_iterable(changed_sources(code, path) for path in record.task_paths)
-    if changed := list(dict.fromkeys(files)):
-        notes.append(
-            f"version {version} is scored with the task's current code, and {', '.join(changed)} "
-            "changed since it was registered: its predictions in production may differ"
-        )
     if lost := lost_line(now, then):
         notes.append(f"since version {version} was trained, {lost}: the dataset is append-only")
     if then.split_rule != now.split_rule:

@@ -149,19 +149,20 @@ class Contender:
 
     Attributes:
         turned_off: What `training.simplified` turned off in its training.
+        by_carried_code: Whether the code that it carries has scored it, and predicts otherwise than
+            the current code. Its losses are then not by the current formula.
     """
 
     task: Task
     scored: Scored
     turned_off: tuple[str, ...] = ()
+    by_carried_code: bool = False
 
     def at(self, selected: NDArray[np.bool_]) -> "Contender":
         """Return the same model restricted to the selected rows, without their columns."""
         part = self.scored.at(selected)
-        return Contender(
-            self.task,
-            Scored(part.losses, part.predictions, part.labels, part.weights, pl.DataFrame()),
-        )
+        scored = Scored(part.losses, part.predictions, part.labels, part.weights, pl.DataFrame())
+        return replace(self, scored=scored)
 
 
 @dataclass(frozen=True)
@@ -252,11 +253,15 @@ def explain_incomparable(challenger: Contender, champion: Contender, metric: str
     task = challenger.task
     weighs_alike = np.array_equal(challenger.scored.weights, champion.scored.weights)
     if task.kind != "statistic":
-        if weighs_alike or metric != "loss":  # metrics of predictions and labels ignore weights
+        if metric != "loss":  # metrics of predictions and labels ignore weights
             return ""
+        why = "the task's code changed, and with it maybe the formula"
+        if not champion.by_carried_code:
+            why = "the models weight the rows differently, for example because they are fitted"
         return (
-            "loss is not comparable: the models weight the rows differently, for example because "
-            f"the weights are fitted; use {' or '.join(task.metrics)} instead"
+            ""
+            if weighs_alike and not champion.by_carried_code
+            else f"loss is not comparable: {why}; use {' or '.join(task.metrics)} instead"
         )
     ours, theirs = (
         each.task.exposure(each.scored.predictions, each.scored.weights)

@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from perennial.clients.pyfunc_flavor import CODE_FOLDER
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
@@ -29,6 +31,7 @@ from perennial.engine.evaluation.scoring import (
 )
 from perennial.engine.export import load_exported_task, load_model
 from perennial.engine.scoring_worker import score_share
+from perennial.engine.serving.carried_code import carried_modules
 from perennial.engine.task import Task
 
 logger = logging.getLogger(__name__)
@@ -44,6 +47,8 @@ class Request(ScoringRequest):
     """Folder of the `Snapshot`."""
     keep: tuple[tuple[Split, tuple[str, ...]], ...]
     """Splits to score, and the columns to keep of each."""
+    carried: bool = False
+    """Whether the user's code is that which the model's folder carries."""
 
 
 def score_exported(
@@ -52,6 +57,8 @@ def score_exported(
     keep: Mapping[Split, Sequence[str]],
     processes: int | None = None,
     shards: Shards = WHOLE,
+    *,
+    carried: bool = False,
 ) -> tuple[Task, dict[Split, Scored]]:
     """Score an exported model on every row of some splits.
 
@@ -61,26 +68,34 @@ def score_exported(
         keep: Splits to score, and the columns to keep of each, for blocks and slices.
         processes: Number of processes that share the rows; None for one per GPU.
         shards: The processes that divide the weights instead, if there are several.
+        carried: Whether to import the user's code from the model's folder, as serving does.
 
     Raises:
         ShardingError: the model cannot be scored in shards on this machine.
         DamagedModelError: the weights are not those that were exported.
         Exception: what the task's code raises.
     """
-    if shards.number > 1:
-        return _score_in_processes(model, dataset, keep, shards.number, shards=shards)
-    processes = processes or max(Machine.here().gpus, 1)
-    if processes > 1:
-        try:
-            return _score_in_processes(model, dataset, keep, processes)
-        except PerennialError as error:
-            # A champion's own error decides whether it may be replaced: it must be known exactly.
-            logger.warning("scored again in this process: %s", error)
-    task, loaded = load_model(model, scoring_device())
-    return task, {
-        split: score_split(task, loaded, dataset, split, keep=columns)
-        for split, columns in keep.items()
-    }
+    with _code_of(model, carried):
+        if shards.number > 1:
+            return _score_in_processes(
+                model, dataset, keep, shards.number, shards=shards, carried=carried
+            )
+        processes = processes or max(Machine.here().gpus, 1)
+        if processes > 1:
+            try:
+                return _score_in_processes(model, dataset, keep, processes, carried=carried)
+            except PerennialError as error:
+                # A champion's own error decides whether it may be replaced: it must be known.
+                logger.warning("scored again in this process: %s", error)
+        task, loaded = load_model(model, scoring_device())
+        return task, {
+            split: score_split(task, loaded, dataset, split, keep=columns)
+            for split, columns in keep.items()
+        }
+
+
+def _code_of(model: Path, carried: bool) -> AbstractContextManager[None]:
+    return carried_modules(model / CODE_FOLDER) if carried else nullcontext()
 
 
 def _score_in_processes(
@@ -90,6 +105,7 @@ def _score_in_processes(
     processes: int,
     *,
     shards: Shards | None = None,
+    carried: bool,
 ) -> tuple[Task, dict[Split, Scored]]:
     _, task = load_exported_task(model)
     if shards is not None:
@@ -103,6 +119,7 @@ def _score_in_processes(
             model=str(model),
             snapshot=str(scratch / "snapshot"),
             keep=tuple((split, tuple(columns)) for split, columns in keep.items()),
+            carried=carried,
         )
         score = score_in_processes if shards is None else shards.score
         found = score(MODULE, request, len(keep), scratch / "processes")
@@ -119,7 +136,8 @@ def main() -> int:
 
 def _scores(request: Request, share: Share, folder: Path) -> Iterator[ScoreFiles]:
     dataset = Dataset(Snapshot.read(Path(request.snapshot)))
-    task, model = load_shared(Path(request.model), share)
-    for split, columns in request.keep:
-        batches = share_batches(task, model, dataset, split, share, keep=columns)
-        yield write_scores(batches, folder / split.value)
+    with _code_of(Path(request.model), request.carried):
+        task, model = load_shared(Path(request.model), share)
+        for split, columns in request.keep:
+            batches = share_batches(task, model, dataset, split, share, keep=columns)
+            yield write_scores(batches, folder / split.value)

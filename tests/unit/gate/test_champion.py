@@ -1,5 +1,6 @@
-"""A champion is loaded by the current code; the verdict notes what that hides. A machine without memory decides nothing."""
+"""A champion is scored on the challenger's rows; the verdict notes what is unfair. A machine without memory decides nothing."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -41,12 +42,34 @@ def test_a_champion_with_the_current_code_is_scored_without_a_note(read):
     assert found.contender is not None
 
 
-def test_a_champion_served_by_other_code_than_it_is_scored_by_is_reported(read, folder):
-    carried = folder / "code/perennial/tasks/tabular.py"
-    carried.write_text(carried.read_text().replace("def encode", "def encode_otherwise"))
-    (note,) = read().notes
-    assert note.startswith("version 3 is scored with the task's current code, and perennial/tasks/")
-    assert "tabular.py changed" in note
+@pytest.mark.parametrize("changed", ["a task of Perennial", "a package"])
+@pytest.mark.parametrize("then", ["the same", "otherwise", "unknown"])
+def test_code_that_no_version_carries_is_measured_on_its_example_rows(read, folder, changed, then):
+    """A package that the task is in, or uses, may have been upgraded since."""
+    if changed == "a package":
+        requirements = folder / "requirements.txt"
+        requirements.write_text(requirements.read_text().replace("torch==2.", "torch==1."))
+    else:
+        carried = folder / "code/perennial/tasks/tabular.py"
+        carried.write_text(carried.read_text().replace("def encode", "def encode_otherwise"))
+    known = folder / "example_predictions.json"
+    predictions = json.loads(known.read_text())
+    if then == "otherwise":
+        known.write_text(json.dumps([[1 - one] for (one,) in predictions]))
+    elif then == "unknown":  # a version of before
+        known.unlink()
+    found = read()
+    named = "torch 1." if changed == "a package" else "perennial/tasks/tabular.py"
+    if then == "otherwise":
+        assert found.contender is None
+        assert "no longer predicts its example rows as when it was registered" in found.failure
+        assert named in found.failure
+    elif then == "the same":
+        assert (found.failure, found.notes) == ("", ())
+    else:
+        (note,) = found.notes
+        assert note.startswith("version 3 was registered with ")
+        assert named in note
 
 
 @pytest.mark.parametrize(("days", "outdated"), [(1, True), (0, False)])

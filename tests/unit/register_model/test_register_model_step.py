@@ -59,7 +59,8 @@ def test_the_version_holds_all_that_scoring_and_monitoring_need(register, enviro
         "reference.json", "skeleton.json", "snapshot.json", "verdict.json",
         # MLflow's
         "MLmodel", "code", "conda.yaml", "python_env.yaml", "requirements.txt",
-        "example_rows.parquet", "input_example.json", "serving_input_example.json",
+        "example_rows.parquet", "example_predictions.json", "input_example.json",
+        "serving_input_example.json",
     }  # fmt: skip
     task, model = load_model(folder)
     dataset = Dataset(Snapshot.read(folder))

@@ -2,9 +2,17 @@
 
 import logging
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
+
+from typing_extensions import override
 
 from perennial.contracts.errors import join_names
+from perennial.contracts.old_names import OLD
 from perennial.contracts.user_code import OWN_NAME, forget_user_modules
 
 logger = logging.getLogger(__name__)
@@ -40,3 +48,40 @@ def use_carried_code(folder: Path) -> None:
             folder.parent,
             join_names(changed),
         )
+
+
+@contextmanager
+def carried_modules(folder: Path) -> Iterator[None]:
+    """Import the user's modules from a version's folder of code, until the end of the block.
+
+    Perennial's own stay those of this process, which scores with them.
+    """
+    if not folder.is_dir():
+        yield
+        return
+    before, finder = forget_user_modules(folder), _CarriedFinder(folder)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        forget_user_modules(folder)
+        sys.modules.update(before)
+
+
+class _CarriedFinder(MetaPathFinder):
+    """Finds modules in a version's folder of code before any other place."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        # Versions from before the rename carry Perennial under its old name.
+        is_old = (folder / OLD / "engine").is_dir()
+        self._others = (OWN_NAME, OLD) if is_old else (OWN_NAME,)
+
+    @override
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if path is not None or fullname in self._others:  # a package finds its own modules
+            return None
+        return PathFinder.find_spec(fullname, [self._folder], target)

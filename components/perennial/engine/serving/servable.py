@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from perennial.clients.pyfunc_flavor import write_flavor
+from perennial.clients.pyfunc_flavor import write_example_predictions, write_flavor
 from perennial.contracts.data import Split
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
@@ -21,7 +21,7 @@ def make_servable(folder: Path, dataset: Dataset, width: int | None = None) -> N
     """Add MLflow's `python_function` flavour to an exported model.
 
     Validation rows give the input example. The model predicts it, unless `width`, the number of
-    columns of its predictions, is known.
+    columns of its predictions, is known: then nothing tells later what it predicted.
 
     The folder then holds its own code: Perennial's part of it, and the task's where no installed
     package has it. A later checkout, or none, serves it as well. What installed packages have is
@@ -31,9 +31,11 @@ def make_servable(folder: Path, dataset: Dataset, width: int | None = None) -> N
         BadTaskError: the task cannot be loaded from what was stored.
     """
     challenger = Challenger.read(folder)
+    predictions = None
     if width is None:
         task, model = load_model(folder)
-        width = pyfunc.predict_rows(task, model, example_rows(task, dataset)).shape[1]
+        predictions = pyfunc.predict_rows(task, model, example_rows(task, dataset))
+        width = predictions.shape[1]
     else:
         _, task = load_exported_task(folder, verified=True)
     example = example_rows(task, dataset)
@@ -49,6 +51,8 @@ def make_servable(folder: Path, dataset: Dataset, width: int | None = None) -> N
         outputs=dict.fromkeys(texts, str)
         or dict.fromkeys(pyfunc.prediction_names(task, width), float),
     )
+    if predictions is not None:
+        write_example_predictions(folder, predictions)
 
 
 def example_rows(task: Task, dataset: Dataset) -> pl.DataFrame:
