@@ -86,9 +86,20 @@ class Snapshot(Artifact):
         return tuple(file.uri.removeprefix(root) for file in self.files)
 
     @property
-    def split_rule(self) -> tuple[object, ...]:
-        """Everything that determines the split of a row."""
-        return self.split, self.data.time, self.data.group, self.data.ids
+    def split_columns(self) -> tuple[str, ...]:
+        """The columns whose values, and types, determine the split of a row."""
+        data = self.data
+        known = {"time": (data.time,), "group": (data.group,), "hash": data.ids}
+        return tuple(name for name in known[self.split.resolved_method(data)] if name)
+
+    def splits_as(self, other: "Snapshot") -> bool:
+        """Whether both put each row into the same split, as far as types of columns are known.
+
+        Numbers that become fractions, or another time zone, move rows as another rule does.
+        """
+        rules = [(s.split, s.data.time, s.data.group, s.data.ids) for s in (self, other)]
+        kinds = ((self.columns.get(n), other.columns.get(n)) for n in self.split_columns)
+        return rules[0] == rules[1] and all(a == b or None in (a, b) for a, b in kinds)
 
     @property
     def task_columns(self) -> TaskColumns:

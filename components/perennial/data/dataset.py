@@ -254,7 +254,8 @@ def selected_split(snapshot: Snapshot) -> pl.Expr:
 def count_seen_rows(dataset: Dataset, then: Snapshot) -> int | None:
     """Return how many test rows of a dataset were training or validation rows of a snapshot.
 
-    None if its split rule cannot be applied: a column that it needs is gone.
+    The columns of its split rule count as of the type that they had. None if the rule cannot be
+    applied: a column that it needs is gone.
     """
     data = then.data
     needed = {data.label, *(name for name in (data.time, data.group) if name), *data.ids}
@@ -263,7 +264,25 @@ def count_seen_rows(dataset: Dataset, then: Snapshot) -> int | None:
     seen = selected_split(then).is_in([Split.TRAIN.value, Split.VALIDATION.value])
     if data.time and then.time_max is not None:
         seen &= pl.col(data.time).dt.epoch("us") <= pl.lit(then.time_max).dt.epoch("us")
-    return int(dataset.scan(Split.TEST).select(seen.sum()).collect().item())
+    now = dataset.snapshot.columns
+    before = [_as_before(name, now[name], then.columns.get(name, now[name])) for name in needed]
+    rows = dataset.scan(Split.TEST).with_columns(before)
+    return int(rows.select(seen.sum()).collect().item())
+
+
+def _as_before(name: str, now: str, then: str) -> pl.Expr:
+    """Return a column as it was when it had another type: of times, the moments in its zone."""
+    column, zone = pl.col(name), ZONE.search(then)
+    if now == then:
+        return column
+    if then.startswith("Datetime"):
+        moment = column.cast(pl.Datetime("us")) if now == "Date" else column
+        if not ZONE.search(now):
+            moment = moment.dt.replace_time_zone("UTC")
+        known = moment.dt.convert_time_zone(zone[1] if zone else "UTC")
+        return known if zone else known.dt.replace_time_zone(None)
+    kind = getattr(pl, then, pl.String)  # a type with parameters is read as text
+    return column.cast(kind, strict=False)
 
 
 def within_window(name: pl.Expr, day: pl.Expr, snapshot: Snapshot) -> pl.Expr:

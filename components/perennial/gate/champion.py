@@ -137,7 +137,7 @@ def _notes(version: str, record: Challenger, then: Snapshot, dataset: Dataset) -
         notes.append(f"version {version} was trained {how}")
     if lost := lost_line(now, then):
         notes.append(f"since version {version} was trained, {lost}: the dataset is append-only")
-    if then.split_rule != now.split_rule:
+    if not then.splits_as(now):
         notes.append(_overlap_note(version, then, dataset))
     return tuple(notes)
 

@@ -105,7 +105,7 @@ def resolve_champions(
             continue
         action = "remove [model.ensemble], for one training"
         pinned = pin_version(registry, version, store, source="champion", action=action)
-        if any(each.split_rule != own.split_rule for each in pinned.origin.seen):
+        if not all(each.splits_as(own) for each in pinned.origin.seen):
             left_out.append(f"version {number} was trained under another split rule")
             continue
         logger.info("member=%s", pinned.origin.describe())

@@ -215,14 +215,14 @@ def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot,
 
     Of one split rule the newest suffices: no row changes its split.
     """
-    label = snapshot.data.label
+    kept = {snapshot.data.label, *snapshot.split_columns}
     # Without windows: a champion of a champion was trained on the rows of earlier windows, too.
     whole = snapshot.split.model_copy(update={"train_days": None, "test_days": None})
     own = snapshot.model_copy(
         update={
             "split": whole,
             "files": (),
-            "columns": {label: snapshot.columns[label]},
+            "columns": {n: kind for n, kind in snapshot.columns.items() if n in kept},
             "rows": 0,
             "split_rows": {},
         }
@@ -232,7 +232,7 @@ def with_rule(seen: tuple[Snapshot, ...], snapshot: Snapshot) -> tuple[Snapshot,
         (*seen, own), key=lambda one: as_utc(one.time_max).timestamp() if one.time_max else 0.0
     )
     for each in by_time:
-        newest = [one for one in newest if (one.data, one.split) != (each.data, each.split)]
+        newest = [one for one in newest if one.data != each.data or not one.splits_as(each)]
         newest.append(each)
     return tuple(newest)
 
