@@ -4,6 +4,7 @@ It is imported from the copy that every version carries, so it and all that it i
 light: what is imported here becomes a requirement of every served model.
 """
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,8 @@ from perennial.engine.task import Task, to_device
 NANOSECONDS = 1e9
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Zulu", "+00:00")
 OFFSET = r"(?:[Zz]|[+-]\d\d:?\d\d)$"
+OTHER_OFFSET = r":\d\d.*(?:[+-](?:\d[1-9]|[1-9]\d):?\d\d|[+-]00:?(?:\d[1-9]|[1-9]\d))$"
+EXACT = 2.0**53
 ZONED_EXAMPLE = "as 2025-07-02T03:00:00+02:00"
 
 
@@ -50,7 +53,9 @@ class ServedModel:
         try:
             with user_code("the served model"):
                 rows = typed_rows(model_input, self._schema)
-                return answer(self._task, predict_rows(self._task, self._model, rows), rows)
+                values = predict_rows(self._task, self._model, rows)
+                _require_finite(values, rows)
+                return answer(self._task, values, rows)
         except PerennialError as error:
             raise refusal(error) from error
 
@@ -75,6 +80,33 @@ def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np
         found = served.detach().double().cpu().numpy()
         parts.append(found[:, None] if found.ndim == 1 else found)
     return np.concatenate(parts)
+
+
+def _require_finite(values: NDArray[np.float64], rows: pl.DataFrame) -> None:
+    """Refuse rows whose predictions are NaN or infinite, as the evaluation does.
+
+    Raises:
+        BadDataError: there are such rows; the numbers of the first are named.
+    """
+    is_broken = ~np.isfinite(values).all(axis=1)
+    if not is_broken.any():
+        return
+    first = int(is_broken.argmax())
+    numbers = {
+        name: value for name, value in rows.row(first, named=True).items() if _is_number(value)
+    }
+    far = sorted(numbers, key=lambda name: -abs(numbers[name]))[:3]
+    raise BadDataError(
+        f"{is_broken.sum():,} of {rows.height:,} rows have no finite prediction",
+        evidence=f"row {first} has {', '.join(f'{name} = {numbers[name]:g}' for name in far)}"
+        if far
+        else f"the first is row {first}",
+        action="send numbers of the size that the model was trained on; a missing value is null",
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not math.isnan(value)
 
 
 def answer(task: Task, values: NDArray[np.float64], rows: pl.DataFrame) -> pd.DataFrame:
@@ -130,6 +162,9 @@ def _typed(values: "pd.Series[object]", name: str, dtype: pl.DataType) -> pl.Ser
             raise _mistyped(name, dtype, found)
         if isinstance(dtype, pl.Datetime) and _needs_zone(found, dtype.time_zone):
             raise _mistyped(name, dtype, found, f"send times with their offset, {ZONED_EXAMPLE}")
+        if dtype.is_temporal() and _has_other_zone(found, dtype):
+            action = "send them as the training data has them, without an offset"
+            raise _mistyped(name, dtype, found, action)
         if found.dtype == pl.String:
             return _from_text(found, dtype)
         if dtype == pl.Duration and found.dtype.is_numeric():  # seconds, as requests have them
@@ -172,8 +207,20 @@ def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
     is_epoch = dtype.is_temporal() and dtype != pl.Duration and found.dtype.is_numeric()
     if is_parsed or is_epoch:
         return True
-    is_cut = dtype.is_integer() and found.dtype.is_float()
-    return is_cut and bool((found.drop_nulls() % 1 != 0).any())
+    return found.dtype.is_numeric() and _changes_numbers(found.drop_nulls(), dtype)
+
+
+def _changes_numbers(found: pl.Series, dtype: pl.DataType) -> bool:
+    """Whether polars would silently make other numbers of some, or truth values of codes."""
+    if dtype == pl.Boolean:
+        return not found.is_in([0, 1]).all()
+    if dtype.is_integer() and found.dtype.is_float():
+        # From there on, fractions of double precision do not hold every whole number.
+        return bool((found % 1 != 0).any() or (found.abs() >= EXACT).any())
+    if not dtype.is_float():
+        return False
+    numbers = found.cast(pl.Float64)
+    return bool((numbers.is_finite() & numbers.cast(dtype).is_infinite()).any())
 
 
 def _needs_zone(found: pl.Series, zone: str | None) -> bool:
@@ -186,6 +233,16 @@ def _needs_zone(found: pl.Series, zone: str | None) -> bool:
     if found.dtype == pl.String:
         return not found.str.contains(OFFSET).all()
     return getattr(found.dtype, "time_zone", None) is None
+
+
+def _has_other_zone(found: pl.Series, dtype: pl.DataType) -> bool:
+    """Whether times name a zone, and the column has none: its clock may be that of any zone."""
+    if getattr(dtype, "time_zone", None) is not None or dtype == pl.Duration:
+        return False
+    if found.dtype == pl.String:
+        return bool(found.str.contains(OTHER_OFFSET).any())
+    zone = getattr(found.dtype, "time_zone", None)
+    return zone is not None and zone not in UTC_NAMES
 
 
 def _mistyped(

@@ -5,9 +5,11 @@ from datetime import UTC, date, datetime, time, timedelta
 import pandas as pd
 import polars as pl
 import pytest
+import torch
+from mlflow.exceptions import MlflowException
 
 from perennial.contracts.errors import BadDataError
-from perennial.engine.serving.pyfunc import prediction_names, typed_rows
+from perennial.engine.serving.pyfunc import ServedModel, prediction_names, typed_rows
 
 LISTS = pl.List(pl.Float32)
 
@@ -72,6 +74,10 @@ def test_values_arrive_in_the_type_of_the_training_data(sent, dtype, read):
         (["yesterday"], pl.Date),
         # polars would take days, or units of the type, since 1970.
         ([1_700_000_000], pl.Datetime("us", "UTC")),
+        ([2], pl.Boolean),
+        ([1e300], pl.Float32),
+        ([[1e300]], LISTS),
+        ([2.0**53 + 2], pl.Int64),
         ([1_700_000_000.5], pl.Datetime("ms")),
         ([20_000], pl.Date),
         ([3_600], pl.Time),
@@ -98,6 +104,54 @@ def test_times_without_a_zone_are_not_taken_for_utc_in_a_column_of_another_zone(
     for zoned in ("2025-07-02T03:00:00+02:00", "2025-07-02T01:00:00Z", three):
         rows = typed_rows(pd.DataFrame({"x": [zoned, None]}), pl.Schema({"x": kind}))
         assert rows["x"].dt.hour().to_list() == [3, None]
+
+
+# pyarrow reads pandas' times with a zone in a way that pandas 4 will not have.
+@pytest.mark.filterwarnings("ignore:Series.values returning")
+@pytest.mark.parametrize("kind", [pl.Datetime("us"), pl.Date])
+def test_times_of_a_zone_are_not_taken_for_the_clock_of_a_column_without_one(kind):
+    """10:00 in Berlin was read as 08:00, and an evening in New York as the next day."""
+    for sent in ("2025-07-02T23:00:00-05:00", "2025-07-02 03:00+0230"):
+        with pytest.raises(BadDataError, match="without an offset"):
+            typed_rows(pd.DataFrame({"x": ["2025-07-02T03:00:00", sent]}), pl.Schema({"x": kind}))
+    moments = pd.Series([datetime(2025, 7, 2, 3)]).dt.tz_localize("Europe/Berlin")
+    with pytest.raises(BadDataError, match="without an offset"):
+        typed_rows(pd.DataFrame({"x": moments}), pl.Schema({"x": kind}))
+    utc = ["2025-07-02T03:00:00Z", "2025-07-02T03:00:00+00:00"] if kind != pl.Date else []
+    for sent in (*utc, datetime(2025, 7, 2, 3), "2025-07-02"):
+        rows = typed_rows(pd.DataFrame({"x": [sent]}), pl.Schema({"x": kind}))
+        assert str(rows["x"][0]).startswith("2025-07-02")
+
+
+class Exponential:
+    """A task of one number, whose prediction overflows for a large one."""
+
+    scoring_rows, prediction_names = 2, ()
+    kind, serves_predictions = "regression", False
+
+    def encode(self, rows):
+        return {"x": torch.tensor(rows["x"].to_list())}
+
+    def predict(self, output):
+        return output
+
+    def answer_texts(self, values, rows):
+        return {}
+
+
+class Exponent(torch.nn.Module):
+    def forward(self, x):
+        return x.exp()
+
+
+def test_a_prediction_that_is_not_finite_is_refused_with_the_row_that_gave_it():
+    """As the evaluation does; NaN would be served to whoever asked."""
+    model = ServedModel(Exponential(), Exponent(), pl.Schema({"x": pl.Float64, "y": pl.Float64}))
+    sent = pd.DataFrame({"x": [0.0, 1.0, 1e30, 2.0], "y": [1.0, 2.0, 3.0, None]})
+    with pytest.raises(MlflowException, match=r"1 of 4 rows have no finite prediction") as refused:
+        model.predict(sent)
+    assert "row 2 has x = 1e+30, y = 3" in str(refused.value)
+    assert len(model.predict(sent.drop(index=2))) == 3
 
 
 def test_missing_columns_and_missing_rows_are_named():
