@@ -22,13 +22,12 @@ from perennial.contract import Contract
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.toml import toml_line
-from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.data.partitions import find_partitions
 from perennial.data.pictures import decode_picture
 from perennial.first_steps.draft import ROW_ID, Column, Draft, Kind, count_words
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.first_steps.series import HISTORY, choose_length, with_history
-from perennial.first_steps.source_rows import scan_rows
+from perennial.first_steps.source_rows import readable_source, scan_rows
 from perennial.first_steps.written_dates import parse_written_dates, parse_written_values
 from perennial.gate.config import GateSection
 from perennial.reports.text import counted
@@ -74,7 +73,8 @@ overfit_steps = 600
 
 def candidate_labels(kind: Kind, data: Path) -> list[str]:
     """Return the columns to choose a label from; none if one is named as labels usually are."""
-    columns = scan_rows(kind, data)[0].collect_schema().names()
+    with readable_source(data):
+        columns = scan_rows(kind, data)[0].collect_schema().names()
     return [] if any(name.lower() in LABELS for name in columns) else columns
 
 
@@ -106,7 +106,7 @@ def write_first_contract(
     module = f"{name.replace('-', '_')}_task"  # `calendar.py` would hide Python's own module
     files = [folder / CONTRACT_FILE, *([folder / f"{module}.py"] if kind == "custom" else [])]
     _refuse_existing(files)
-    try:
+    with readable_source(data):
         table, notes = _scan_and_parse(kind, data)
         draft = _examine(kind, table, notes)
         _assign_roles(draft, label, time, ids)
@@ -119,12 +119,6 @@ def write_first_contract(
         if not (_is_folder_of_parquet(data) and (draft.ids or draft.time) and not draft.history):
             yield _write_rows(draft, table, folder / "data", data.stem)
             uri = "data"
-    except (*LIBRARY_ERRORS, UnicodeError) as error:
-        raise BadDataError(
-            f"cannot read {data}",
-            evidence=f"{type(error).__name__}: {str(error).splitlines()[0]}",
-            action="correct it, or write it as Parquet; CSV files are UTF-8 with a header",
-        ) from error
     if data.is_dir() and data.resolve().is_relative_to(folder.resolve()):
         uri = data.resolve().relative_to(folder.resolve()).as_posix() if uri != "data" else uri
     if kind == "custom":

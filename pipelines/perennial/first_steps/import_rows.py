@@ -16,7 +16,7 @@ from perennial.data.partitions import Listing, find_key_problem, find_partitions
 from perennial.engine.serving.pyfunc import typed_rows
 from perennial.first_steps.draft import ROW_ID, Kind
 from perennial.first_steps.series import HISTORY, with_history
-from perennial.first_steps.source_rows import scan_rows
+from perennial.first_steps.source_rows import readable_source, scan_rows
 from perennial.first_steps.written_dates import parse_written_values
 from perennial.reports.text import counted
 
@@ -44,9 +44,12 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
     key = _choose_key(rows, name, data.uri, listing)
     with tempfile.TemporaryDirectory() as folder:
         newest = _newest_schema(store, listing, Path(folder))
-        parsed, notes = _parse(rows, data, newest or pl.Schema())
+        with readable_source(rows if isinstance(rows, Path) else Path("the frame")):
+            parsed, notes = _parse(rows, data, newest or pl.Schema())
+            given = parsed.collect()
+        if given.is_empty():
+            raise BadDataError("there are no rows to import", action="name a file with rows")
         yield from notes
-        given = parsed.collect()
         if ROW_ID in data.ids and newest and ROW_ID not in given.columns:
             # `init` counted the rows where nothing else identifies them.
             counted_on = _read_columns(store, listing, Path(folder), [ROW_ID])
@@ -61,6 +64,7 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
         named = [data.label, *filter(None, [data.time, data.group]), *data.ids, *data.features]
         _require_columns(given, [*schema, *named])
         _refuse_two_readings(given, schema)
+        yield from _note_lost_zones(given, schema)
         table = typed_rows(given.to_pandas(use_pyarrow_extension_array=True), schema)
         file = Path(folder) / "rows.parquet"
         table.write_parquet(file)
@@ -126,6 +130,14 @@ def _refuse_two_readings(rows: pl.DataFrame, schema: pl.Schema) -> None:
                     evidence=f"such as {unread[0]!r}",
                     action="write them as 2025-01-31",
                 )
+
+
+def _note_lost_zones(rows: pl.DataFrame, schema: pl.Schema) -> Iterator[str]:
+    """Yield the times with an offset that go to a column without one."""
+    for name, dtype in schema.items():
+        is_plain = dtype == pl.Date or (isinstance(dtype, pl.Datetime) and not dtype.time_zone)
+        if is_plain and getattr(rows.schema[name], "time_zone", None):
+            yield f"times: {name!r} has offsets, and the dataset none: written as UTC; is it right?"
 
 
 def _newest_schema(store: ObjectStore, listing: Listing, folder: Path) -> pl.Schema | None:

@@ -3,8 +3,8 @@
 import codecs
 import csv
 import re
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from io import BytesIO, TextIOWrapper
 from itertools import islice
@@ -14,6 +14,7 @@ from typing import IO, Any
 import polars as pl
 
 from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.first_steps.draft import ROW_ID, Kind
 from perennial.first_steps.source_pictures import (
     pictures_by_class,
@@ -30,13 +31,34 @@ WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Rows that are looked at to tell whether quotes quote.
 ROWS_OF_QUOTES = 20_000
 PIECE = 1 << 20  # bytes
+LONGEST_CELL = 1 << 30
 FEWEST_YEARS, MONTHS = 100, 12  # smaller years were written with two digits
 FORMS_OF_DATA = (
     "name a Parquet, CSV or JSON Lines file, or a folder of them; for `text` also .txt files, and "
     "for `image` pictures, in a folder for each class"
 )
 
+# What pandas and R write for a missing value.
+MISSING = ("NA", "NaN", "nan", "null")
 Source = tuple[pl.LazyFrame, list[str]]
+
+
+@contextmanager
+def readable_source(data: Path) -> Iterator[None]:
+    """Explain what polars raises about the user's files, here or where rows are collected.
+
+    Raises:
+        BadDataError: a file cannot be read.
+    """
+    try:
+        yield
+    except (*LIBRARY_ERRORS, UnicodeError) as error:
+        raise BadDataError(
+            f"cannot read {data}",
+            evidence=f"{type(error).__name__}: {(str(error).splitlines() or ['empty'])[0]}",
+            action="correct it, or write it as Parquet; CSV files are UTF-8 with a header, and "
+            "JSON has no NaN",
+        ) from error
 
 
 def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> Source:
@@ -98,22 +120,77 @@ def _scan_csv(files: list[Path], texts: Collection[str]) -> Source:
     if any(_has_quotes_as_text(source, separator) for source in sources):
         quote = None
         notes.append("read: quotes are taken for text: they do not enclose whole cells")
+    for source in sources:
+        notes += _find_short_rows(source, separator, quote)
     # By default Polars decides on a column's type by its first 100 rows.
     scan = partial(
         pl.scan_csv, sources, separator=separator, quote_char=quote, try_parse_dates=True,
-        infer_schema_length=None, null_values=["", "NA", "NaN", "nan", "null"],
+        infer_schema_length=None,
     )  # fmt: skip
-    table = scan()
+    table = scan(null_values=["", *MISSING])
     schema = table.collect_schema()
     names = schema.names()
     # Parquet has no whole numbers of more than 64 bits.
     long = {name for name, dtype in schema.items() if dtype == pl.Int128}
     unread = long | set(texts) | _doubtful_dates(table)
     if kept := {name: pl.String for name in names if name in unread}:
-        table = scan(schema_overrides=kept)
+        table = scan(null_values=["", *MISSING], schema_overrides=kept)
+    written = scan(null_values=[""], schema_overrides=dict.fromkeys(names, pl.String))
+    notes += _find_missing_words(table, written)
+    if len(names) > 1:
+        table = table.filter(~pl.all_horizontal(pl.all().is_null()))
     # pandas writes its index as a first column without a name.
     table = table.rename({old: ROW_ID for old in names[:1] if not old.strip()})
     return _without_nameless(table), notes
+
+
+def _find_short_rows(source: Path | bytes, separator: str, quote: str | None) -> list[str]:
+    """Return a note on rows with fewer cells than the header, whose last ones are missing.
+
+    Raises:
+        BadDataError: the last row is one: the file is cut off.
+    """
+    dialect: dict[str, Any] = {"quoting": csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE}
+    # Texts may be longer than what the reader takes for a lost quote.
+    csv.field_size_limit(LONGEST_CELL)
+    with _lines_of(source) as lines:
+        rows = csv.reader(lines, delimiter=separator, **dialect)
+        width, count, last = len(next(rows, [])), 0, list[str]()
+        for row in rows:
+            if row:
+                last = row
+                count += len(row) < width
+    if not count:
+        return []
+    if len(last) < width:
+        name = source.name if isinstance(source, Path) else "the file"
+        raise BadDataError(
+            f"{name} is cut off: its last row has {len(last)} cells, the header {width}",
+            evidence=f"the row is {separator.join(last)[:80]!r}",
+            action="copy it again; a cell without a value is empty, but its separator is there",
+        )
+    return [f"read: {count:,} rows have fewer cells than the header; the others are missing"]
+
+
+def _find_missing_words(table: pl.LazyFrame, written: pl.LazyFrame) -> list[str]:
+    """Return a note for each column of texts in which words count as missing values.
+
+    `NA` is North America, too, or Namibia, or a surname.
+    """
+    names = [name for name, dtype in table.collect_schema().items() if dtype == pl.String]
+    marks = [
+        (pl.col(name) == mark).sum().alias(f"{mark} {name}") for name in names for mark in MISSING
+    ]
+    if not marks:
+        return []
+    counts = written.select(marks).collect().row(0, named=True)
+    return [
+        f"read: {mark!r} in {name!r} is a missing value, {count:,} times; if it is a name, write "
+        "another one"
+        for name in names
+        for mark in MISSING
+        if (count := counts[f"{mark} {name}"])
+    ]
 
 
 def _doubtful_dates(table: pl.LazyFrame) -> set[str]:

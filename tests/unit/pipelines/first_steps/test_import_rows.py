@@ -136,6 +136,42 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(
     assert [path.name for path in (contract.parent / "data").rglob("*")] == ["2025-01.parquet"]
 
 
+HEAD = "flight,departs,carrier,miles,late\n"
+WHOLE = "3,2025-02-01T08:00:00,AA,300,0\n"
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("x.csv", HEAD + WHOLE + "4,2025-02-02T08:00:00,A", "is cut off: its last row has 3 cells"),
+        ("x.csv", HEAD + "3,2025-02-01T08:00:00,AA,300,0,7\n" + WHOLE, "cannot read .*x.csv"),
+        ("x.csv", "", "cannot read .*x.csv"),
+        ("x.csv", HEAD, "there are no rows to import"),
+        ("x.json", '[{"flight": 3, "miles": NaN}]', "cannot read .*x.json"),
+    ],
+)
+def test_a_file_that_is_cut_off_or_broken_is_named(name, content, problem, contract, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadDataError, match=problem):
+        list(import_rows(contract, tmp_path / name))
+    assert [path.name for path in (contract.parent / "data").rglob("*")] == ["2025-01.parquet"]
+
+
+def test_what_is_read_as_missing_or_in_another_zone_is_noted(contract, tmp_path):
+    """Empty lines are no rows, and a carrier may have the name NA."""
+    rows = WHOLE.replace("AA", "NA").replace(":00,", ":00+02:00,") + "\n\n" + (
+        "4,2025-02-02T08:00:00+02:00,UA,,1\n5,2025-02-02T08:00:00+02:00\n" * 2
+        + "6,2025-02-02T08:00:00Z,,5,1\n"
+    )  # fmt: skip
+    (tmp_path / "2025-02.csv").write_text(HEAD + rows)
+    notes = list(import_rows(contract, tmp_path / "2025-02.csv"))
+    assert stored(contract).height == 6
+    assert "read: 'NA' in 'carrier' is a missing value, 1 times" in "\n".join(notes)
+    assert "read: 2 rows have fewer cells than the header" in "\n".join(notes)
+    assert "times: 'departs' has offsets, and the dataset none" in "\n".join(notes)
+
+
 def test_dates_of_two_readings_are_refused(contract, tmp_path):
     path = tmp_path / "2025-02.csv"
     SECOND.with_columns(departs=pl.lit("03/04/2025")).write_csv(path)
