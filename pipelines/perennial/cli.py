@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import locale
 import os
 import shutil
 import subprocess
@@ -61,6 +62,11 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (the run failed), 2 (bad input) or 130 (stopped)."""
+    is_utf8 = locale.getencoding().lower() == "utf-8" or sys.flags.utf8_mode
+    if arguments is None and not is_utf8:
+        # Neither paths nor messages can be written in the code of this terminal.
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-P", "-m", __spec__.name, *sys.argv[1:]])
     code = _run_command(arguments)
     if arguments is None:  # this process is the command
         end_soon(code)

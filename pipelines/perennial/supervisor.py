@@ -47,6 +47,8 @@ from perennial.steps.lease import RunLease
 
 POLL_SECONDS = 0.1
 SCRATCH = "tmp"
+# Of other projects: a run opens its own tracking run, and libraries may warn.
+NOT_INHERITED = (environment.TRACKING_RUN_ID, "PYTHONWARNINGS")
 # A training job writes one more checkpoint when it is asked to stop.
 GRACE_SECONDS = 30.0
 
@@ -172,7 +174,8 @@ def _end(driver: subprocess.Popen[bytes], lease: RunLease, console: Console) -> 
 
 
 def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str, str]:
-    home, inherited = launch.home, os.environ
+    home = launch.home
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     code = str(launch.code_folder)
     search = [code, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     return {
@@ -192,6 +195,7 @@ def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str
         "TMPDIR": str(home.folder(run.run_id) / SCRATCH),
         "PYTHONPATH": os.pathsep.join(search),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",
         "PYTHONNODEBUGRANGES": "1",  # tracebacks without lines of carets
         "GX_ANALYTICS_ENABLED": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -227,7 +227,10 @@ def test_two_models_are_trained_in_one_home_at_the_same_time(project):
     runs = [
         subprocess.Popen(
             [sys.executable, "-m", "perennial.cli", "run", str(each)],
-            env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
+            # What other projects leave in a shell is not the run's.
+            env=os.environ
+            | {"PERENNIAL_HOME": str(project / "home")}
+            | {"MLFLOW_RUN_ID": "another", "PYTHONWARNINGS": "error"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

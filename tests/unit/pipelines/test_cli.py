@@ -38,6 +38,12 @@ def perennial(*arguments, **environment):
     )  # fmt: skip
 
 
+def test_names_are_written_in_a_terminal_that_knows_none_of_their_letters():
+    done = perennial("check", "mañana.toml", LC_ALL="C", PYTHONUTF8="0")
+    assert done.returncode == 2
+    assert "mañana.toml" in done.stderr
+
+
 def test_help_groups_the_verbs_and_is_plain_in_a_pipe():
     done = perennial("--help")
     assert done.returncode == 0
