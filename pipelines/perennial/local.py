@@ -31,6 +31,8 @@ from perennial.steps.processes import name_process, share_fork_server, start_for
 from perennial.steps.stored_steps import FLOW
 
 EXECUTOR = "kfp.dsl.executor_main"
+LEAST_FREE = 10_000_000
+"""Bytes of disk: with fewer, a process that ended without a result could not write one."""
 DECISION, TRIALS = "decide_retraining", "check_skeleton"
 
 
@@ -165,6 +167,10 @@ def record_silent_ends(folder: Path, code: int) -> int:
 
     A process that is killed, or ends itself with `_exit(0)`, writes nothing.
     """
+    free = shutil.disk_usage(folder).free
+    cause = "was killed (often because memory ran out), or code of the task ended it"
+    if free < LEAST_FREE:
+        cause = f"had {free / 1e6:.1f} MB of disk left in {folder}; free space, and run it again"
     for step in step_records(folder):
         if step.status == "running":
             code = 1
@@ -174,8 +180,7 @@ def record_silent_ends(folder: Path, code: int) -> int:
                 key=step.key,
                 log=step.log,
                 traceback="",
-                error=f"the process of {step.step} ended before it wrote its result: it was "
-                "killed (often because memory ran out), or code of the task ended it",
+                error=f"the process of {step.step} ended before it wrote its result: it {cause}",
             )
     return code
 

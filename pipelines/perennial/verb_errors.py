@@ -137,6 +137,8 @@ def explain_error(error: Exception, home: object = None) -> PerennialError | Non
             action=f"pip install -e '.[{EXTRAS[module]}]' -c constraints.txt; for checks, "
             "promotions and trainings on this machine '.[control,data,trainer]'",
         )
+    if "disk is full" in str(error):  # as sqlite says
+        error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if isinstance(error, OSError) and error.errno is not None:
         return _explain_os_error(error, Path(str(home or HOME_NAME)))
     if place := place_of(error):

@@ -1,10 +1,12 @@
 """A task cannot end the process that calls it, and its module cannot be imported without end."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -155,6 +157,15 @@ def test_a_step_whose_process_ended_without_a_word_is_recorded_as_failed(tmp_pat
     assert first.status == "finished"
     assert second.status == "failed"
     assert "ended before it wrote its result" in second.problem
+    assert "memory ran out" in second.problem
+
+
+def test_a_step_that_a_full_disk_ended_names_the_disk(tmp_path, monkeypatch):
+    Journal(tmp_path).append("step_started", step="check_skeleton", key="c-1", log="log.txt")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=236_000))
+    assert record_silent_ends(tmp_path, 0) == 1
+    (record,) = step_records(tmp_path)
+    assert f"0.2 MB of disk left in {tmp_path}" in record.problem
 
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS)

@@ -1,5 +1,6 @@
 """What the operating system refuses, and what a task raises, is one message without a traceback."""
 
+import sqlite3
 import subprocess
 import sys
 from functools import partial
@@ -51,9 +52,17 @@ def test_a_full_disk_is_named_with_the_space_that_is_left(project, verb):
     require_clear(done.returncode, done.stderr, "MB are free there", "free space on its disk")
 
 
-def test_an_error_without_a_path_names_the_home(tmp_path):
-    found = explain_error(OSError(28, "No space left on device"), tmp_path)
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        sqlite3.OperationalError("database or disk is full"),
+    ],
+)
+def test_a_full_disk_without_a_path_names_the_home(error, tmp_path):
+    found = explain_error(error, tmp_path)
     assert str(tmp_path) in found.problem
+    assert "No space left" in found.problem
 
 
 TASK = """from perennial.tasks.tabular import TabularClassification
