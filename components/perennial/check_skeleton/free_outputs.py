@@ -136,6 +136,22 @@ def find_best_outputs(subject: Subject) -> FreeOutputs:
     return find_free_outputs(subject, compute_output(subject, batch), batch)
 
 
+def fill_unread_outputs(losses: Losses, ideal: Tensor, output: Tensor, batch: Batch) -> Tensor:
+    """Return the best outputs, with the model's where the loss reads none.
+
+    As beyond the end of a sound, where each is as good; but they are decoded with the others.
+    """
+    held = output.detach().clone().requires_grad_()
+    total = losses(held, batch).sum()
+    if not total.requires_grad:
+        return ideal
+    (gradient,) = torch.autograd.grad(total, held, materialize_grads=True)
+    filled = torch.where(gradient == 0, output, ideal)
+    with torch.no_grad():
+        same = torch.allclose(losses(filled, batch), losses(ideal, batch))
+    return filled if same else ideal
+
+
 def is_density(subject: Subject, ideal: Tensor, batch: Batch) -> bool:
     """Whether the best outputs bring the loss of any example below zero, as densities alone do.
 

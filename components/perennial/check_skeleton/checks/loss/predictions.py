@@ -34,6 +34,7 @@ from perennial.check_skeleton.checks.loss.units import (
 )
 from perennial.check_skeleton.free_outputs import (
     compute_output,
+    fill_unread_outputs,
     find_best_outputs,
     find_training_constant,
     is_density,
@@ -349,7 +350,8 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     task, batch = subject.task, probe(subject)
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     free = find_best_outputs(subject)
-    outputs = free.ideal, compute_output(subject, batch)
+    output = compute_output(subject, batch)
+    outputs = fill_unread_outputs(task.losses, free.ideal, output, batch), output
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
     if np.array_equal(best, start) or free.floor >= free.model_loss:
         # It reads outputs that the loss does not, as embeddings beside distances, or the search
