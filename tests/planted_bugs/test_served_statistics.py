@@ -113,6 +113,15 @@ class UnmarkedDepths(Depths):
         return (output - batch[LABEL]).square().mean(dim=1)
 
 
+class Beyond(Depths):
+    """Depths, of which -1 says that they lie beyond what was measured."""
+
+    def losses(self, output, batch):
+        is_beyond = batch[LABEL] == -1
+        error = (output - batch[LABEL]).abs()
+        return torch.where(is_beyond, functional.softplus(-output), error).mean(dim=1)
+
+
 class Risk(Measured):
     """Serves a rank, which is no number of the label's."""
 
@@ -178,6 +187,7 @@ def test_labels_in_another_order_and_counted_gaps_fail(task_type, labels, measur
         (Hours, hours(0.2)),
         (Risk, readings()),
         (Depths, depths()),
+        (Beyond, depths()),
         (UnmarkedDepths, hours()),
     ],
 )

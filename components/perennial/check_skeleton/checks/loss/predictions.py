@@ -21,6 +21,7 @@ from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_statistic,
     measure_gain,
 )
+from perennial.check_skeleton.checks.loss.output_order import describe_exchanged_outputs
 from perennial.check_skeleton.checks.loss.served_statistics import (
     describe_counted_gaps,
     describe_disorder,
@@ -389,6 +390,12 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
                 "many copies of each example",
                 hint="`labels` are the weights: average the statistics by them",
             )
+    if exchanged := describe_exchanged_outputs(subject):
+        return judge.failed(
+            exchanged,
+            hint="loss and metric read the columns of the outputs in two orders, as of quantiles "
+            "that one of them sorts; or the loss gets prediction and label exchanged",
+        )
     return _judge_ties(judge, find_flattered_statistic(subject, scores, worse), scores)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from perennial.check_skeleton.checks.data.signals import read_lists
 from perennial.check_skeleton.checks.data.values.placeholders import find_placeholder
@@ -10,7 +11,7 @@ from perennial.check_skeleton.checks.loss.units import CLOSE, measure_error
 from perennial.check_skeleton.free_outputs import compute_output, find_free_outputs
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.subject import Flags, Floats, Subject, select_head
-from perennial.engine.task import Task
+from perennial.engine.task import LABEL, Batch, Task
 
 ROWS = 256
 # Outputs that leave hardly any loss have learned the labels.
@@ -21,6 +22,7 @@ FEWEST_GAPS = 8
 MOSTLY = 0.9
 # Of the standard deviation: -1 beside amounts above zero, such as depths.
 FAR = 0.1
+STEP = 0.01  # of labels, in deviations
 
 
 def describe_disorder(subject: Subject) -> str:
@@ -97,9 +99,29 @@ def describe_counted_gaps(subject: Subject) -> str:
     (gradient,) = torch.autograd.grad(task.losses(free, batch).sum(), free)
     counts = gradient.flatten(2).abs().sum(dim=2) if gradient.ndim > 2 else gradient
     counted = float((counts.detach().numpy()[is_gap] != 0).mean())
-    if counted < MOSTLY:
+    if counted < MOSTLY or _knows_gaps(subject, output.detach(), batch, is_gap):
         return ""
     return f"{int(is_gap.sum())} missing numbers among {is_gap.size} labels count in the loss"
+
+
+def _knows_gaps(subject: Subject, output: Tensor, batch: Batch, is_gap: Flags) -> bool:
+    """Whether the number in place of a missing one is no number to the loss.
+
+    As -1 for a failure that was not seen yet: beside it the loss leaps, or stays as it is, where
+    a number's loss changes twice as much with twice the step.
+    """
+    labels = batch[LABEL]
+    if labels.shape != is_gap.shape or not (labels.is_floating_point() and labels.isfinite().all()):
+        return False
+    step = STEP * labels.std() * torch.from_numpy(is_gap)
+    with torch.no_grad():
+        here, near, far = (
+            subject.task.losses(output, {**batch, LABEL: labels + times * step}).double()
+            for times in range(3)
+        )
+    once, twice = (each[torch.from_numpy(is_gap.any(axis=1))] for each in (near - here, far - here))
+    is_number = (once != 0) & torch.isclose(twice, 2 * once, rtol=0.25, atol=0.0)
+    return float(is_number.double().mean()) < MOSTLY
 
 
 def _find_gaps(column: pl.Series) -> Flags | None:

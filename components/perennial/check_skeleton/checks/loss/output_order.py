@@ -1,0 +1,71 @@
+"""Find columns of outputs, as quantiles, that a metric reads in another order than the loss."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from perennial.check_skeleton.free_outputs import find_best_outputs, probe
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.task import LABEL, Batch, Task
+
+MOST_COLUMNS = 12
+# Of the statistic: a mean is not the median, so that two losses differ by some percent.
+BETTER = 0.1
+# Of the slope in the loss's order: in the right one, the statistic has its own minimum.
+FLAT = 0.2
+
+
+def describe_exchanged_outputs(subject: Subject) -> str:
+    """Say in which order a task's statistic wants the columns of outputs; empty if in the loss's.
+
+    The best constant outputs differ by column, as the tenth and the ninetieth percentile do. Where
+    a statistic, to be minimised, has its own minimum at the same numbers in another order, it reads
+    other places than the loss writes.
+    """
+    task, batch = subject.task, probe(subject)
+    constant = find_best_outputs(subject).constant.detach()
+    width = constant.shape[-1]
+    is_minimised = next(iter(task.metrics.values())) == "minimize"
+    if constant.ndim < 2 or not 2 <= width <= MOST_COLUMNS or not is_minimised:
+        return ""
+    found = _measure(task, constant, batch)
+    if found is None:
+        return ""
+    value, slope = found
+    for order in _list_orders(width):
+        moved = _measure(task, constant[..., order], batch)
+        if moved and value - moved[0] > BETTER * abs(value) and moved[1] < FLAT * slope:
+            return (
+                f"the statistic is {value:.4g} for the best constant outputs, and {moved[0]:.4g} "
+                f"with their columns in the order {order}"
+            )
+    return ""
+
+
+def _measure(task: Task, constant: Tensor, batch: Batch) -> tuple[float, float] | None:
+    """Return the mean statistic of constant outputs, and its slope; None of counts and of several.
+
+    Of what is counted, as by an argmax, the commonest answer need not be the best.
+    """
+    held = constant.clone().requires_grad_()
+    outputs = held.expand(len(batch[LABEL]), *held.shape[1:])
+    statistic = task.statistic(outputs, batch)
+    if not statistic.requires_grad or statistic.numel() != len(outputs):
+        return None
+    mean = statistic.mean()
+    (gradient,) = torch.autograd.grad(mean, held)
+    return float(mean.detach()), float(gradient.norm())
+
+
+def _list_orders(width: int) -> Iterator[list[int]]:
+    """Yield the reversed order, those with two columns exchanged, and rotations."""
+    places = list(range(width))
+    yield places[::-1]
+    for one, other in combinations(places, 2):
+        order = list(places)
+        order[one], order[other] = other, one
+        yield order
+    for shift in range(1, width):
+        yield [*places[shift:], *places[:shift]]
