@@ -18,6 +18,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from perennial.check_skeleton.checks.data.leaks.broken_pairs import judge_broken_pairs
 from perennial.check_skeleton.checks.data.leaks.filled_ends import find_filled_end
 from perennial.check_skeleton.checks.data.leaks.label_names import describe_named_label
+from perennial.check_skeleton.checks.data.leaks.latest_labels import describe_latest_label
 from perennial.check_skeleton.checks.data.leaks.list_ends import ListEnd, take_list_ends
 from perennial.check_skeleton.checks.data.leaks.revealing_positions import (
     describe_label_position,
@@ -236,6 +237,12 @@ def _judge_sums_of_labels(judge: Judge, rows: Rows) -> CheckResult | None:
             "all labels are equal, and between these it is their share",
             hint="the mean counts the row's own label, which is unknown when the prediction is "
             "made: leave the row out, use earlier rows only, or learn means in folds",
+        )
+    if latest := describe_latest_label(rows.subject):
+        return judge.failed(
+            latest,
+            hint="it was joined by the name alone, so that earlier rows know what came later: join "
+            "each row with the newest value before its own time",
         )
     running = find_running_label(rows.subject)
     if not running or not _is_relevant(rows, [running]):
