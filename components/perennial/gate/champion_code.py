@@ -68,6 +68,11 @@ class ChampionCode:
         ]
         return cls(folder, tuple(own), (*(each for each in files if each not in own), *packages))
 
+    @property
+    def change(self) -> str:
+        """Name what the user edited."""
+        return f"{join_names(self.own, 3)} changed since it was registered"
+
     def score(
         self, score: Callable[..., tuple[Task, dict[Split, Scored]]], challenger: Contender
     ) -> Contender:
@@ -77,7 +82,7 @@ class ChampionCode:
         both models.
 
         Raises:
-            BadTaskError: its measures are the user's own, and the two codes measure differently.
+            BadTaskError: its measures are the user's own, and the two codes do not agree.
             Exception: what the task's code raises.
         """
         if not self.own:
@@ -93,14 +98,15 @@ class ChampionCode:
         else:
             if _agree(splits[Split.TEST], carried):
                 return Contender(task, splits[Split.TEST])
-        since, kind = (
-            f"{join_names(self.own, 3)} changed since it was registered",
-            carried_task.kind,
-        )
+        kind = carried_task.kind
         if kind != challenger.task.kind:
-            raise BadTaskError(f"{since}, and it is of kind {kind}, not {challenger.task.kind}")
+            raise BadTaskError(
+                f"{self.change}, and it is of kind {kind}, not {challenger.task.kind}"
+            )
         if kind == "statistic":
-            raise BadTaskError(f"{since}, and measures its rows otherwise today")
+            raise BadTaskError(
+                f"{self.change}, and today's code does not measure its rows as its own does"
+            )
         # The challenger's task: one code measures the predictions of both.
         return Contender(challenger.task, carried, by_carried_code=True)
 
@@ -115,8 +121,7 @@ class ChampionCode:
             how = "is scored by the code that it carries"
             if not scored.by_carried_code:
                 how = "predicts the same by today's code and its own"
-            since = f"{join_names(self.own, 3)} changed since it was registered"
-            notes.append(f"version {version} {how}: {since}")
+            notes.append(f"version {version} {how}: {self.change}")
         known = read_example_predictions(self.folder) if self.others else None
         if known is not None and not _is_near(self._predict(), known):
             raise BadTaskError(

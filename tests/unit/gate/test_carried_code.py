@@ -146,4 +146,4 @@ def test_rows_that_the_users_code_measures_otherwise_are_not_compared(project):
     project.write("edited_helper.py", "SCALE = 0.5\n")
     found = project.read()
     assert found.contender is None
-    assert "measures its rows otherwise" in found.failure
+    assert "does not measure its rows as its own does" in found.failure
