@@ -137,8 +137,40 @@ class FilledLists(LastOfFour):
         super().fit(train.with_columns(pl.col("x0").list.eval(kept)))
 
 
+def mean_of(kept):
+    """The mean of the readings that are kept, cut below -3, and 0 where there is none."""
+    return kept.list.drop_nulls().list.mean().fill_null(0.0).clip(-3.0)
+
+
+class CutMeans(styles.Numbers):
+    """Averages whatever is there, and cuts what is far too low."""
+
+    kept = pl.element().fill_nan(None)
+
+    def shown(self, rows):
+        return rows.with_columns(mean_of(pl.col("x0").list.eval(self.kept)).alias("x0"))
+
+    def fit(self, train):
+        super().fit(self.shown(train))
+
+    def encode(self, rows):
+        return super().encode(self.shown(rows))
+
+
+class MeansOfReadings(CutMeans):
+    """Leaves out what is no reading."""
+
+    kept = pl.when(pl.element() > -50).then(pl.element())
+
+
 @pytest.mark.parametrize(
-    ("task_type", "outcome"), [(LastOfFour, "failed"), (FilledLists, "passed")]
+    ("task_type", "outcome"),
+    [
+        (LastOfFour, "failed"),
+        (FilledLists, "passed"),
+        (CutMeans, "failed"),
+        (MeansOfReadings, "passed"),
+    ],
 )
 def test_a_number_filled_into_lists_is_named(task_type, outcome, tmp_path):
     lost = np.stack([np.roll(IS_LOST, place) for place in range(4)], axis=1)

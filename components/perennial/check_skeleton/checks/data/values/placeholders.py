@@ -8,7 +8,7 @@ import torch
 
 from perennial.check_skeleton.free_outputs import compute_output
 from perennial.check_skeleton.subject import Flags, Floats, Subject, select_rows
-from perennial.engine.task import LABEL, WEIGHT, inputs_of
+from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 
 FEWEST_ROWS, LEAST_SHARE = 5, 0.002
 # Most labels are readings, not placeholders.
@@ -23,6 +23,8 @@ QUARTILES_OF_DEVIATION = 1.349
 # Of a feature: nothing beside amounts, as no mortgage, is nearer.
 VERY_FAR_DEVIATIONS = 5.0
 SURE_DEVIATIONS = 20.0
+# Of an input: another number in place of the placeholder, and a missing one.
+UNLIKE_DEVIATIONS = 1.0
 PROBED_ROWS, MOSTLY = 16, 0.5
 
 
@@ -81,7 +83,7 @@ def find_unreplaced_feature(subject: Subject) -> UnreplacedFeature | None:
         if found is None or found.deviations < VERY_FAR_DEVIATIONS or not found.is_made_up:
             continue
         middle = float(np.median(numbers[~found.is_here]))
-        if tensor := _find_far_input(subject, name, found.value, middle):
+        if tensor := _find_spoilt_input(subject, name, found.value, middle):
             is_nines = set(f"{-found.value:g}") == {"9"}
             return UnreplacedFeature(
                 f"{found.value:g} is {name} of {found.is_here.mean():.1%} of the rows, "
@@ -92,21 +94,18 @@ def find_unreplaced_feature(subject: Subject) -> UnreplacedFeature | None:
     return None
 
 
-def _find_far_input(subject: Subject, name: str, value: float, middle: float) -> str:
-    """Return a tensor in which a value is far from what another value would be; empty if none."""
-    rows, kind = subject.train_rows, subject.train_rows.schema[name]
-    is_list = isinstance(kind, pl.List | pl.Array)
-    column = pl.col(name).cast(pl.List(kind.inner)) if is_list else pl.col(name)  # type: ignore[attr-defined]
-    own = pl.element() if is_list else column
-    other = pl.when(own == value).then(middle).otherwise(own)
-    chosen = rows.filter(column.list.contains(value) if is_list else own == value).head(PROBED_ROWS)
-    changed = column.list.eval(other) if is_list else other
-    replaced = chosen.with_columns(changed.cast(kind).alias(name))
-    try:
-        before, after = (inputs_of(subject.task.encode(each)) for each in (chosen, replaced))
-    except Exception:  # a task may reject another value
+def _find_spoilt_input(subject: Subject, name: str, value: float, middle: float) -> str:
+    """Return a tensor in which a placeholder counts as a number; empty if there is none.
+
+    It is far from what an ordinary value would be there; or, where the number was averaged or cut,
+    neither what that would be nor what a missing one is.
+    """
+    before, ordinary, missing = (
+        _encode_in_place(subject, name, value, each) for each in (value, middle, None)
+    )
+    if before is None or ordinary is None:
         return ""
-    for key, tensor in after.items():
+    for key, tensor in ordinary.items():
         if not tensor.is_floating_point() or before[key].shape != tensor.shape:
             continue
         usual = subject.train[key].double()
@@ -114,10 +113,32 @@ def _find_far_input(subject: Subject, name: str, value: float, middle: float) ->
         moved = (before[key].double() - tensor.double()).abs()
         # Flags of what is missing hardly vary.
         judged = (moved > 0) & (wide > 0)
-        far = (moved > VERY_FAR_DEVIATIONS * wide)[judged]
-        if len(far) and float(far.double().mean()) > MOSTLY:
+        if not judged.any():
+            continue
+        unlike = moved > VERY_FAR_DEVIATIONS * wide
+        if missing is not None and missing[key].shape == tensor.shape:
+            from_missing = (before[key].double() - missing[key].double()).abs()
+            unlike |= torch.minimum(moved, from_missing) > UNLIKE_DEVIATIONS * wide
+        if float(unlike[judged].double().mean()) > MOSTLY:
             return key
     return ""
+
+
+def _encode_in_place(
+    subject: Subject, name: str, value: float, other: float | None
+) -> Batch | None:
+    """Return the inputs of rows with a value, with another one in its place; None if refused."""
+    rows, kind = subject.train_rows, subject.train_rows.schema[name]
+    is_list = isinstance(kind, pl.List | pl.Array)
+    column = pl.col(name).cast(pl.List(kind.inner)) if is_list else pl.col(name)  # type: ignore[attr-defined]
+    own = pl.element() if is_list else column
+    replaced = pl.when(own == value).then(other).otherwise(own)
+    chosen = rows.filter(column.list.contains(value) if is_list else own == value).head(PROBED_ROWS)
+    changed = column.list.eval(replaced) if is_list else replaced
+    try:
+        return inputs_of(subject.task.encode(chosen.with_columns(changed.cast(kind).alias(name))))
+    except Exception:  # a task may reject another value
+        return None
 
 
 def find_placeholder(numbers: Floats, far: float = FAR_DEVIATIONS) -> Placeholder | None:
