@@ -143,7 +143,7 @@ def test_code_that_raises_on_an_older_model_does_not_free_its_place(project):
 
 def test_rows_that_the_users_code_measures_otherwise_are_not_compared(project):
     project.train(MEASURED)
-    project.write("edited_helper.py", "SCALE = 0.5\n")
+    project.write("edited_helper.py", "SCALE = 0.25\n")
     found = project.read()
     assert found.contender is None
     assert "does not measure its rows as its own does" in found.failure
