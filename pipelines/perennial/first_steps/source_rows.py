@@ -125,16 +125,16 @@ def _scan_csv(files: list[Path], texts: Collection[str]) -> Source:
     # By default Polars decides on a column's type by its first 100 rows.
     scan = partial(
         pl.scan_csv, sources, separator=separator, quote_char=quote, try_parse_dates=True,
-        infer_schema_length=None,
+        infer_schema_length=None, null_values=["", *MISSING],
     )  # fmt: skip
-    table = scan(null_values=["", *MISSING])
+    table = scan()
     schema = table.collect_schema()
     names = schema.names()
     # Parquet has no whole numbers of more than 64 bits.
     long = {name for name, dtype in schema.items() if dtype == pl.Int128}
     unread = long | set(texts) | _doubtful_dates(table)
     if kept := {name: pl.String for name in names if name in unread}:
-        table = scan(null_values=["", *MISSING], schema_overrides=kept)
+        table = scan(schema_overrides=kept)
     written = scan(null_values=[""], schema_overrides=dict.fromkeys(names, pl.String))
     notes += _find_missing_words(table, written)
     if len(names) > 1:
@@ -151,15 +151,18 @@ def _find_short_rows(source: Path | bytes, separator: str, quote: str | None) ->
         BadDataError: the last row is one: the file is cut off.
     """
     dialect: dict[str, Any] = {"quoting": csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE}
-    # Texts may be longer than what the reader takes for a lost quote.
-    csv.field_size_limit(LONGEST_CELL)
-    with _lines_of(source) as lines:
-        rows = csv.reader(lines, delimiter=separator, **dialect)
-        width, count, last = len(next(rows, [])), 0, list[str]()
-        for row in rows:
-            if row:
-                last = row
-                count += len(row) < width
+    # Texts may be longer than what the reader, by its usual limit, takes for a lost quote.
+    usual = csv.field_size_limit(LONGEST_CELL)
+    try:
+        with _lines_of(source) as lines:
+            rows = csv.reader(lines, delimiter=separator, **dialect)
+            width, count, last = len(next(rows, [])), 0, list[str]()
+            for row in rows:
+                if row:
+                    last = row
+                    count += len(row) < width
+    finally:
+        csv.field_size_limit(usual)
     if not count:
         return []
     if len(last) < width:

@@ -1,5 +1,6 @@
 """Rows of a file or a frame become a new partition in the dataset's types, or nothing is written."""
 
+import csv
 import json
 from datetime import datetime
 
@@ -165,7 +166,9 @@ def test_what_is_read_as_missing_or_in_another_zone_is_noted(contract, tmp_path)
         + "6,2025-02-02T08:00:00Z,,5,1\n"
     )  # fmt: skip
     (tmp_path / "2025-02.csv").write_text(HEAD + rows)
+    limit = csv.field_size_limit()
     notes = list(import_rows(contract, tmp_path / "2025-02.csv"))
+    assert csv.field_size_limit() == limit, "by which other files are read"
     assert stored(contract).height == 6
     assert "read: 'NA' in 'carrier' is a missing value, 1 times" in "\n".join(notes)
     assert "read: 2 rows have fewer cells than the header" in "\n".join(notes)

@@ -105,7 +105,7 @@ def describe_counted_gaps(subject: Subject) -> str:
 
 
 def _knows_gaps(subject: Subject, output: Tensor, batch: Batch, is_gap: Flags) -> bool:
-    """Whether the number in place of a missing one is no number to the loss.
+    """Whether the loss does not take what stands for a missing number as a number.
 
     As -1 for a failure that was not seen yet: beside it the loss leaps, or stays as it is, where
     a number's loss changes twice as much with twice the step.
