@@ -90,7 +90,7 @@ def read_champion(
     code = ChampionCode.of(folder, record)
     try:
         contender = code.score(score, challenger)
-        code_notes = code.verify(contender, version) if shards.number == 1 else ()
+        code_notes = code.verify(contender, version, is_whole=shards.number == 1)
     except DamagedModelError as error:
         raise damaged_file(registered, WEIGHTS_FILE, error) from error
     # `SystemExit` as well: task code that calls `sys.exit()` must not end the step.

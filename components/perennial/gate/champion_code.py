@@ -110,8 +110,10 @@ class ChampionCode:
         # The challenger's task: one code measures the predictions of both.
         return Contender(challenger.task, carried, by_carried_code=True)
 
-    def verify(self, scored: Contender, version: str) -> tuple[str, ...]:
+    def verify(self, scored: Contender, version: str, *, is_whole: bool) -> tuple[str, ...]:
         """Return notes on what changed, after a look at the example rows.
+
+        A model that one process does not hold whole does not predict these.
 
         Raises:
             BadTaskError: they are not predicted as when the version was registered.
@@ -122,7 +124,8 @@ class ChampionCode:
             if not scored.by_carried_code:
                 how = "predicts the same by today's code and its own"
             notes.append(f"version {version} {how}: {self.change}")
-        known = read_example_predictions(self.folder) if self.others else None
+        is_judged = bool(self.others) and is_whole
+        known = read_example_predictions(self.folder) if is_judged else None
         if known is not None and not _is_near(self._predict(), known):
             raise BadTaskError(
                 "it no longer predicts its example rows as when it was registered, with "

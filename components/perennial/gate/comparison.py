@@ -255,14 +255,13 @@ def explain_incomparable(challenger: Contender, champion: Contender, metric: str
     if task.kind != "statistic":
         if metric != "loss":  # metrics of predictions and labels ignore weights
             return ""
-        why = "the task's code changed, and with it maybe the formula"
-        if not champion.by_carried_code:
+        if champion.by_carried_code:
+            why = "the task's code changed, and with it maybe the formula"
+        elif not weighs_alike:
             why = "the models weight the rows differently, for example because they are fitted"
-        return (
-            ""
-            if weighs_alike and not champion.by_carried_code
-            else f"loss is not comparable: {why}; use {' or '.join(task.metrics)} instead"
-        )
+        else:
+            return ""
+        return f"loss is not comparable: {why}; use {' or '.join(task.metrics)} instead"
     ours, theirs = (
         each.task.exposure(each.scored.predictions, each.scored.weights)
         for each in (challenger, champion)

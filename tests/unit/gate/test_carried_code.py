@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from perennial.contracts.data import Split
+from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.gate.champion import read_champion
+from perennial.gate.champion_code import ChampionCode
 from perennial.gate.comparison import Contender, explain_incomparable
 from perennial.registry.version_files import ModelVersion
 from small_models import NOISY, linear_model, stream, write_challenger, write_snapshot
@@ -111,6 +113,14 @@ def test_an_edit_that_changes_no_prediction_leaves_both_models_to_one_code(proje
     assert not found.contender.by_carried_code
     assert found.notes[0].startswith("version 3 predicts the same by today's code and its own")
     assert explain_incomparable(project.challenger, found.contender, "loss") == ""
+
+
+def test_the_code_of_a_model_in_shards_is_named_too(project):
+    project.train()
+    project.write("edited_helper.py", "SCALE = -0.3\n")
+    found = project.read()
+    code = ChampionCode.of(project.version, Challenger.read(project.version))
+    assert code.verify(found.contender, "3", is_whole=False) == found.notes
 
 
 def test_losses_of_two_codes_are_not_compared(project):
