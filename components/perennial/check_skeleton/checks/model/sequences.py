@@ -10,6 +10,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
+from perennial.check_skeleton.checks.model.unscored_ends import find_unscored_end
 from perennial.check_skeleton.free_outputs import (
     compute_output,
     find_counted_tokens,
@@ -66,6 +67,11 @@ _OFF_BY = {
     "True that its labels are its inputs",
     -1: "labels are shifted in the wrong direction: label t is token t + 1, not an earlier one",
 }
+_NO_END = (
+    "end each text with a token of its own and keep it in the loss: where padding is the end's "
+    "token, too, leave padding out by its place. A model that never had to predict an end goes on "
+    "until it is stopped"
+)
 TEXTS = 16
 FEWEST_LISTS = 4
 # One token may mark the end of a text, and one more its beginning.
@@ -283,7 +289,7 @@ def _judge_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
 )
 def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the target of each position is the next token."""
-    columns, batch = subject.task.columns, probe(subject)
+    batch = probe(subject)
     output = compute_output(subject, batch)
     if is_per_token(output, batch[LABEL]):
         wanted = find_wanted_tokens(subject.task, output, batch)
@@ -293,14 +299,22 @@ def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
                 hint="the loss pairs outputs with labels of other positions: look for view or "
                 "reshape where permute is meant, and for a softmax over the wrong dimension",
             )
-    found = find_target_offset(subject, batch)
+    return _judge_offset(judge, subject, batch)
+
+
+def _judge_offset(judge: Judge, subject: Subject, batch: Batch) -> CheckResult:
+    """Judge how far ahead the target of each position is, and whether texts have an end."""
+    columns, found = subject.task.columns, find_target_offset(subject, batch)
     if not isinstance(found, str) and found.offset == 0 and subject.task.reconstructs_inputs:
         found = "the target of each position is its own token, as the task declares"
     if isinstance(found, str):
         return judge.skipped(found)
     agreement = {f"{far:+d}": round(share, 4) for far, share in sorted(found.agreement.items())}
     if found.offset == 1:
-        return judge.passed(f"{found.agreement[1]:.0%} of positions", agreement=agreement)
+        end = find_unscored_end(batch, found.tokens, found.wanted)
+        if end is None:
+            return judge.passed(f"{found.agreement[1]:.0%} of positions", agreement=agreement)
+        return (judge.failed if end.is_marked else judge.warned)(end.description, hint=_NO_END)
     if found.offset is not None:
         return judge.failed(
             f"the target of {found.agreement[found.offset]:.0%} of positions is the token "
