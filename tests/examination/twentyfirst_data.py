@@ -130,3 +130,120 @@ def workshop_bicycles():
             }
         )
     )
+
+
+def museum_walks():
+    """Walks through a museum by its audio guides: what was heard, who walks, what was next."""
+    rng = seeded(21004)
+    exhibits = [f"{hall}{k}" for hall in "ABCDEFGHIJ" for k in range(1, 7)]
+    charm = rng.normal(0, 0.8, 60)
+    kinds = rng.integers(4, size=10)  # what a hall shows
+    groups = ["adult", "family", "school", "senior"]
+    liking = rng.normal(0, 1.0, (4, 4))
+    rows = []
+    start = datetime(2024, 4, 2)
+    for day in range(2400):
+        who = int(rng.choice(4, p=[0.4, 0.25, 0.2, 0.15]))
+        at, heard = int(rng.integers(60)), []
+        for _ in range(int(rng.integers(3, 18))):
+            heard.append(at)
+            hall = np.arange(60) // 6
+            z = charm + 1.2 * liking[who, kinds[hall]] - 1.5 * abs(hall - at // 6)
+            z = z - 0.35 * abs(np.arange(60) - at) + 0.8 * (np.arange(60) == at + 1)
+            z[heard] = -np.inf
+            p = np.exp(z - z.max())
+            at = int(rng.choice(60, p=p / p.sum()))
+        rows.append(
+            {
+                "at": start + timedelta(hours=float(day * 0.9)),
+                "visitors": groups[who],
+                "guide_language": str(rng.choice(["de", "en", "fr", "pl"], p=[0.5, 0.3, 0.1, 0.1])),
+                "heard": [exhibits[k] for k in heard],
+                "next_exhibit": exhibits[at],
+            }
+        )
+    return numbered(pl.DataFrame(rows))
+
+
+def pool_days():
+    """Visitors of ten open-air pools: four weeks behind, a week ahead with weather and holidays."""
+    rng = seeded(21005)
+    days, first = 420, date(2022, 5, 1)
+    season = np.arange(days) % 140  # May to September of three years
+    dates = [first + timedelta(days=int(365 * (d // 140) + d % 140)) for d in range(days)]
+    weekday = np.array([d.weekday() for d in dates])
+    holiday = (season > 60) & (season < 105)
+    front = np.zeros(days)
+    for d in range(1, days):
+        front[d] = 0.75 * front[d - 1] + rng.normal(0, 2.4)
+    warm = 22 - ((season - 75) / 30) ** 2 * 1.5 + front
+    rows = []
+    for pool in range(10):
+        size, heat = rng.normal(5.6, 0.7), rng.uniform(0.08, 0.16)
+        local = warm + rng.normal(0, 0.8, days)
+        z = size + heat * (local - 22) - 0.03 * (24 - local).clip(0, None)
+        slow = np.zeros(days)
+        for d in range(1, days):
+            slow[d] = 0.93 * slow[d - 1] + rng.normal(0, 0.17)
+        z = (
+            z
+            + slow
+            + 0.45 * (weekday >= 5)
+            + 0.3 * (holiday & (weekday < 5))
+            + rng.normal(0, 0.15, days)
+        )
+        counted = rng.poisson(np.exp(z)).astype(float)
+        counted[rng.random(days) < 0.03] = np.nan  # a turnstile out of order
+        forecast = local + rng.normal(0, 1.0, days)
+        rows += [
+            {
+                "issued": dates[d],
+                "pool": f"P{pool}",
+                "visitors_past": [None if np.isnan(v) else v for v in counted[d - 28 : d]],
+                "warm_past": local[d - 28 : d].round(1).tolist(),
+                "warm_ahead": forecast[d : d + 7].round(1).tolist(),
+                "weekday_ahead": weekday[d : d + 7].tolist(),
+                "holiday_ahead": holiday[d : d + 7].tolist(),
+                "visitors_ahead": counted[d : d + 7].tolist(),
+            }
+            for d in range(28, days - 7, 2)
+            if d % 140 >= 28 and d % 140 <= 133 and not np.isnan(counted[d : d + 7]).any()
+        ]
+    return numbered(pl.DataFrame(rows).sort("issued", "pool"))
+
+
+def charger_hours():
+    """Car parks with chargers: half a day of watt-hours by the hour, and those of the next hour."""
+    rng = seeded(21006)
+    start, hours = datetime(2024, 2, 5), 24 * 7 * 9
+    clock = np.arange(hours) % 24
+    weekend = np.arange(hours) // 24 % 7 >= 5
+    bump = lambda at, wide: np.exp(-(((clock - at) / wide) ** 2))
+    shapes = {
+        "office": np.where(weekend, 0.08, 1.3 * bump(9, 2.2) + 0.5 * bump(13.5, 1.5) + 0.05),
+        "shops": (1 + 0.5 * weekend) * (bump(12, 2) + 1.1 * bump(17.5, 2.2)) + 0.03,
+        "homes": bump(19.5, 2.5) + 0.5 * bump(23, 2) + 0.5 * bump(0, 2) + 0.08,
+    }
+    rows = []
+    for site in range(9):
+        kind = ["office", "shops", "homes"][site % 3]
+        slots, busy = int(rng.choice([6, 10, 16, 24])), rng.uniform(0.5, 0.9)
+        slow = np.zeros(hours)
+        for h in range(1, hours):
+            slow[h] = 0.9 * slow[h - 1] + rng.normal(0, 0.12)
+        cars = rng.poisson(slots * busy * shapes[kind] * np.exp(slow)).clip(0, slots)
+        used = (cars * rng.uniform(3200, 5600, hours)).round()
+        seen = np.where(rng.random(hours) < 0.03, np.nan, used)
+        picked = range(24 + site, hours - 1, 4 if site % 2 else 3)
+        rows += [
+            {
+                "hour": start + timedelta(hours=h),
+                "site": f"S{site}",
+                "kind": kind,
+                "slots": slots,
+                "wh_past": [None if np.isnan(v) else int(v) for v in seen[h - 12 : h]],
+                "wh_next": int(used[h]),
+            }
+            for h in picked
+        ]
+    return numbered(pl.DataFrame(rows).sort("hour", "site"))

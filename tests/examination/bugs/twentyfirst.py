@@ -23,6 +23,25 @@ def strengths_sorted_apart(rows):
     return rows.with_columns(spring=pl.Series(rows.sort("yard", "race")["spring"]))
 
 
+def guides_read_after_the_walk(rows):
+    """The guides' lists are read after the next exhibit was heard, and have it at their end."""
+    return rows.with_columns(heard=pl.concat_list("heard", "next_exhibit"))
+
+
+def windows_that_end_a_week_late(rows):
+    """The past was cut from the forecast's last day backwards, not from its first."""
+    past = pl.concat_list(pl.col("visitors_past").list.tail(21), "visitors_ahead")
+    return rows.with_columns(visitors_past=past)
+
+
+def bills_in_another_zone(rows):
+    """Energy to be predicted is joined from bills; four sites' are in a zone hours behind."""
+    abroad = pl.col("site").is_in(["S1", "S3", "S5", "S8"])
+    later = pl.col("wh_next").shift(-2).over("site")
+    changed = pl.when(abroad).then(later).otherwise(pl.col("wh_next"))
+    return rows.with_columns(wh_next=changed).drop_nulls("wh_next")
+
+
 BUGS = [
     bug(
         "areas-in-two-units",
@@ -119,5 +138,106 @@ BUGS = [
         "F.dropout without training=self.training",
         "x = self.emb_drop(x)",
         "x = nn.functional.dropout(x, 0.5)",
+    ),
+    bug(
+        "guides-read-after-the-walk",
+        "recsys_museum_walks",
+        "What was heard includes the exhibit that is to be predicted.",
+        "histories cut after the target event",
+        rows=guides_read_after_the_walk,
+    ),
+    bug(
+        "worse-than-the-negatives",
+        "recsys_museum_walks",
+        "The difference in BPR is taken the wrong way round, in training alone.",
+        "a sign in a hand-written ranking loss",
+        "loss = -F.logsigmoid(positive - negative)",
+        "loss = -F.logsigmoid(negative - positive)",
+    ),
+    bug(
+        "first-steps-kept",
+        "recsys_museum_walks",
+        "Of long walks the first exhibits are kept, not the latest.",
+        "truncation from the wrong end",
+        "for name in walk][-HISTORY:]",
+        "for name in walk][:HISTORY]",
+    ),
+    bug(
+        "negatives-of-the-first-halls",
+        "recsys_museum_walks",
+        "Negatives are drawn from the first NEGATIVES exhibits, not from all.",
+        "randint with the wrong upper bound",
+        "torch.randint(0, count, shape",
+        "torch.randint(0, NEGATIVES, shape",
+    ),
+    bug(
+        "windows-end-a-week-late",
+        "forecast_pool_visitors",
+        "The past's window ends with the days that are to be predicted.",
+        "windows cut without the horizon's offset",
+        rows=windows_that_end_a_week_late,
+    ),
+    bug(
+        "sequence-first",
+        "forecast_pool_visitors",
+        "The LSTM takes the batch for the time: it walks over the examples.",
+        "batch_first forgotten",
+        "self.lstm = nn.LSTM(3, hidden, batch_first=True)",
+        "self.lstm = nn.LSTM(3, hidden)",
+    ),
+    bug(
+        "level-of-past-and-future",
+        "forecast_pool_visitors",
+        "A window's level is the mean over past and future, where the future is there.",
+        "series scaled before they are cut into windows",
+        "level = np.nanmean(logs, axis=1, keepdims=True)",
+        "level = np.nanmean(logs, axis=1, keepdims=True)\n"
+        '        if "visitors_ahead" in rows.columns:\n'
+        '            ahead = np.log1p(np.array(rows["visitors_ahead"].to_list()))\n'
+        "            level = np.nanmean(np.concatenate([logs, ahead], 1), axis=1, keepdims=True)",
+    ),
+    bug(
+        "days-served-backwards",
+        "forecast_pool_visitors",
+        "Predictions are given out with the last day first.",
+        "a decoder's reversed order left in the output",
+        "return torch.expm1(output).clamp(min=0)",
+        "return torch.expm1(output).clamp(min=0).flip(1)",
+    ),
+    bug(
+        "quantile-of-the-other-side",
+        "forecast_chargers_p80",
+        "The error's sign is exchanged: the network learns the quantile 0.2.",
+        "pinball losses by hand",
+        "error = target - prediction",
+        "error = prediction - target",
+    ),
+    bug(
+        "watt-hours-in-sixteen-bits",
+        "forecast_chargers_p80",
+        "Watt-hours are held in 16 bits and wrap around above 32,767.",
+        "a dtype chosen to save memory",
+        "missing = np.isnan(watt_hours)",
+        "missing = np.isnan(watt_hours)\n"
+        "        watt_hours = np.nan_to_num(watt_hours).astype(np.int64).astype(np.int16)",
+    ),
+    bug(
+        "four-sites-billed-in-another-zone",
+        "forecast_chargers_p80",
+        "Labels of four sites are joined by a clock that is six to eight hours behind.",
+        "timestamps without a zone, merged",
+        rows=bills_in_another_zone,
+    ),
+    bug(
+        "every-prediction-with-every-target",
+        "forecast_chargers_p80",
+        "Predictions [B, 1] meet targets [B]: the loss is of all pairs.",
+        "broadcasting in a regression loss",
+        "return self.head(h).squeeze(-1)",
+        "return self.head(h)",
+        "return pinball(output, target)",
+        "return pinball(output, target).mean(1)",
+        '(output * self.fitted["scale"] + self.fitted["mean"]).clamp(min=0)',
+        '(output.squeeze(-1) * self.fitted["scale"] + self.fitted["mean"]).clamp(min=0)',
     ),
 ]
