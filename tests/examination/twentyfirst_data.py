@@ -126,7 +126,7 @@ def workshop_bicycles():
                 "months_since_service": serviced.round(),
                 "hub_gear": hub,
                 "dynamo": dynamo,
-                "repairs": [",".join(r for r, f in zip(REPAIRS, row) if f) for row in found],
+                "repairs": [",".join(np.array(REPAIRS)[row]) for row in found],
             }
         )
     )
@@ -218,7 +218,10 @@ def charger_hours():
     start, hours = datetime(2024, 2, 5), 24 * 7 * 9
     clock = np.arange(hours) % 24
     weekend = np.arange(hours) // 24 % 7 >= 5
-    bump = lambda at, wide: np.exp(-(((clock - at) / wide) ** 2))
+
+    def bump(at, wide):
+        return np.exp(-(((clock - at) / wide) ** 2))
+
     shapes = {
         "office": np.where(weekend, 0.08, 1.3 * bump(9, 2.2) + 0.5 * bump(13.5, 1.5) + 0.05),
         "shops": (1 + 0.5 * weekend) * (bump(12, 2) + 1.1 * bump(17.5, 2.2)) + 0.03,

@@ -1,6 +1,5 @@
 """A twenty-first list of bugs: plain slips in tables, recommendations and forecasts."""
 
-import numpy as np
 import polars as pl
 
 from examination.planted import bug
@@ -46,7 +45,8 @@ BUGS = [
     bug(
         "areas-in-two-units",
         "tables_heating_energy",
-        "A third of the houses have their area in square feet, the others in square metres.",
+        "A third of the houses have their area in square feet, the others in square metres. "
+        "Mean error 1,912 kWh in place of 1,212.",
         "mixed units of merged sheets",
         rows=areas_in_square_feet,
     ),
@@ -60,7 +60,8 @@ BUGS = [
     bug(
         "fit-transform-when-encoding",
         "tables_heating_energy",
-        "Encoding standardises by the rows at hand, as fit_transform in place of transform does.",
+        "Encoding standardises by the rows at hand, as fit_transform in place of transform does. "
+        "Loss 0.51 in place of 0.08, rows served one by one.",
         "scaler.fit_transform(X_test), forums",
         'x = (x - self.fitted["mean"]) / self.fitted["scale"]',
         "x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-9)",
@@ -91,7 +92,8 @@ BUGS = [
     bug(
         "one-code-for-all-yards",
         "tables_hives_spring",
-        "The lookup asks the list of the wrong column, and all yards become the unknown one.",
+        "The lookup asks the list of the wrong column, and all yards become the unknown one. "
+        "Log loss 1.18 in place of 1.09.",
         "a loop's variable that was left over",
         'for name, known in zip(STRINGS, self.fitted["vocabulary"])',
         'for name, known in zip(STRINGS, self.fitted["vocabulary"][::-1])',
@@ -99,7 +101,8 @@ BUGS = [
     bug(
         "softmax-over-probabilities",
         "tables_hives_spring",
-        "Probabilities go into the cross-entropy that takes logits.",
+        "Probabilities go into the cross-entropy that takes logits. "
+        "Log loss 1.25 in place of 1.09.",
         "softmax twice",
         'return F.nll_loss(output.clamp(min=1e-6).log(), batch[LABEL], reduction="none")',
         'return F.cross_entropy(output, batch[LABEL], reduction="none")',
@@ -126,7 +129,8 @@ BUGS = [
     bug(
         "codes-by-the-rows-at-hand",
         "tables_bicycle_repairs",
-        "Categories are numbered by what occurs in the rows that are encoded.",
+        "Categories are numbered by what occurs in the rows that are encoded. "
+        "Loss 0.51 in place of 0.37, served one by one.",
         "astype('category').cat.codes on training and test separately",
         'enumerate(["#na#", *self.fitted["classes"][c]])',
         'enumerate(["#na#", *sorted(rows[c].cast(str).drop_nulls().unique())])',
@@ -134,7 +138,8 @@ BUGS = [
     bug(
         "dropout-when-served",
         "tables_bicycle_repairs",
-        "Dropout of the functional kind stays on in evaluation and serving.",
+        "Dropout of the functional kind stays on in evaluation and serving. "
+        "F1 0.51 in place of 0.59.",
         "F.dropout without training=self.training",
         "x = self.emb_drop(x)",
         "x = nn.functional.dropout(x, 0.5)",
@@ -157,7 +162,8 @@ BUGS = [
     bug(
         "first-steps-kept",
         "recsys_museum_walks",
-        "Of long walks the first exhibits are kept, not the latest.",
+        "Of long walks the first exhibits are kept, not the latest. "
+        "Recall at 5 0.35 in place of 0.71.",
         "truncation from the wrong end",
         "for name in walk][-HISTORY:]",
         "for name in walk][:HISTORY]",
@@ -173,14 +179,16 @@ BUGS = [
     bug(
         "windows-end-a-week-late",
         "forecast_pool_visitors",
-        "The past's window ends with the days that are to be predicted.",
+        "The past's window ends with the days that are to be predicted. "
+        "Mean error 104 in place of 89 when served.",
         "windows cut without the horizon's offset",
         rows=windows_that_end_a_week_late,
     ),
     bug(
         "sequence-first",
         "forecast_pool_visitors",
-        "The LSTM takes the batch for the time: it walks over the examples.",
+        "The LSTM takes the batch for the time: it walks over the examples. "
+        "Mean error 94 in place of 89.",
         "batch_first forgotten",
         "self.lstm = nn.LSTM(3, hidden, batch_first=True)",
         "self.lstm = nn.LSTM(3, hidden)",
@@ -188,7 +196,8 @@ BUGS = [
     bug(
         "level-of-past-and-future",
         "forecast_pool_visitors",
-        "A window's level is the mean over past and future, where the future is there.",
+        "A window's level is the mean over past and future, where the future is there. "
+        "Mean error 97 in place of 89 when served.",
         "series scaled before they are cut into windows",
         "level = np.nanmean(logs, axis=1, keepdims=True)",
         "level = np.nanmean(logs, axis=1, keepdims=True)\n"
@@ -215,7 +224,8 @@ BUGS = [
     bug(
         "watt-hours-in-sixteen-bits",
         "forecast_chargers_p80",
-        "Watt-hours are held in 16 bits and wrap around above 32,767.",
+        "Watt-hours are held in 16 bits and wrap around above 32,767. "
+        "Pinball loss 2,625 in place of 2,337.",
         "a dtype chosen to save memory",
         "missing = np.isnan(watt_hours)",
         "missing = np.isnan(watt_hours)\n"
@@ -224,7 +234,8 @@ BUGS = [
     bug(
         "four-sites-billed-in-another-zone",
         "forecast_chargers_p80",
-        "Labels of four sites are joined by a clock that is six to eight hours behind.",
+        "Labels of four sites are joined by a clock that is six to eight hours behind. "
+        "Pinball loss 4,747 in place of 2,337.",
         "timestamps without a zone, merged",
         rows=bills_in_another_zone,
     ),
