@@ -92,7 +92,7 @@ BUGS = [
     bug(
         "one-code-for-all-yards",
         "tables_hives_spring",
-        "The lookup asks the list of the wrong column, and all yards become the unknown one. "
+        "The lookup asks the list of the wrong column, and all yards become the unknown. "
         "Log loss 1.18 in place of 1.09.",
         "a loop's variable that was left over",
         'for name, known in zip(STRINGS, self.fitted["vocabulary"])',
