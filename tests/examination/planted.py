@@ -75,6 +75,8 @@ def all_bugs() -> list[Bug]:
         twelfth,
         twentieth,
         twentieth_media,
+        twentyfirst,
+        twentyfirst_media,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
@@ -97,6 +99,8 @@ def all_bugs() -> list[Bug]:
         nineteenth_media,
         twentieth,
         twentieth_media,
+        twentyfirst,
+        twentyfirst_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

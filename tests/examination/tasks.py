@@ -38,6 +38,8 @@ from examination import (
     thirteenth_media_data,
     twentieth_data,
     twentieth_media_data,
+    twentyfirst_data,
+    twentyfirst_media_data,
 )
 
 DATA = (
@@ -70,6 +72,8 @@ DATA = (
     nineteenth_media_data,
     twentieth_data,
     twentieth_media_data,
+    twentyfirst_data,
+    twentyfirst_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
