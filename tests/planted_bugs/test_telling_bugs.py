@@ -168,6 +168,11 @@ class Hours(Numbers):
     kind = "statistic"
 
 
+class HoursAboutTheirMean(Hours):
+    def window(self, values):
+        return values - values.mean(axis=1, keepdims=True)
+
+
 BUGS = {
     "a bound on an amount makes the classes": (
         TwoClasses, lambda: classes(delay=delay()), "the class of every row is determined"),
@@ -206,9 +211,11 @@ BUGS = {
     "the last item is the next": (
         Items, lambda: sessions(with_next=True), r"seen\[-1\] is the label"),
     "all hours to predict are in the window": (
-        Hours, lambda: several_hours(0), r"x\[15\] is the label"),
+        Hours, lambda: several_hours(0), r"history\[-1\] is the label"),
+    "all hours to predict are in a window that is encoded about its mean": (
+        HoursAboutTheirMean, lambda: several_hours(0), r"history\[-1\] is the label"),
     "the first hour to predict is in the window": (
-        Hours, lambda: several_hours(5), r"x\[15\] is the label"),
+        Hours, lambda: several_hours(5), r"history\[-1\] is the label"),
     "a mean by group counts the row's own label": (
         TwoClasses, lambda: mean_of_ticket(own=True), "ticket_mean is the label's mean"),
     "means by group are learned from the rows that read them": (
@@ -324,6 +331,8 @@ HEALTHY = {
     "the next item": (Items, lambda: sessions(with_next=False), {}),
     "six hours behind": (Hours, lambda: several_hours(6), {}),
     "hours of which some are known": (Hours, lambda: several_hours(3), {}),
+    "six hours behind a window about its mean": (
+        HoursAboutTheirMean, lambda: several_hours(6), {}),
     "what is filled forward": (Numbers, rates, {}),
 }  # fmt: skip
 

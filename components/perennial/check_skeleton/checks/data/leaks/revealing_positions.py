@@ -141,12 +141,13 @@ def _find_following(scaled: Floats, label: Floats) -> Codes:
 
 
 def _describe_list_position(subject: Subject) -> str:
-    """Describe a list position that is the label, or whose step from its neighbour is."""
+    """Describe a list position that is the label, or whose step from its neighbour is.
+
+    Of a label that is a list, if all elements or a few have a position.
+    """
     rows = subject.train_rows.head(ROWS)
-    label = rows[subject.task.columns.label]
-    if label.dtype.is_nested() or label.null_count():
-        return ""
-    for name in subject.task.columns.features:
+    labels = _list_labels(rows[subject.task.columns.label])
+    for name in subject.task.columns.features if labels else ():
         column = rows[name]
         if isinstance(column.dtype, pl.Array):
             column = column.arr.to_list()
@@ -156,17 +157,43 @@ def _describe_list_position(subject: Subject) -> str:
             continue
         positions = range(-1, -min(shortest, MOST_POSITIONS) - 1, -1)
         places = [*positions, *range(min(shortest, MOST_POSITIONS))]
-        shares = {place: _measure_equal(column.list.get(place), label) for place in places}
-        for place in places if label.n_unique() >= FEWEST_NUMBERS else ():
-            beside = [shares.get(place + step, 0.0) for step in (-1, 1) if place + step in shares]
-            moves = all(share < 1 - MOST_EQUAL / 2 for share in beside)
-            if shares[place] == 1.0 and moves and is_position_read(subject, name, place):
-                return f"{name}[{place}] is the label"
-        if (place := _find_moving_place(column, label, positions)) and is_position_read(
+        values = {place: column.list.get(place) for place in places}
+        found = [_find_equal_place(subject, name, values, label) for label in labels]
+        known = [place for place in found if place is not None]
+        if known and (len(known) == len(labels) or len(known) <= KNOWN_PART * len(labels)):
+            return f"{name}[{known[-1]}] is the label"
+        if len(labels) > 1:
+            continue
+        if (place := _find_moving_place(column, labels[0], positions)) and is_position_read(
             subject, name, place
         ):
             return f"whether {name}[{place}] is above {name}[{place - 1}] is the label"
     return ""
+
+
+def _list_labels(label: pl.Series) -> list[pl.Series]:
+    """Return the label, or each element of one that is a list; empty where some are missing."""
+    if isinstance(label.dtype, pl.List) and not label.dtype.inner.is_nested():
+        lengths = label.list.len()
+        if lengths.n_unique() == 1 and 0 < lengths[0] <= MOST_LABELS:
+            labels = [label.list.get(place) for place in range(lengths[0])]
+            return [] if any(each.null_count() for each in labels) else labels
+    return [] if label.dtype.is_nested() or label.null_count() else [label]
+
+
+def _find_equal_place(
+    subject: Subject, name: str, values: dict[int, pl.Series], label: pl.Series
+) -> int | None:
+    """Return the place of a list that is the label in all rows, other than its neighbours."""
+    if label.n_unique() < FEWEST_NUMBERS:
+        return None
+    shares = {place: _measure_equal(each, label) for place, each in values.items()}
+    for place, share in shares.items():
+        beside = [shares[place + step] for step in (-1, 1) if place + step in shares]
+        moves = all(each < 1 - MOST_EQUAL / 2 for each in beside)
+        if share == 1.0 and moves and is_position_read(subject, name, place):
+            return place
+    return None
 
 
 def _measure_equal(values: pl.Series, label: pl.Series) -> float:
