@@ -4,6 +4,7 @@ import warnings
 from typing import ClassVar
 
 import numpy as np
+import polars as pl
 import pytest
 from torch import nn
 
@@ -92,6 +93,13 @@ def test_healthy_task_passes_every_check(task, workshop):
 @pytest.mark.parametrize("task", MORE, ids=lambda task: task.name)
 def test_more_healthy_tasks_pass_every_check(task, workshop):
     require_healthy(task, workshop)
+
+
+def test_a_few_different_inputs_may_have_as_few_predictions(tmp_path):
+    frame = table("binary").select("row", flag=pl.col("x0") > 0, label="label")
+    subject = prepared(TabularClassification, Dataset(pinned(frame, tmp_path)))
+    result = results_of(subject, "prediction_detail")["prediction_detail"]
+    assert (result.outcome, result.measured) == ("passed", result.measured)
 
 
 @pytest.mark.parametrize("kind", ["binary", "noise"])

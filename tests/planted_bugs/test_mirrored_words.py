@@ -10,6 +10,9 @@ from other_styles import dataset_of
 from perennial.check_skeleton.checks.data.augmentation.augmentation import (
     check_augmentation_keeps_labels,
 )
+from perennial.check_skeleton.checks.data.augmentation.mirrored_words import (
+    describe_mirrored_words,
+)
 from perennial.engine.task import LABEL, Task
 from skeleton_tables import prepared
 
@@ -104,7 +107,7 @@ class UpsideDown(Scenes):
     [
         (Scenes, ("left", "right"), 1.0, "failed"),
         (Scenes, ("links", "rechts"), 1.0, "failed"),
-        (Scenes, ("left", "right"), 0.1, "warned"),
+        (Scenes, ("left", "right"), 0.05, ""),
         (Exchanged, ("left", "right"), 1.0, ""),
         (UpsideDown, ("left", "right"), 1.0, ""),
         (Scenes, ("above", "below"), 1.0, ""),
@@ -116,3 +119,33 @@ def test_texts_that_mirroring_makes_wrong_are_found(tmp_path, task, words, share
     dataset = dataset_of(scenes(words, share=share), tmp_path, features=("picture", "text"))
     found = check_augmentation_keeps_labels(prepared(task, dataset))
     assert (found.outcome if "mirrors" in found.measured else "") == outcome, found
+
+
+class Signs(Scenes):
+    """Which way a sign points, by the name of its class."""
+
+    kind, metrics = "multiclass", dict.fromkeys(["accuracy"], "maximize")
+    needs_whole_batch, scored_together = False, 1
+
+    def encode(self, rows):
+        batch = {"picture": super().encode(rows)["picture"]}
+        if "label" in rows.columns:
+            names = ["turn left", "turn right", "stop"]
+            batch[LABEL] = torch.tensor([names.index(each) for each in rows["label"]])
+        return batch
+
+    def augment(self, batch, generator):
+        coin = torch.rand(len(batch["picture"]), generator=generator) < 0.5
+        turned = self.turn(batch["picture"])
+        picture = torch.where(coin[:, None, None, None], turned, batch["picture"])
+        return {**batch, "picture": picture}
+
+
+def test_rare_classes_that_are_named_by_their_side_are_found(tmp_path):
+    rows = scenes(("left", "right"), share=0.05).with_columns(
+        label=pl.col("text").replace_strict(
+            {"a spot, left": "turn left", "a spot, right": "turn right"}, default="stop"
+        )
+    )
+    subject = prepared(Signs, dataset_of(rows, tmp_path, features=("picture",)))
+    assert "label still says left or right" in describe_mirrored_words(subject)

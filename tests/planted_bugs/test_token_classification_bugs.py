@@ -72,6 +72,15 @@ planted("labels", "given to the word after its own", options=PAIRS)(
 )
 
 
+@planted("labels", "given to the word after its own")
+class SomeOneWordLate(OneWordLate):
+    """the tags of every fifth text are given to the next word"""
+
+    def move(self, label, length):
+        if length % 5 == 0:
+            super().move(label, length)
+
+
 @planted("shuffled_labels", "the label reaches the inputs")
 class TagsInTheTokens(TokenClassification):
     """a word's first token is replaced by its tag, in training and evaluation"""

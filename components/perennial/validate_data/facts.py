@@ -223,6 +223,8 @@ def _label_means(state: FactsState, label: LabelFacts) -> dict[BlockKey, float]:
     if not means:
         return shares_of_second(state["few_labels"])
     first, second = sorted(state["labels"]["value"].unique().cast(pl.Float64))
+    if first == second:  # whole numbers above 2^53 that are one as floats: their shares are unknown
+        return {}
     return {block: (mean - first) / (second - first) for block, mean in means.items()}
 
 

@@ -152,8 +152,10 @@ class TestBlocks:
             (pl.col("amount"), "amount"),
             (pl.col("city"), None),
             (pl.lit(None, pl.Int64), None),
+            # One number as floats, so that their shares are unknown.
+            (pl.col("label").cast(pl.Int64) + 2**60, None),
         ],
-        ids=["boolean", "two texts", "number", "three texts", "missing"],
+        ids=["boolean", "two texts", "number", "three texts", "missing", "two huge numbers"],
     )
     def test_label_mean(self, gathered, snapshot_of, healthy, label, mean):
         for block in gathered(snapshot_of(healthy.with_columns(label=label))).blocks:

@@ -25,6 +25,7 @@ from perennial.check_skeleton.checks.loss.output_order import describe_exchanged
 from perennial.check_skeleton.checks.loss.served_statistics import (
     describe_counted_gaps,
     describe_disorder,
+    describe_shared_probabilities,
 )
 from perennial.check_skeleton.checks.loss.units import (
     find_unit,
@@ -332,11 +333,25 @@ def _judge_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckRe
         return judge.failed(
             gaps, hint="a gap is not a zero: mask it in losses, statistic and score, or fill it"
         )
+    return _judge_served_statistics(judge, subject, output, found)
+
+
+def _judge_served_statistics(
+    judge: Judge, subject: Subject, output: Tensor, found: Tensor
+) -> CheckResult:
+    """Judge what is served beside the statistics that were found."""
+    task = subject.task
     if disorder := describe_disorder(subject):
         return judge.failed(
             disorder, hint="predict joins digits, columns or steps otherwise than losses reads them"
         )
     served = task.predict(output) if task.serves_predictions else found
+    if shared := describe_shared_probabilities(subject, served.detach()):
+        return judge.failed(
+            shared,
+            hint="a softmax gives one of several that exclude each other: a sigmoid for each tag, "
+            "and binary cross-entropy",
+        )
     if unnamed := _describe_missing_names(task, served.detach().numpy()):
         return judge.failed(
             unnamed,
@@ -500,7 +515,8 @@ def _judge_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckRes
         own = repeats.max() / len(labels)
     alike = float(times.max()) / len(rows)
     shown = f"{len(rows)} different outputs became {len(times)} different predictions"
-    if len(times) >= KEPT_SHARE * wanted and alike <= MOST_ALIKE + own:
+    # Tables of a few different inputs have a few outputs, each of them a large share.
+    if times.max() == 1 or (len(times) >= KEPT_SHARE * wanted and alike <= MOST_ALIKE + own):
         return None
     return judge.failed(
         f"{shown}, {alike:.0%} of them equal",

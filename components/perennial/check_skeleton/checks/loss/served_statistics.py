@@ -5,7 +5,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.signals import read_lists
+from perennial.check_skeleton.checks.data.signals import has_tags, read_lists
 from perennial.check_skeleton.checks.data.values.placeholders import find_placeholder
 from perennial.check_skeleton.checks.loss.units import CLOSE, measure_error
 from perennial.check_skeleton.free_outputs import compute_output, find_free_outputs
@@ -23,6 +23,8 @@ MOSTLY = 0.9
 # Of the standard deviation: -1 beside amounts above zero, such as depths.
 FAR = 0.1
 STEP = 0.01  # of labels, in deviations
+# Of the rows: tags that nearly always exclude each other are classes.
+SEVERAL, ROUNDING = 0.1, 1e-4
 
 
 def describe_disorder(subject: Subject) -> str:
@@ -80,6 +82,29 @@ def _read_numbers(column: pl.Series) -> Floats | None:
 
 def _show(values: Floats) -> str:
     return str(np.atleast_1d(values)[:8].round(4).tolist())
+
+
+def describe_shared_probabilities(subject: Subject, served: Tensor) -> str:
+    """Describe probabilities of tags that add up to 1; empty if they do not, or each row has one.
+
+    Args:
+        subject: The subject of the check.
+        served: What `predict` gives for each row, [N, C].
+    """
+    labels = subject.train[LABEL]
+    if not has_tags(subject) or served.shape[1:] != labels.shape[1:]:
+        return ""
+    is_share = bool(((served >= 0) & (served <= 1)).all())
+    if not is_share or bool(((served.sum(dim=1) - 1).abs() > ROUNDING).any()):
+        return ""
+    counts = labels.sum(dim=1)
+    if float((counts != 1).double().mean()) < SEVERAL:
+        return ""
+    return (
+        f"the probabilities that are served for {served.shape[1]} tags add up to 1 in each row, "
+        f"but rows have {int(counts.min())} to {int(counts.max())} of them, "
+        f"{float(counts.mean()):.2g} on average"
+    )
 
 
 def describe_counted_gaps(subject: Subject) -> str:

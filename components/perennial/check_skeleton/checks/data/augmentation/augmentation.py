@@ -14,7 +14,7 @@ from torch import Tensor
 from perennial.check_skeleton.baselines import MOST_NUMBERS, z_score
 from perennial.check_skeleton.checks.data.augmentation.dealt_choices import describe_dealt_choices
 from perennial.check_skeleton.checks.data.augmentation.handedness import describe_turned_points
-from perennial.check_skeleton.checks.data.augmentation.mirrored_words import find_mirrored_words
+from perennial.check_skeleton.checks.data.augmentation.mirrored_words import describe_mirrored_words
 from perennial.check_skeleton.checks.data.augmentation.mixing import (
     TRACED_ROWS,
     augment_copy,
@@ -323,9 +323,9 @@ def _judge_contents(judge: Judge, subject: Subject) -> CheckResult:
         return judge.failed(moved, hint="flip or turn both by one draw")
     if dealt := describe_dealt_choices(subject):
         return judge.failed(dealt, hint="give the label the place to which its part was moved")
-    if mirrored := find_mirrored_words(subject):
-        return (judge.failed if mirrored.is_common else judge.warned)(
-            mirrored.description,
+    if mirrored := describe_mirrored_words(subject):
+        return judge.failed(
+            mirrored,
             hint="exchange the words, or do not mirror: the text is wrong of a mirrored picture",
         )
     if subject.task.kind in ("binary", "multiclass"):

@@ -1,6 +1,6 @@
 """Find pictures that augmentation mirrors while their texts still tell left from right."""
 
-from dataclasses import dataclass
+from itertools import product
 
 import polars as pl
 import torch
@@ -19,24 +19,17 @@ SIDES = (
     ("sinistra", "destra"),
     ("esquerda", "direita"),
 )
-# Of all rows, that have either word: a few such captions among many do little harm.
-MANY, SOME = 0.2, 0.02
+# Of all rows, that have either word: a few such captions among many do little harm, but of classes
+# that are named so, each picture is mirrored into the other.
+SOME, FEWEST = 0.1, 0.02
 # Of the rows with one: each word, as "right" alone often means correct.
 EACH_WORD = 0.1
 # Of the augmented rows; most mirror half of them.
 MIRRORED = 0.1
 
 
-@dataclass(frozen=True)
-class MirroredWords:
-    """Texts that mirroring makes wrong."""
-
-    description: str
-    is_common: bool
-
-
-def find_mirrored_words(subject: Subject) -> MirroredWords | None:
-    """Return the texts of mirrored pictures that speak of sides; None if they follow, or none do.
+def describe_mirrored_words(subject: Subject) -> str:
+    """Describe texts of mirrored pictures that speak of sides; empty if they follow, or none do.
 
     A picture whose left half is bright takes the place of all pictures.
     """
@@ -45,24 +38,24 @@ def find_mirrored_words(subject: Subject) -> MirroredWords | None:
         for name, tensor in inputs_of(subject.train).items()
         if tensor.ndim == 4 and tensor.is_floating_point() and tensor.shape[3] >= SHORTEST_SIDE
     ]
-    if not pictures:
-        return None
-    for column in subject.train_rows.iter_columns():
-        for words in SIDES:
-            if column.dtype == pl.String and (has_word := _find_rows(column, words)) is not None:
-                rows = torch.tensor(has_word.to_list()).nonzero().flatten()[:ROWS]
-                mirrored = _count_mirrored(subject, select_rows(subject.train, rows), pictures)
-                if mirrored > MIRRORED * len(rows):
-                    share = has_word.sum() / len(has_word)
-                    return MirroredWords(
-                        f"augment mirrors {mirrored} of {len(rows)} pictures, and {column.name} "
-                        f"still says {' or '.join(words)}, as it does in {share:.0%} of the rows",
-                        is_common=share >= MANY,
-                    )
-    return None
+    texts = [each for each in subject.train_rows.iter_columns() if each.dtype == pl.String]
+    for column, words in product(texts if pictures else (), SIDES):
+        fewest = FEWEST if column.name == subject.task.columns.label else SOME
+        has_word = _find_rows(column, words, fewest)
+        if has_word is None:
+            continue
+        rows = torch.tensor(has_word.to_list()).nonzero().flatten()[:ROWS]
+        mirrored = _count_mirrored(subject, select_rows(subject.train, rows), pictures)
+        if mirrored > MIRRORED * len(rows):
+            return (
+                f"augment mirrors {mirrored} of {len(rows)} pictures, and {column.name} still "
+                f"says {' or '.join(words)}, as it does in {has_word.sum() / len(has_word):.0%} of "
+                "the rows"
+            )
+    return ""
 
 
-def _find_rows(column: pl.Series, words: tuple[str, str]) -> pl.Series | None:
+def _find_rows(column: pl.Series, words: tuple[str, str], fewest: float) -> pl.Series | None:
     """Return which texts have one of two words; None if they are few, or all have the same."""
     one, other = (
         column.str.to_lowercase().str.contains(rf"\b{word}\b").fill_null(value=False)
@@ -70,7 +63,7 @@ def _find_rows(column: pl.Series, words: tuple[str, str]) -> pl.Series | None:
     )
     either = one | other
     of_one, of_other, of_either = (int(each.sum()) for each in (one, other, either))
-    if of_either < max(SOME * len(column), 1) or min(of_one, of_other) < EACH_WORD * of_either:
+    if of_either < max(fewest * len(column), 1) or min(of_one, of_other) < EACH_WORD * of_either:
         return None
     return either
 

@@ -7,6 +7,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.checks.data.encoding.dropped_tags import describe_dropped_tags
 from perennial.check_skeleton.checks.data.encoding.input_order import (
     VIEWED,
     describe_torn_input,
@@ -374,6 +375,16 @@ def _judge_sequences(
             "every sampled label is the same sequence",
             hint="check the label's definition and its encoding; there is nothing to learn",
         )
+    if found := _judge_places(judge, subject, raw, encoded):
+        return found
+    used = len(np.unique(encoded.numpy()))
+    return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")
+
+
+def _judge_places(
+    judge: Judge, subject: Subject, raw: pl.Series, encoded: Tensor
+) -> CheckResult | None:
+    """Judge labels whose parts are elsewhere than the inputs show them, or missing."""
     if moved := describe_moved_steps(raw, encoded):
         return judge.failed(
             moved,
@@ -386,15 +397,18 @@ def _judge_sequences(
             hint="read labels and pictures in one order of height and width (PIL's size is width "
             "first), and turn, mirror or cut both or neither",
         )
+    if dropped := describe_dropped_tags(raw, encoded):
+        return judge.failed(
+            dropped, hint="read all tags of a row: an index or a comparison takes the first alone"
+        )
     if moved := describe_moved_tags(subject):
         return judge.failed(
             moved,
-            hint="each tag is given to the word after its own: look for a mark at the beginning "
-            "that only the tags or only the tokens have, and for a shift of labels that is meant "
-            "for language models",
+            hint="each tag is given to the word after its own, or before it: look for a mark at "
+            "the beginning that only the tags or only the tokens have, and for a shift of labels "
+            "that is meant for language models",
         )
-    used = len(np.unique(encoded.numpy()))
-    return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")
+    return None
 
 
 def _is_following_one(raw: pl.Series, encoded: Tensor) -> bool:
