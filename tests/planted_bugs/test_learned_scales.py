@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from mixed_numbers import Numbers, subject_of
 from other_styles import Module, numbers_table, table_of
-from perennial.check_skeleton.checks.loss.losses import check_training_losses
 from perennial.check_skeleton.checks.loss.metric_values import check_metric_values
+from perennial.check_skeleton.checks.loss.training_losses import check_training_losses
 from perennial.check_skeleton.checks.training.learning import check_overfit_one_batch
 from perennial.engine.metrics.catalogue import directions_of
 from perennial.engine.task import LABEL
@@ -128,6 +128,18 @@ def test_evidence_for_other_labels_fails(tmp_path):
     found = check_training_losses(subject(OtherLabels, tmp_path))
     assert found.outcome == "failed", found.measured
     assert "disagree on the labels" in found.hint
+
+
+class LearnsItsInput(Numbers):
+    """Trained on the sum of what it reads, and measured by labels."""
+
+    def training_losses(self, output, batch):
+        return (output - batch["x"].sum(dim=1)) ** 2
+
+
+def test_training_that_reads_no_label_fails(tmp_path):
+    found = check_training_losses(subject(LearnsItsInput, tmp_path))
+    assert (found.outcome, "the labels of other examples" in found.measured) == ("failed", True)
 
 
 def test_parts_that_learned_uncertainties_weigh_are_memorised(tmp_path):

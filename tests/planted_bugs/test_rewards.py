@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from mixed_numbers import Numbers, TwoClasses, subject_of
 from other_styles import Module, numbers_table, table_of
-from perennial.check_skeleton.checks.loss.losses import check_training_losses
+from perennial.check_skeleton.checks.loss.training_losses import check_training_losses
 from perennial.engine.task import LABEL
 
 X, SCORE = numbers_table()

@@ -99,6 +99,13 @@ def with_dose():
     return table_of(X, label, dose=0.04 * (label + 5 * RNG(1).normal(size=ROWS)))
 
 
+def with_advance(*, is_guess):
+    """A monthly advance that was set by the year's amount, or by what was expected of it."""
+    label = (AMOUNT + 3 * RNG(4).normal(size=ROWS)).round()
+    advance = 0.11 * (AMOUNT if is_guess else label)
+    return table_of(X, label, advance=advance.round(1))
+
+
 def windows(ahead=0, *, of=None, size=16, every=2):
     """Windows, and as labels the values so many steps behind them, or within them below 0."""
     series = walk() if of is None else of
@@ -204,6 +211,8 @@ BUGS = {
         TwoClasses, sorted_classes, "each row has a different number"),
     "a column follows from the amount": (
         Numbers, with_dose, "explained by dose .*no other column does"),
+    "a multiple of the amount is rounded": (
+        Numbers, lambda: with_advance(is_guess=False), "determined by advance"),
     "the window ends with its label": (Numbers, lambda: windows(-1), r"history\[-1\] is the label"),
     "the label is shifted backwards": (Numbers, lambda: windows(-4), r"history\[-4\] is the label"),
     "the direction is known": (
@@ -331,6 +340,7 @@ HEALTHY = {
     "the next item": (Items, lambda: sessions(with_next=False), {}),
     "six hours behind": (Hours, lambda: several_hours(6), {}),
     "hours of which some are known": (Hours, lambda: several_hours(3), {}),
+    "an advance by a close guess": (Numbers, lambda: with_advance(is_guess=True), {}),
     "six hours behind a window about its mean": (
         HoursAboutTheirMean, lambda: several_hours(6), {}),
     "what is filled forward": (Numbers, rates, {}),

@@ -9,7 +9,6 @@ from torch import Tensor
 from perennial.check_skeleton.checks.loss.broadcasting import find_shared_output
 from perennial.check_skeleton.checks.loss.densities import DENSITY, is_log_density
 from perennial.check_skeleton.checks.loss.position_axes import find_normalised_positions
-from perennial.check_skeleton.checks.loss.rewards import find_reward
 from perennial.check_skeleton.checks.loss.unbounded import judge_negative
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import (
@@ -20,7 +19,6 @@ from perennial.check_skeleton.free_outputs import (
     compute_output,
     compute_zero_losses,
     find_best_outputs,
-    find_output_domain,
     find_training_constant,
     is_per_token,
     make_starts,
@@ -42,7 +40,7 @@ from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, select_head, select_rows
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
-from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 
 ONE_EACH = "use reduction='none' and keep one loss per example; the engine averages"
 SHIFTED = (
@@ -60,8 +58,6 @@ ZERO_LOSS = 0.05
 # A parabola rises by 1% of the constant's loss where outputs go a tenth of the way to it.
 BESIDE = 0.1
 RISE_BESIDE = 1e-3
-# Smoothing of 0.3 leaves 24 % of the loss with two classes, 12 % with ten; wrong labels leave all.
-MISLED = 0.6
 ROUNDING = 1e-5
 AGREED = 0.1
 FADED = 0.05
@@ -125,7 +121,7 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
     half = rows // 2 // group * group
     ends = slice(0, half), slice(half, rows)
     halves = torch.cat([task.losses(output[e], select_rows(batch, e)) for e in ends])
-    if difference := _measure_difference(halves, losses):
+    if difference := measure_difference(halves, losses):
         return judge.failed(
             f"losses of a batch and of its halves differ by up to {difference:.3g}",
             hint="the loss mixes examples: look for batch means, sorting or a wrong dimension"
@@ -133,14 +129,14 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
             + (f"; {OF_TRAINING}" if task.needs_whole_batch else ""),
         )
     alone = task.losses(output[:group], select_head(batch, group))
-    if difference := _measure_difference(alone, losses[:group]):
+    if difference := measure_difference(alone, losses[:group]):
         return judge.failed(
             f"losses of the first {group} examples differ by up to {difference:.3g} without the "
             "rest",
             hint="the loss compares examples with each other: set `scored_together` to their "
             "number",
         )
-    if difference := _measure_order_effect(task.losses, output, batch, group):
+    if difference := measure_order_effect(task.losses, output, batch, group):
         return judge.failed(
             f"losses differ by up to {difference:.3g} when the same examples come in reverse order",
             hint=SHIFTED,
@@ -162,113 +158,18 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
     return judge.passed(f"shape [{rows}], mean {float(losses.mean()):.4g}")
 
 
-REWARDED = "the sign of a penalty is wrong: subtracted, it rewards what it should hold down"
-
-
-@check(
-    "training_losses",
-    expects=f"outputs that minimise `training_losses` have less than {MISLED:.0%} of the best "
-    "constant's loss, and every example has a gradient",
-    source="guides: wrong labels and clipped losses fail silently; checks and evaluation see "
-    "`losses` only",
-)
-def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
-    """Check that minimising the training loss also minimises the measured loss."""
-    reward = find_reward(subject)
-    if reward is not None and not reward.is_held:
-        return judge.failed(str(reward), hint=f"{REWARDED}, and weights grow without end. Add it")
-    found = _judge_training_losses(judge, subject)
-    if reward is None or found.outcome in ("failed", "warned"):
-        return found
-    return judge.warned(
-        str(reward),
-        hint=f"{REWARDED}. Correct where training counts a part of `losses` less, as a divergence "
-        "by a factor below 1, or lets members of an ensemble differ",
-    )
-
-
-def _judge_training_losses(judge: Judge, subject: Subject) -> CheckResult:
-    task, batch = subject.task, probe(subject)
-    if type(task).training_losses is Task.training_losses:
-        return judge.skipped("training minimises `losses` itself")
-    output = run_model(build_noisy_model(subject), batch)
-    losses = task.training_losses(output, batch)
-    if losses.shape != (len(batch[LABEL]),) or not bool(torch.isfinite(losses).all()):
-        return judge.failed(
-            f"training losses have shape {list(losses.shape)} for {len(batch[LABEL])} examples, or "
-            "are not finite",
-            hint=ONE_EACH,
-        )
-    draws = bool(_measure_difference(task.training_losses(output, batch), losses))
-    difference = _measure_order_effect(task.training_losses, output, batch, group=1)
-    if difference and not draws:
-        return judge.failed(
-            f"training losses differ by up to {difference:.3g} when the same examples come in "
-            "reverse order",
-            hint=SHIFTED,
-        )
-    if is_per_token(output, batch[LABEL]):
-        return judge.passed(f"one per example, mean {float(losses.mean()):.4g}")
-    return _judge_minimum(judge, subject, output, batch)
-
-
-def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
-    """Judge outputs that minimise the training loss by the measured loss."""
-    task = subject.task
-    free = find_best_outputs(subject)
-    if not free.is_bound:
-        return judge.passed("outputs that are all alike leave no loss: nothing to compare with")
-    # Examples that are compared get no gradient if all outputs are equal.
-    start = output if task.scored_together > 1 else free.constant.expand_as(output)
-    reached, least = minimise(subject, task.training_losses, (start.clone(),), batch)
-    # A search may stop at a kink, where an error without a square is multiplied by another output.
-    of_ideal = measure_loss(task.training_losses, free.ideal, batch)
-    if of_ideal < least:
-        reached, least = free.ideal, of_ideal
-    loss = measure_loss(task.losses, reached, batch)
-    share = (loss - free.floor) / max(free.constant_loss - free.floor, 1e-12)
-    most = free.constant_loss
-    shown = f"at the training loss's minimum the loss is {loss:.4g}, best constant {most:.4g}"
-    if share > MISLED:
-        return judge.failed(
-            f"{shown}, but {free.floor:.4g} can be reached",
-            hint="training_losses and losses disagree on the labels: their order, their shift, a "
-            "wrong dimension, or unused labels",
-        )
-    if task.scored_together > 1:
-        return judge.passed(shown)
-
-    def is_silent(domain: OutputDomain) -> bool:
-        norms, _ = _measure_gradients(subject, task.training_losses, free, batch, domain)
-        return any(bool((norm == 0).any()) for distance, norm in norms.items() if distance < FAR)
-
-    if is_silent(choose_domain(subject)) and is_silent(find_output_domain(subject)):
-        return judge.failed(
-            f"{shown}, but some badly wrong examples have no gradient",
-            hint="the training loss is clipped or saturates; use training.clipping instead",
-        )
-    most = measure_loss(task.training_losses, free.constant.expand_as(output), batch)
-    if least > HIGHEST_FLOOR * most:
-        return judge.warned(
-            f"{shown}, but the training loss falls only from {most:.4g} to {least:.4g}",
-            hint="sigmoid or softmax is applied before a loss that applies it; correct for label "
-            "smoothing of more than 0.2",
-        )
-    return judge.passed(shown)
-
-
-def _measure_difference(first: Tensor, second: Tensor) -> float:
+def measure_difference(first: Tensor, second: Tensor) -> float:
     """Return the largest difference; 0 if it is rounding."""
     largest = float((first - second).abs().max())
     return largest if largest > ROUNDING * (1 + float(second.abs().max())) else 0.0
 
 
-def _measure_order_effect(losses: Losses, output: Tensor, batch: Batch, group: int) -> float:
+def measure_order_effect(losses: Losses, output: Tensor, batch: Batch, group: int) -> float:
     """Return how much losses depend on the examples' order; groups stay together."""
     rows = max(len(output) // group, 1) * group
     batch, output = select_rows(batch, slice(rows)), output[:rows]
     back = torch.arange(len(output)).flip(0)
-    return _measure_difference(
+    return measure_difference(
         losses(output[back], select_rows(batch, back))[back], losses(output, batch)
     )
 
@@ -323,7 +224,7 @@ def check_loss_not_clipped(subject: Subject, judge: Judge) -> CheckResult:
     """Check that badly wrong examples still have a gradient."""
     free = find_best_outputs(subject)
     domain = choose_domain(subject)
-    norms, found = _measure_gradients(subject, subject.task.losses, free, probe(subject), domain)
+    norms, found = measure_gradients(subject, subject.task.losses, free, probe(subject), domain)
     most = float(found[max(found)].mean())
     silent = {distance: float((norm == 0).double().mean()) for distance, norm in norms.items()}
     shown = ", ".join(f"{share:.0%} at {distance:g}" for distance, share in silent.items())
@@ -354,7 +255,7 @@ def check_loss_not_clipped(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed("every example has a gradient at 3, 10 and 30 times the usual distance")
 
 
-def _measure_gradients(
+def measure_gradients(
     subject: Subject, losses: Losses, free: FreeOutputs, batch: Batch, domain: OutputDomain
 ) -> tuple[dict[float, Tensor], dict[float, Tensor]]:
     """Measure gradients of outputs moved away from their labels.

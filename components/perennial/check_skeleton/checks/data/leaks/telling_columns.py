@@ -25,6 +25,7 @@ from perennial.check_skeleton.checks.data.leaks.revealing_positions import (
     describe_stamp,
 )
 from perennial.check_skeleton.checks.data.leaks.running_labels import find_running_label
+from perennial.check_skeleton.checks.data.leaks.scaled_copies import is_scaled_copy
 from perennial.check_skeleton.checks.data.leaks.self_counts import describe_self_count
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
@@ -189,7 +190,12 @@ def _probe_labels(subject: Subject) -> list[Rows]:
 
 def _judge_copies(judge: Judge, rows: Rows) -> CheckResult | None:
     """Judge columns that are the label under another name."""
-    same = [name for name in rows.names if _is_label(rows.frame[name], rows.raw, rows.labels)]
+    same = [
+        name
+        for name in rows.names
+        if _is_label(rows.frame[name], rows.raw, rows.labels)
+        or is_scaled_copy(rows.frame[name], rows.raw)
+    ]
     if not same:
         return None
     return (judge.failed if _is_relevant(rows, same) else judge.warned)(

@@ -34,6 +34,7 @@ FACTORS = {
     "months and years, inches and feet, or dozens": (12.0,),
     "kilograms and pounds, or ounces and grams": (2.20462, 28.3495, 16.0),
     "metres, feet, inches, yards or centimetres": (3.28084, 39.3701, 2.54, 1.09361, 30.48),
+    "square metres and feet, or hectares and acres": (10.76391, 2.471054),
     "kilometres and miles, or knots": (1.609344, 1.852, 1.150779),
     "litres and gallons": (3.785412, 4.54609),
     "joules and calories, or kilowatt-hours": (4.184, 3.6),
@@ -45,7 +46,7 @@ MOST_COLUMNS = 24
 FEWEST_ROWS, FEWEST_VALUES = 20, 20
 LEAST_SHARE = 0.02
 # Of the distance between the two groups: nearly no row lies in its middle third.
-MOST_BETWEEN = 0.05
+MOST_BETWEEN = 0.1
 EXACT = 0.01
 # Of the distance: what is known less exactly is near some factor by chance.
 MOST_ERROR = 1 / 60
