@@ -14,8 +14,8 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from perennial.check_skeleton.checks.data.signals import is_free_text, is_input_changed, repeat_row
 from perennial.check_skeleton.checks.model.cut_lists import measure_cut_lists
 from perennial.check_skeleton.checks.model.lost_words import Gain, measure_lost_words
-from perennial.check_skeleton.checks.model.punctuation import find_punctuated
 from perennial.check_skeleton.checks.model.sequences import find_tokens, map_characters
+from perennial.check_skeleton.checks.model.spellings import find_unknown_spelling
 from perennial.check_skeleton.checks.model.unread_signs import measure_unread_signs
 from perennial.check_skeleton.made_up_inputs import (
     RefusedInputsError,
@@ -133,8 +133,8 @@ def _judge_each(
     """Yield what is found of words, padding and parts; each is measured when it is asked for."""
     if lost := _judge_words(judge, words):
         yield lost
-    if punctuated := _judge_punctuation(judge, subject):
-        yield punctuated
+    if unknown := _judge_spelling(judge, subject):
+        yield unknown
     if unread := _judge_signs(judge, subject):
         yield unread
     if padded := _judge_padding(judge, subject, words):
@@ -186,20 +186,16 @@ def _judge_words(judge: Judge, found: Sequence[Vocabulary]) -> CheckResult | Non
     return (judge.failed if is_clear else judge.warned)(shown, hint=hint, lost=worst.lost)
 
 
-def _judge_punctuation(judge: Judge, subject: Subject) -> CheckResult | None:
-    """Judge words that are known without the marks that touch them; None where all are read."""
+def _judge_spelling(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge words that are known without their marks or capitals; None where all are read."""
     for name in _find_frequent_words(subject):
         texts = subject.train_rows[name].drop_nulls().to_list()
         try:
-            found = find_punctuated(texts, partial(_do_inputs_differ, subject, name))
+            found = find_unknown_spelling(texts, partial(_do_inputs_differ, subject, name))
         except Exception:  # a task may reject changed texts
             continue
         if found:
-            return judge.failed(
-                f"{found} ({name})",
-                hint="texts are split at blanks, the vocabulary is of bare words: use one "
-                "tokenizer for both",
-            )
+            return judge.failed(f"{found} ({name})", hint=found.spelling.remedy)
     return None
 
 

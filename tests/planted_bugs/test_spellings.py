@@ -1,4 +1,4 @@
-"""Texts that are split in another way than the vocabulary's words were."""
+"""Texts that are split, or spelt, in another way than the vocabulary's words were."""
 
 import re
 from collections import Counter
@@ -39,6 +39,20 @@ def reviews(rows=900):
         ]
         texts.append(" ".join(clauses))
         kind.append(is_kind)
+    return pl.DataFrame({"row": range(rows), "review": texts, "label": kind})
+
+
+def headlines(rows=900):
+    """Two clauses each, whose first words have capital letters."""
+    rng = np.random.default_rng(3)
+    kind = rng.integers(0, 2, rows).tolist()
+    texts = [
+        " and ".join(
+            f"{rng.choice(GOOD if is_kind else BAD).capitalize()} {rng.choice(THINGS)} there"
+            for _ in range(2)
+        )
+        for is_kind in kind
+    ]
     return pl.DataFrame({"row": range(rows), "review": texts, "label": kind})
 
 
@@ -101,6 +115,18 @@ class SplitAtLast(Kindness):
     learned, read = staticmethod(with_marks), staticmethod(str.split)
 
 
+def in_lower_case(text):
+    return text.lower().split()
+
+
+class VocabularyInLowerCase(Kindness):
+    learned, read = staticmethod(in_lower_case), staticmethod(str.split)
+
+
+class LowerCaseForBoth(Kindness):
+    learned = read = staticmethod(in_lower_case)
+
+
 class BlanksForBoth(Kindness):
     learned = read = staticmethod(str.split)
 
@@ -124,8 +150,8 @@ class Hashed(BlanksForBoth):
         return 2 + crc32(token.encode()) % 500
 
 
-def examine(task_type, folder):
-    dataset = dataset_of(reviews(), folder)
+def examine(task_type, folder, rows=reviews):
+    dataset = dataset_of(rows(), folder)
     make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
     training = TrainingSection(seed=1, steps=50, global_batch_size=64)
     return check_text_coverage(Subject.prepare(make, dataset, SETTINGS, training))
@@ -145,3 +171,16 @@ def test_one_tokenizer_for_both_passes(task_type, tmp_path):
     result = examine(task_type, tmp_path)
     assert result.outcome != "failed", result.measured
     assert "mark that touches" not in result.measured
+
+
+def test_words_that_are_unknown_by_their_capitals_fail(tmp_path):
+    result = examine(VocabularyInLowerCase, tmp_path, headlines)
+    assert result.outcome == "failed", result.measured
+    assert "because of their capital letters" in result.measured
+
+
+@pytest.mark.parametrize("task_type", [LowerCaseForBoth, BlanksForBoth, FewWords, Letters, Hashed])
+def test_capitals_that_are_known_pass(task_type, tmp_path):
+    result = examine(task_type, tmp_path, headlines)
+    assert result.outcome != "failed", result.measured
+    assert "capital letters" not in result.measured
