@@ -6,6 +6,7 @@ import polars as pl
 import torch
 
 from perennial.check_skeleton.checks.data.augmentation.mixing import augment_copy
+from perennial.check_skeleton.checks.data.signals import is_read
 from perennial.check_skeleton.subject import Subject, select_rows
 from perennial.engine.task import Batch, inputs_of
 
@@ -39,10 +40,10 @@ def describe_mirrored_words(subject: Subject) -> str:
         if tensor.ndim == 4 and tensor.is_floating_point() and tensor.shape[3] >= SHORTEST_SIDE
     ]
     texts = [each for each in subject.train_rows.iter_columns() if each.dtype == pl.String]
+    label = subject.task.columns.label
     for column, words in product(texts if pictures else (), SIDES):
-        fewest = FEWEST if column.name == subject.task.columns.label else SOME
-        has_word = _find_rows(column, words, fewest)
-        if has_word is None:
+        has_word = _find_rows(column, words, FEWEST if column.name == label else SOME)
+        if has_word is None or not (column.name == label or _is_caption(subject, column, words)):
             continue
         rows = torch.tensor(has_word.to_list()).nonzero().flatten()[:ROWS]
         mirrored = _count_mirrored(subject, select_rows(subject.train, rows), pictures)
@@ -66,6 +67,12 @@ def _find_rows(column: pl.Series, words: tuple[str, str], fewest: float) -> pl.S
     if of_either < max(fewest * len(column), 1) or min(of_one, of_other) < EACH_WORD * of_either:
         return None
     return either
+
+
+def _is_caption(subject: Subject, column: pl.Series, words: tuple[str, str]) -> bool:
+    """Whether a column that is read says more than a side, as "left" of an eye does not."""
+    is_side = column.str.to_lowercase().is_in(words)
+    return is_side.sum() < len(column) / 2 and is_read(subject, column.name)
 
 
 def _count_mirrored(subject: Subject, batch: Batch, pictures: list[str]) -> int:

@@ -16,6 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from perennial.check_skeleton.checks.data.leaks.broken_pairs import judge_broken_pairs
+from perennial.check_skeleton.checks.data.leaks.completed_texts import describe_completed_text
 from perennial.check_skeleton.checks.data.leaks.filled_ends import find_filled_end
 from perennial.check_skeleton.checks.data.leaks.label_names import describe_named_label
 from perennial.check_skeleton.checks.data.leaks.latest_labels import describe_latest_label
@@ -113,6 +114,12 @@ class Rows:
 def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
     """Check that no raw column and no fixed position of the inputs reveals the label."""
     columns = subject.task.columns
+    if completed := describe_completed_text(subject):
+        return judge.failed(
+            completed,
+            hint="the answer stands in what it is looked up by: was the text saved after the "
+            "answer was chosen? Take it as of the time of the question",
+        )
     if columns.label in columns.features or subject.task.reconstructs_inputs:
         return judge.skipped("the label is a feature by design")
     position = None

@@ -1,4 +1,4 @@
-"""Questions whose answers come several times in a batch, as each other's wrong answers or not."""
+"""Questions and answers of a batch: right answers that count as wrong, answers in questions."""
 
 import numpy as np
 import polars as pl
@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from other_styles import dataset_of
+from perennial.check_skeleton.checks.data.leaks.telling_columns import check_telling_columns
 from perennial.check_skeleton.checks.loss.false_negatives import check_false_negatives
 from perennial.engine.task import LABEL, Task
 from skeleton_tables import prepared
@@ -112,3 +113,51 @@ def test_right_answers_of_other_rows_that_count_as_wrong_are_found(
     dataset = dataset_of(questions(answers), tmp_path, features=("question", "answer"))
     found = check_false_negatives(prepared(task, dataset))
     assert found.outcome == outcome, found
+
+
+def searches(task_type):
+    """What was typed and what was bought, as the log of the search box has it."""
+    random = np.random.default_rng(6)
+    parts = [
+        f"{each} {size} mm" for each in ("bolt", "nut", "ring", "pin") for size in range(9, 40)
+    ]
+    bought = random.choice(parts, 500).tolist()
+    typed = [task_type.log(f"cheap {part.split()[0]}", part) for part in bought]
+    return pl.DataFrame({"row": range(500), "typed": typed, "bought": bought, "label": [0] * 500})
+
+
+class Searches(Answers):
+    """Finds what was bought among what others bought."""
+
+    @staticmethod
+    def log(typed, part):
+        return typed
+
+    def encode(self, rows):
+        return {"x": torch.zeros(rows.height, 2), LABEL: torch.zeros(rows.height)}
+
+
+class Completed(Searches):
+    """The log is saved after the click."""
+
+    @staticmethod
+    def log(typed, part):
+        return f"{typed} > {part.upper()}"
+
+
+class BeginsWithTitle(Searches):
+    """A description begins with the title."""
+
+    @staticmethod
+    def log(typed, part):
+        return f"{part} of steel"
+
+
+@pytest.mark.parametrize(
+    ("task", "is_found"), [(Searches, False), (Completed, True), (BeginsWithTitle, False)]
+)
+def test_texts_that_end_with_their_answer_are_found(tmp_path, task, is_found):
+    dataset = dataset_of(searches(task), tmp_path, features=("typed", "bought"))
+    found = check_telling_columns(prepared(task, dataset))
+    assert (found.outcome == "failed") == is_found, found
+    assert ("typed ends with bought in 100%" in found.measured) == is_found
