@@ -122,32 +122,7 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
         )
     if columns.label in columns.features or subject.task.reconstructs_inputs:
         return judge.skipped("the label is a feature by design")
-    position = None
-    if place := describe_label_position(subject):
-        position = judge.failed(
-            f"{place}, in every row",
-            hint="the window contains the label: it ends one step too late, the shift has the "
-            "wrong sign, or a lag is 0. End it before the label, or shift the label further",
-        )
-    elif stamp := describe_stamp(subject):
-        position = judge.failed(
-            stamp,
-            hint="a frame, a stamp or a mark: did the pictures of this class come from another "
-            "source? Cut it off, or collect all classes alike",
-        )
-    elif named := describe_named_label(subject):
-        position = judge.failed(
-            named,
-            hint="the answer is written in what it is guessed from: mask it, as the name of a "
-            "function in its own body, or a keyword that the label was made of",
-        )
-    elif filled := find_filled_end(subject):
-        position = (judge.failed if filled.is_only_at_end else judge.warned)(
-            str(filled),
-            hint="gaps were interpolated before windows were cut: the line ends in a reading that "
-            "is not known yet. Fill each window from its own past. Correct where the series rises "
-            "and falls in straight lines",
-        )
+    position = _judge_inputs(judge, subject)
     probed = _probe_labels(subject)
     if not probed:
         return position or judge.skipped("there is no single label")
@@ -173,6 +148,36 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
             else "no feature holds single values"
         )
     )
+
+
+def _judge_inputs(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge places of lists, texts and pictures that hold the label; None if none does."""
+    if place := describe_label_position(subject):
+        return judge.failed(
+            f"{place}, in every row",
+            hint="the window contains the label: it ends one step too late, the shift has the "
+            "wrong sign, or a lag is 0. End it before the label, or shift the label further",
+        )
+    if stamp := describe_stamp(subject):
+        return judge.failed(
+            stamp,
+            hint="a frame, a stamp or a mark: did the pictures of this class come from another "
+            "source? Cut it off, or collect all classes alike",
+        )
+    if named := describe_named_label(subject):
+        return judge.failed(
+            named,
+            hint="the answer is written in what it is guessed from: mask it, as the name of a "
+            "function in its own body, or a keyword that the label was made of",
+        )
+    if filled := find_filled_end(subject):
+        return (judge.failed if filled.is_only_at_end else judge.warned)(
+            str(filled),
+            hint="gaps were interpolated before windows were cut: the line ends in a reading that "
+            "is not known yet. Fill each window from its own past. Correct where the series rises "
+            "and falls in straight lines",
+        )
+    return None
 
 
 def _probe_labels(subject: Subject) -> list[Rows]:
