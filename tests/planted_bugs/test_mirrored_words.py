@@ -29,8 +29,8 @@ def scenes(words, rows=400, *, share=1.0):
         picture = random.normal(0, 0.3, (3, SIDE, SIDE))
         picture[:, 2:5, 1 + 4 * place : 3 + 4 * place] += 2
         pictures.append(picture.ravel().tolist())
-        told = words[place] if random.random() < share else "red"
-        texts.append(f"a spot, {told}")
+        word = words[place] if random.random() < share else "red"
+        texts.append(f"a spot, {word}")
     return pl.DataFrame(
         {"row": range(rows), "picture": pictures, "text": texts, "label": [0] * rows}
     )

@@ -19,12 +19,12 @@ def repairs(separator=",", *, several=True):
     """What was repaired, by three numbers; with `several`, often more than one thing."""
     random = np.random.default_rng(7)
     x = random.normal(size=(ROWS, 4))
-    told = [
+    named = [
         [tag for tag, score in zip(TAGS, row, strict=True) if score > 0.6] if several else []
         for row in x
     ]
     best = [TAGS[place] for place in x.argmax(axis=1)]
-    label = [separator.join(tags or [one]) for tags, one in zip(told, best, strict=True)]
+    label = [separator.join(tags or [one]) for tags, one in zip(named, best, strict=True)]
     columns = {f"x{place}": x[:, place] for place in range(4)}
     return pl.DataFrame({"row": range(ROWS), **columns, "label": label})
 
@@ -46,8 +46,8 @@ class Repairs(Task):
         names = [f"x{place}" for place in range(4)]
         batch = {"x": torch.tensor(rows.select(names).to_numpy(), dtype=torch.float32)}
         if "label" in rows.columns:
-            told = [self.tags(text) for text in rows["label"]]
-            batch[LABEL] = torch.tensor([[float(tag in row) for tag in TAGS] for row in told])
+            named = [self.tags(text) for text in rows["label"]]
+            batch[LABEL] = torch.tensor([[float(tag in row) for tag in TAGS] for row in named])
         return batch
 
     def build_model(self):

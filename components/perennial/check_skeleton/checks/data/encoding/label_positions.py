@@ -169,20 +169,21 @@ def _count_moved(texts: list[tuple[list[bytes], list[int]]], steps: int) -> tupl
     By their most frequent tag in the other half of the texts, of tags that are not the most
     frequent one.
     """
-    usual = Counter(tag for _, tags in texts for tag in tags).most_common(1)[0][0]
+    counts = Counter(tag for _, tags in texts for tag in tags)
+    usual = max(counts, key=lambda tag: counts[tag], default=-1)
     moved = judged = 0
     for start in (0, 1):
         known = _learn_tags(
             pair for words, tags in texts[1 - start :: 2] for pair in zip(words, tags, strict=True)
         )
         for words, tags in texts[start::2]:
-            told = [known.get(word, usual) for word in words]
+            predicted = [known.get(word, usual) for word in words]
             rare = [place for place, tag in enumerate(tags) if tag != usual]
-            own = sum(told[place] == tags[place] for place in rare)
+            own = sum(predicted[place] == tags[place] for place in rare)
             other = sum(
-                told[place - steps] == tags[place]
+                predicted[place - steps] == tags[place]
                 for place in rare
-                if 0 <= place - steps < len(told)
+                if 0 <= place - steps < len(predicted)
             )
             if max(own, other) >= max(TELLING_TAGS * len(rare), FEWEST_TAGS):
                 judged += 1
