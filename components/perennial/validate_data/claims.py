@@ -148,15 +148,22 @@ def _label_claims(
         hint = "an infinite label makes every loss infinite: fix the source"
         yield _claim(f"infinite:{label}", label, hint, high=0)
     if facts.label.kind == "classes":
-        untrained = ", ".join(facts.label.untrained[:5])
+        untrained = ", ".join(map(repr, facts.label.untrained[:5]))
+        is_sure = _has_classes(snapshot, section, facts) and not facts.label.are_lists
+        remedy = (
+            "each is a list of labels that have some: list the column under data.text, so that it "
+            "is no class"
+            if facts.label.are_lists
+            else "wait for more data, drop their rows, or set expectations.label_kind = "
+            '"number" if the label is an amount, or list it under data.text if it is text to be '
+            "written"
+        )
         yield _claim(
             "untrained_classes",
             label,
-            f"the classes {untrained} have no training row: wait for more data, drop their rows, "
-            'or set expectations.label_kind = "number" if the label is an amount, or list it '
-            "under data.text if it is text to be written",
+            f"the classes {untrained} have no training row: {remedy}",
             high=0,
-            severity="critical" if _has_classes(snapshot, section, facts) else "warning",
+            severity="critical" if is_sure else "warning",
         )
         yield _claim("rarest_class_rows", label, low=section.min_class_rows, severity="warning")
         if alike := facts.label.look_alikes:

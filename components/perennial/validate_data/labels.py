@@ -24,6 +24,7 @@ SURE_CLASSES = 20
 """Up to so many different whole numbers are classes; more may be amounts, such as years of age."""
 MAX_VALUES = 10_000
 """Different label values that are counted; of more, a sample with all their rows."""
+LIST_MARKS = (",", ";", "|")
 _OPAQUE_TYPES: dict[str, OpaqueLabelKind] = {
     "List": "list",
     "Array": "list",
@@ -54,6 +55,23 @@ class LabelFacts:
     def untrained(self) -> tuple[str, ...]:
         """Classes that are validated or tested but never trained on."""
         return tuple(name for name, rows in self.classes.items() if not rows[Split.TRAIN])
+
+    @property
+    def are_lists(self) -> bool:
+        """Whether each untrained class is a list of labels, as `a,b`, that are trained on."""
+        untrained = set(self.untrained)
+        for mark in LIST_MARKS:
+            trained = {
+                part.strip()
+                for name in self.classes.keys() - untrained
+                for part in name.split(mark)
+            }
+            if untrained and all(
+                mark in name and trained.issuperset(map(str.strip, name.split(mark)))
+                for name in untrained
+            ):
+                return True
+        return False
 
     @property
     def rarest_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 import re
 import socket
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -349,10 +350,24 @@ class TestLabelKind:
         assert not_met(report, "critical") == set()
         assert ("label", "untrained classes") in not_met(report, "warning")
 
+    @pytest.mark.parametrize(("rare", "severity"), [("a,b", "warning"), ("a,d", "critical")])
+    def test_lists_of_labels_that_are_trained_on_are_no_untrained_classes(
+        self, validate, snapshot_of, healthy, rare, severity
+    ):
+        common = pl.when(pl.col("label") == 1).then(pl.lit("a")).otherwise(pl.lit("b,c"))
+        last = pl.col("at") == pl.col("at").max()
+        lists = healthy.with_columns(label=pl.when(last).then(pl.lit(rare)).otherwise(common))
+        with suppress(BadDataError):
+            validate(snapshot_of(lists))
+        report = ValidationReport.read(validate.out / "validation")
+        assert ("label", "untrained classes") in not_met(report, severity)
+        hints = [each.hint for each in report.expectations if "no training row" in each.hint]
+        assert ("list of labels" in hints[0]) == (severity == "warning")
+
     def test_many_whole_numbers_that_are_declared_as_classes_must_all_be_trained_on(
         self, validate, snapshot_of, healthy
     ):
-        with pytest.raises(BadDataError, match=r"the classes 95.* have no training row"):
+        with pytest.raises(BadDataError, match=r"the classes '95.* have no training row"):
             validate(snapshot_of(labelled_by_age(healthy)), label_kind="classes")
 
     def test_many_whole_numbers_that_are_declared_as_amounts_have_no_classes(

@@ -23,6 +23,7 @@ from perennial.check_skeleton.checks.model.silent_parameters import (
     find_drawn_at_random,
 )
 from perennial.check_skeleton.checks.model.texts import Order, measure_order
+from perennial.check_skeleton.checks.model.turned_states import describe_turned_states
 from perennial.check_skeleton.checks.model.unread_buffers import find_unread_buffers
 from perennial.check_skeleton.checks.model.unread_ends import find_unread_end
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
@@ -185,6 +186,12 @@ def _judge_parts(judge: Judge, subject: Subject, model: nn.Module) -> CheckResul
             f"the answer depends on only one position of a sequence: {step}",
             hint="look for a causal mask with the wrong triangle, and for a state that is taken "
             "from the first step in place of the last",
+        )
+    if turned := describe_turned_states(subject, model):
+        return judge.failed(
+            turned,
+            hint="a sequence is turned round, read, and its states are not turned back: each "
+            "output gets those of another step",
         )
     if end := find_unread_end(subject, model):
         return judge.failed(
