@@ -149,11 +149,12 @@ def _label_claims(
         yield _claim(f"infinite:{label}", label, hint, high=0)
     if facts.label.kind == "classes":
         untrained = ", ".join(map(repr, facts.label.untrained[:5]))
-        is_sure = _has_classes(snapshot, section, facts) and not facts.label.are_lists
+        are_lists = facts.label.are_lists
+        is_sure = _has_classes(snapshot, section, facts) and not are_lists
         remedy = (
             "each is a list of labels that have some: list the column under data.text, so that it "
             "is no class"
-            if facts.label.are_lists
+            if are_lists
             else "wait for more data, drop their rows, or set expectations.label_kind = "
             '"number" if the label is an amount, or list it under data.text if it is text to be '
             "written"

@@ -75,9 +75,11 @@ def _judge_training_losses(judge: Judge, subject: Subject) -> CheckResult:
             "reverse order",
             hint=SHIFTED,
         )
-    if _reads_labels(subject, task.losses, output) and not _reads_labels(
-        subject, task.training_losses, output
-    ):
+    measured, trained = (
+        _reads_labels(each, output, batch, subject.seed)
+        for each in (task.losses, task.training_losses)
+    )
+    if measured and not trained:
         return judge.failed(
             "training losses are the same with the labels of other examples, and losses are not",
             hint="training_losses compares outputs with something else, as a denoiser's with its "
@@ -88,13 +90,12 @@ def _judge_training_losses(judge: Judge, subject: Subject) -> CheckResult:
     return _judge_minimum(judge, subject, output, batch)
 
 
-def _reads_labels(subject: Subject, losses: Losses, output: Tensor) -> bool:
+def _reads_labels(losses: Losses, output: Tensor, batch: Batch, seed: int) -> bool:
     """Whether the losses of outputs change if each example gets the label of the one before."""
-    batch = probe(subject)
     other = {**batch, LABEL: batch[LABEL].roll(1, 0)}
     found = []
     for each in (batch, other):
-        with torch.no_grad(), seeded(subject.seed):
+        with torch.no_grad(), seeded(seed):
             found.append(losses(output, each))
     return not torch.equal(*found)
 

@@ -64,15 +64,15 @@ def find_unknown_spelling(texts: Sequence[str], differ: Differ) -> UnknownSpelli
 
     `differ` tells for pairs of texts whether their inputs differ.
     """
-    found = (_find_unknown(texts, differ, spelling) for spelling in SPELLINGS)
+    parts = [text.split() for text in texts[:TEXTS]]
+    found = (_find_unknown(parts, differ, spelling) for spelling in SPELLINGS)
     return next(filter(None, found), None)
 
 
 def _find_unknown(
-    texts: Sequence[str], differ: Differ, spelling: Spelling
+    parts: Sequence[Sequence[str]], differ: Differ, spelling: Spelling
 ) -> UnknownSpelling | None:
     """Return the words that one difference of spelling makes unknown, if it does so to all."""
-    parts = [text.split() for text in texts[:TEXTS]]
     counts = Counter(word for words in parts for word in set(words))
     frequent = [word for word, count in counts.most_common() if count >= FREQUENT_TEXTS]
     marked = [word for word in frequent if spelling.bare(word) not in ("", word)][:MOST_WORDS]
@@ -80,7 +80,7 @@ def _find_unknown(
         return None
     usual = median(counts[word] for word in marked)
     bare = [word for word in frequent if word == spelling.bare(word) and counts[word] <= usual]
-    shortest: dict[str, list[str]] = {}
+    shortest: dict[str, Sequence[str]] = {}
     for words in sorted(parts, key=len, reverse=True):
         shortest.update(dict.fromkeys(words, words))
 

@@ -1,11 +1,13 @@
 """Find states of a sequence that was read backwards and not turned round again."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from torch import Tensor, nn
 
 from perennial.check_skeleton.models import measure_changes, run_model
 from perennial.check_skeleton.subject import Subject, select_rows
-from perennial.engine.task import Batch, inputs_of
+from perennial.engine.task import inputs_of
 
 SHORTEST, MOST_PLACES, FEWEST_PLACES = 8, 24, 4
 # Of its own size; smaller movements are rounding.
@@ -25,10 +27,9 @@ def describe_turned_states(subject: Subject, model: nn.Module) -> str:
         if length < SHORTEST or output.ndim < 2 or output.shape[1] != length:
             continue
         others = select_rows(subject.train, slice(1, None))[name]
-        places = np.linspace(length // 2 + 1, length - 2, MOST_PLACES).round().astype(int)
         first = {
-            place: _find_first_move(model, example, name, others, place)
-            for place in sorted(set(places.tolist()))
+            place: _find_first_move(output, run_model(model, {**example, name: changed}))
+            for place, changed in _change_places(tensor, others)
         }
         moving = {place: at for place, at in first.items() if at is not None}
         if len(moving) >= FEWEST_PLACES and all(
@@ -41,18 +42,21 @@ def describe_turned_states(subject: Subject, model: nn.Module) -> str:
     return ""
 
 
-def _find_first_move(
-    model: nn.Module, example: Batch, name: str, others: Tensor, place: int
-) -> int | None:
-    """Return the first output that another value at a place moves; None if none is moved."""
-    values = others[:, place]
-    own = example[name][:, place]
-    different = (values != own).reshape(len(values), -1).any(dim=1).nonzero().flatten()
-    if not len(different):
-        return None
-    changed = example[name].clone()
-    changed[:, place] = values[different[:1]]
-    before = run_model(model, example)
-    moves = measure_changes(before, run_model(model, {**example, name: changed}))
-    moved = (moves[0].reshape(moves.shape[1], -1).amax(dim=1) > MOVED).nonzero().flatten()
+def _change_places(own: Tensor, others: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield places behind the middle of a sequence [1, T, …], and it with another value there."""
+    length = own.shape[1]
+    places = np.linspace(length // 2 + 1, length - 2, MOST_PLACES).round().astype(int)
+    for place in sorted(set(places.tolist())):
+        values = others[:, place]
+        differs = (values != own[:, place]).reshape(len(values), -1).any(dim=1)
+        if bool(differs.any()):
+            changed = own.clone()
+            changed[:, place] = values[differs][:1]
+            yield place, changed
+
+
+def _find_first_move(before: Tensor, after: Tensor) -> int | None:
+    """Return the first step at which two outputs [1, T, …] differ; None if they are the same."""
+    moves = measure_changes(before, after)[0]
+    moved = (moves.reshape(len(moves), -1).amax(dim=1) > MOVED).nonzero().flatten()
     return int(moved[0]) if len(moved) else None
