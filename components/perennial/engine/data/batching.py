@@ -68,6 +68,28 @@ class GlobalOrder:
         return permutation
 
 
+@dataclass(frozen=True)
+class Run:
+    """Rows of one block, for neighbouring slots of consecutive batches.
+
+    Attributes:
+        slots: Slots of a rank's share.
+        order: Indices of all rows of the block, in the epoch's order.
+        places: Places in that order of the rows that are meant, ascending, batch after batch.
+    """
+
+    slots: slice
+    epoch: int
+    block: int
+    order: NDArray[np.int32]
+    places: slice | Indices
+
+    @property
+    def rows(self) -> NDArray[np.int32]:
+        """Return the rows' indices in the block."""
+        return self.order[self.places]
+
+
 MIN_LANES = 8
 """Blocks that are mixed at least, however many rows each has; a first batch waits for them."""
 
@@ -110,6 +132,51 @@ class StreamOrder:
         parts = [self._rows_at(epoch, positions) for epoch, positions in self._epochs(start, count)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
+    def turns(self, start: int, most: int) -> int:
+        """Return how many consecutive batches to gather at once, from one with this start on.
+
+        At most so many, of one epoch, and so that they need few blocks more than one batch.
+        """
+        left = (self.rows - start % self.rows) // self.global_size
+        block_turns = int(self.rows / len(self._used) / self._width.max())
+        return max(min(most, left, block_turns), 1)
+
+    def runs(self, start: int, count: int, turns: int) -> Iterator[Run]:
+        """Yield the rows of several batches' shares, by slots and blocks.
+
+        Args:
+            start: First position of a rank's share of the first batch.
+            count: Rows of the share.
+            turns: Number of batches; of several, all are in one epoch.
+        """
+        slot = 0
+        for epoch, positions in self._epochs(start, count):
+            lane, line = self._lines(positions)
+            for first, last in pairwise(_cuts(lane)):
+                width = int(self._width[lane[first]])
+                # A lane's lines ascend from batch to batch: it needs blocks that are neighbours.
+                lines = range(line[first], line[last - 1] + (turns - 1) * width + 1)
+                slots = slice(slot + first, slot + last)
+                for block, edge, part in self._blocks_of(epoch, lines):
+                    places: slice | Indices = slice(part.start - edge, part.stop - edge)
+                    if turns > 1 and last - first < width:  # not all slots of the lane
+                        offsets = (np.arange(part.start, part.stop) - lines.start) % width
+                        places = np.flatnonzero(offsets < last - first) + (part.start - edge)
+                        if not len(places):
+                            continue
+                    yield Run(slots, epoch, block, self._permutation(epoch, block), places)
+            slot += len(positions)
+
+    def _blocks_of(self, epoch: int, lines: range) -> Iterator[tuple[int, int, range]]:
+        """Yield the blocks of neighbouring lines: number, first line, and those of the lines."""
+        order, edges = self._epoch(epoch)
+        place, begin = int(np.searchsorted(edges, lines.start, "right")) - 1, lines.start
+        while begin < lines.stop:
+            block, edge = int(order[place]), int(edges[place])
+            end = min(lines.stop, edge + int(self._block_rows[block]))
+            yield block, edge, range(begin, end)
+            begin, place = end, place + 1
+
     def blocks_after(self, start: int, count: int, most: int) -> list[int]:
         """Return the blocks that these slots of the batch need next, soonest first.
 
@@ -148,19 +215,22 @@ class StreamOrder:
             start, count = start + part, count - part
 
     def _rows_at(self, epoch: int, positions: Indices) -> Indices:
-        turn, slot = np.divmod(positions, self.global_size)
-        lane = self._lane_of[slot]
-        line = self._starts[lane] + turn * self._width[lane] + slot - self._first[lane]
+        _, line = self._lines(positions)
         order, edges = self._epoch(epoch)
         place = np.searchsorted(edges, line, "right") - 1
         rows = np.empty(len(line), dtype=np.int64)
         # Slots of one lane are neighbours, so rows of one block are.
-        cuts = [0, *(np.flatnonzero(np.diff(place)) + 1).tolist(), len(line)]
-        for start, stop in pairwise(cuts):
+        for start, stop in pairwise(_cuts(place)):
             block, begin = int(order[place[start]]), edges[place[start]]
             permutation = self._permutation(epoch, block)
             rows[start:stop] = self._base[block] + permutation[line[start:stop] - begin]
         return rows
+
+    def _lines(self, positions: Indices) -> tuple[Indices, Indices]:
+        """Return the lane of each position of an epoch, and its place on the line."""
+        turn, slot = np.divmod(positions, self.global_size)
+        lane = self._lane_of[slot]
+        return lane, self._starts[lane] + turn * self._width[lane] + slot - self._first[lane]
 
     def _line_up(self, epoch: int) -> tuple[Indices, Indices]:
         """Return an epoch's blocks in their order, and where each begins on the line."""
@@ -172,6 +242,11 @@ class StreamOrder:
         # One more, because a seed's trailing zeros count nothing: [1, 2] is [1, 2, 0].
         random = np.random.default_rng([self._seed, epoch, block + 1])
         return random.permutation(self._block_rows[block]).astype(np.int32)
+
+
+def _cuts(values: Indices) -> list[int]:
+    """Return where runs of equal values begin, and where the last ends."""
+    return [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
 
 
 @dataclass(frozen=True)

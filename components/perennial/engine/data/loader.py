@@ -4,7 +4,7 @@ A batch is a function of its position in the stream of data and of the rank, so 
 state to save: any position can be loaded at any time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -91,15 +91,18 @@ class Loader:
     def gather(self, position: int) -> RankBatch:
         """Compute the batch at a position in the calling thread."""
         start = position * self.plan.global_size
-        share = self._share
-        rows = self._order.indices(start + share.start, share.stop - share.start)
+        rows, examples = self._gather_share(position)
+        weight = self._weigh(start, examples)  # before `augment`, which may change tensors in place
         generator = None
         if self._augments:
             generator = torch.Generator()
             # The 1 keeps these seeds apart from those of `StepRandomness`, which have a 0.
             generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
-        micro_batches = [self._micro_batch(start, rows[part], generator) for part in self._slices]
-        return RankBatch(micro_batches, rows, self._weigh(start, rows))
+        micro_batches = [
+            self._micro_batch(start, rows[part], batch, generator)
+            for part, batch in zip(self._slices, examples, strict=True)
+        ]
+        return RankBatch(micro_batches, rows, weight)
 
     def encoding(self) -> Encoding | None:
         """Return what encoding has cost so far; None where rows are resident."""
@@ -110,21 +113,27 @@ class Loader:
         if self._ahead:
             self._ahead.close()
 
-    def _weigh(self, start: int, rows: Indices) -> float:
+    def _weigh(self, start: int, examples: Sequence[Batch]) -> float:
         """Return the weight of the whole global batch, which begins at `start`."""
         size, weights = self.plan.global_size, self._data.weights
         if weights is None:
             return float(size)
         return float(weights[self._order.indices(start, size)].sum(dtype=np.float64))
 
-    def _micro_batch(self, start: int, rows: Indices, generator: torch.Generator | None) -> Batch:
-        is_empty = not len(rows)
-        rows = self._order.indices(start, 1) if is_empty else rows
-        batch = self._data.gather(rows)
-        if is_empty:
+    def _gather_share(self, position: int) -> tuple[Indices, list[Batch]]:
+        """Return this rank's rows at a position, and the examples of each forward pass."""
+        start = position * self.plan.global_size + self._share.start
+        rows = self._order.indices(start, self._share.stop - self._share.start)
+        return rows, [self._data.gather(rows[part]) for part in self._slices]
+
+    def _micro_batch(
+        self, start: int, rows: Indices, batch: Batch, generator: torch.Generator | None
+    ) -> Batch:
+        if not len(rows):
             # A sharded model's passes are collectives: a rank without rows takes part with one
             # of weight 0.
-            batch[WEIGHT] = torch.zeros(1)
+            rows = self._order.indices(start, 1)
+            batch = {**self._data.gather(rows), WEIGHT: torch.zeros(1)}
         if generator is not None:
             batch = self._augmented(batch, generator)
         if self._data.answers is not None:

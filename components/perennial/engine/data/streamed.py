@@ -1,12 +1,13 @@
 """Streamed split: rows that are encoded when they are needed, block by block."""
 
 import logging
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from typing_extensions import override
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.config.training import Loading
-from perennial.engine.data.batching import BatchPlan, Indices, StreamOrder
+from perennial.engine.data.batching import BatchPlan, Indices, Run, StreamOrder
 from perennial.engine.data.block_workers import BlockWorkers, ComingBlock
 from perennial.engine.data.blocks import BlockEncoder, RowBlock
 from perennial.engine.data.encoded import EncodedRows, EncodedSplit
@@ -26,6 +27,9 @@ from perennial.engine.task import WEIGHT, Batch, Task
 _KEPT_OPEN = 4
 _ATTEMPTS = 3
 _IN_WORK = 2  # blocks given to each process: one in work, and one that waits for it
+_MOST_TURNS = 16  # batches gathered at once
+_TURN_BYTES = 2 * 2**20  # of them together, which a processor's cache holds
+_ORDERED_BYTES = 64 * 2**20  # of blocks kept in memory in the order in which their rows are used
 _Arrays = dict[str, NDArray[Any]]
 logger = logging.getLogger(__name__)
 
@@ -51,6 +55,7 @@ class StreamedSplit(EncodedRows):
         self._open: OrderedDict[int, _Arrays] = OrderedDict()
         self._coming: dict[int, ComingBlock] = {}
         self._lock = threading.RLock()
+        self._ordered: dict[tuple[int, int], _Arrays] = {}
         self._form: dict[str, tuple[Any, tuple[int, ...]]] = {}
         self._has_moved = True
 
@@ -68,8 +73,8 @@ class StreamedSplit(EncodedRows):
     def _has_helpers(self) -> bool:
         return self._workers is not None and self._workers.is_ready
 
-    def gather(self, rows: Indices, only: str | None = None) -> Batch:
-        """Return the examples at these indices, as new tensors; of them one tensor alone, by name.
+    def gather(self, rows: Indices) -> Batch:
+        """Return the examples at these indices, as new tensors.
 
         Raises:
             BadDataError: a row group is damaged or was rewritten.
@@ -82,7 +87,6 @@ class StreamedSplit(EncodedRows):
         batch = {
             name: np.empty((len(rows), *shape), dtype)
             for name, (dtype, shape) in self._form.items()
-            if only in (None, name)
         }
         for start, stop in pairwise(edges):
             source = arrays[int(block[start])]
@@ -90,6 +94,30 @@ class StreamedSplit(EncodedRows):
                 # `clip` lets NumPy write into `out` without a copy; the indices are in range.
                 source[name].take(local[start:stop], 0, out=target[start:stop], mode="clip")
         return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def gather_turns(self, runs: Sequence[Run], turns: int, count: int) -> tuple[Indices, Batch]:
+        """Return the indices and examples of several batches' shares, shape [turns, count, ...].
+
+        Raises:
+            BadDataError: a row group is damaged or was rewritten.
+            BadTaskError: the task's `encode` raised, or breaks its contract.
+        """
+        arrays = self._taken(runs)
+        rows = np.empty((turns, count), dtype=np.int64)
+        batch = {
+            name: np.empty((turns, count, *shape), dtype)
+            for name, (dtype, shape) in self._form.items()
+        }
+        for slots, group in groupby(zip(runs, arrays, strict=True), lambda pair: pair[0].slots):
+            found = list(group)
+            rows[:, slots] = _lane([self._base[run.block] + run.rows for run, _ in found], turns)
+            for name, target in batch.items():
+                target[:, slots] = _lane([each[name] for _, each in found], turns)
+        return rows, {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def row_bytes(self) -> int:
+        """Return the bytes of an encoded row; 0 before one was gathered."""
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._form.values())
 
     def expect(self, following: Callable[[int], Sequence[int]]) -> None:
         """Encode ahead, if a block has been opened since the last call.
@@ -106,6 +134,29 @@ class StreamedSplit(EncodedRows):
         """End the processes that encode."""
         if self._workers:
             self._workers.close()
+
+    def _taken(self, runs: Sequence[Run]) -> list[_Arrays]:
+        """Return the tensors of each run's rows.
+
+        Small blocks are put into an epoch's order as a whole while the processor has them at hand:
+        batches then read on where the one before ended (benchmarks/results/streaming.md).
+        """
+        used = {(run.epoch, run.block): run.order for run in runs}
+        known = {key: self._ordered[key] for key in used if key in self._ordered}
+        fresh = [key for key in used if key not in known]
+        mapped = self._arrays(list(dict.fromkeys(block for _, block in fresh)))
+        rows = sum(int(self.block_rows[block]) for _, block in used)
+        if rows * self.row_bytes() > _ORDERED_BYTES:
+            self._ordered = {}
+            mapped |= self._arrays(list(dict.fromkeys(block for _, block in known)))
+            return [_take(mapped[run.block], run.rows) for run in runs]
+        self._ordered = known | {
+            (epoch, block): _take(mapped[block], used[epoch, block]) for epoch, block in fresh
+        }
+        return [
+            {name: array[run.places] for name, array in self._ordered[run.epoch, run.block].items()}
+            for run in runs
+        ]
 
     def _arrays(self, numbers: Sequence[int]) -> dict[int, _Arrays]:
         """Return the tensors of these blocks; the ones that other batches use stay mapped."""
@@ -188,6 +239,17 @@ class StreamedSplit(EncodedRows):
             )
 
 
+def _take(arrays: _Arrays, rows: NDArray[np.int32]) -> _Arrays:
+    # The indices are in range; `clip` lets NumPy leave out the test of each.
+    return {name: array.take(rows, 0, mode="clip") for name, array in arrays.items()}
+
+
+def _lane(parts: Sequence[NDArray[Any]], turns: int) -> NDArray[Any]:
+    """Return rows that several batches take from neighbouring slots, shape [turns, slots, ...]."""
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return rows.reshape(turns, -1, *rows.shape[1:])
+
+
 class SampledSplit(EncodedSplit):
     """A split of which only some rows were encoded: those that evaluations score.
 
@@ -237,6 +299,8 @@ class StreamedLoader(Loader):
         self._stream = order
         self._streamed = data
         self._total = total
+        self._gathered: dict[int, tuple[Indices, Batch]] = {}
+        self._gathering = threading.Lock()
         super().__init__(
             task, data, order, plan, data_rank, seed=seed, loading=loading, augments=augments
         )
@@ -248,12 +312,39 @@ class StreamedLoader(Loader):
             return found
         return replace(found, weight=self._total(found.weight))
 
-    def gather(self, position: int) -> RankBatch:
-        """Compute this rank's batch at a position, with the weight of its own rows."""
-        found = super().gather(position)
-        start = position * self.plan.global_size + self._share.start
-        self._streamed.expect(partial(self._stream.blocks_after, start, len(found.rows)))
+    @override
+    def _gather_share(self, position: int) -> tuple[Indices, list[Batch]]:
+        size, share = self.plan.global_size, self._share
+        start, count = position * size + share.start, share.stop - share.start
+        row_bytes = self._streamed.row_bytes()
+        most = min(_MOST_TURNS, _TURN_BYTES // (count * row_bytes)) if count * row_bytes else 1
+        if most > 1:
+            with self._gathering:
+                if position not in self._gathered:
+                    self._gather_turns(position, start, most)
+                rows, batch = self._gathered.pop(position)
+            parts = [{name: each[part] for name, each in batch.items()} for part in self._slices]
+            return rows, parts
+        if not count:  # a rank without rows learns of one whether rows have weights
+            self._streamed.gather(self._stream.indices(start, 1))
+        found = super()._gather_share(position)
+        self._streamed.expect(partial(self._stream.blocks_after, start, count))
         return found
+
+    def _gather_turns(self, position: int, start: int, most: int) -> None:
+        """Gather this rank's rows at a position, and at those that follow."""
+        count = self._share.stop - self._share.start
+        # Threads may ask for the second of two positions first.
+        turns = 1 if position + 1 in self._gathered else self._stream.turns(start, most)
+        runs = list(self._stream.runs(start, count, turns))
+        rows, batch = self._streamed.gather_turns(runs, turns, count)
+        near = range(position - _MOST_TURNS, position + _MOST_TURNS)
+        self._gathered = {each: old for each, old in self._gathered.items() if each in near} | {
+            position + turn: (rows[turn], {name: each[turn] for name, each in batch.items()})
+            for turn in range(turns)
+        }
+        last = start + (turns - 1) * self.plan.global_size
+        self._streamed.expect(partial(self._stream.blocks_after, last, count))
 
     @override
     def encoding(self) -> Encoding | None:
@@ -263,8 +354,9 @@ class StreamedLoader(Loader):
         return Encoding(data.encode_seconds / data.encoded_rows, rows, data.num_workers)
 
     @override
-    def _weigh(self, start: int, rows: Indices) -> float:
+    def _weigh(self, start: int, examples: Sequence[Batch]) -> float:
+        """Return the weight of the own rows, where rows have weights."""
         if not self._streamed.has_weights:
             return float(self.plan.global_size)
-        weights = self._streamed.gather(rows, WEIGHT)[WEIGHT].numpy()
-        return float(weights.sum(dtype=np.float64))
+        weights = [part[WEIGHT].numpy() for part in examples]
+        return float(sum(each.sum(dtype=np.float64) for each in weights))

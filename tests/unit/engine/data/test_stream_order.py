@@ -1,5 +1,7 @@
 """The streamed order over random shapes: row groups, batch sizes, ranks, epochs, resume points."""
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,6 +43,28 @@ def test_ranks_together_read_the_same_global_batch_wherever_they_begin(shape, ra
         share, resumed = plan.share(rank), StreamOrder(**shape)
         parts.append(resumed.indices(position * size + share.start, share.stop - share.start))
     assert np.array_equal(np.concatenate(parts), whole)
+
+
+@settings(max_examples=300, deadline=None)
+@given(shape=shapes, ranks=st.integers(1, 4), position=st.integers(0, 200), most=st.integers(1, 20))
+def test_runs_are_the_rows_of_the_batches_that_they_are_for(shape, ranks, position, most):
+    """Whether a share begins in the middle of a lane, and where a batch lies in two epochs."""
+    order, size = StreamOrder(**shape), shape["global_size"]
+    base = np.cumsum(shape["block_rows"]) - shape["block_rows"]
+    plan = BatchPlan(size, size, ranks)
+    for rank in range(ranks):
+        share = plan.share(rank)
+        start, count = position * size + share.start, share.stop - share.start
+        turns = order.turns(start, most)
+        assert turns == 1 or turns <= most
+        found = np.full((turns, count), -1)
+        runs = list(order.runs(start, count, turns))
+        assert all(len(run.rows) for run in runs)
+        for slots, pieces in groupby(runs, lambda run: run.slots):
+            rows = np.concatenate([base[run.block] + run.rows for run in pieces])
+            found[:, slots] = rows.reshape(turns, -1)
+        for turn in range(turns):
+            assert np.array_equal(found[turn], order.indices(start + turn * size, count))
 
 
 @settings(max_examples=100, deadline=None)

@@ -130,6 +130,37 @@ def test_ranks_and_workers_change_no_batch(snapshot, tmp_path, ranks, workers):
             machine.split.close()
 
 
+@pytest.fixture(
+    params=[(0, 0), (2**20, 0), (2**20, 2**30)],
+    ids=["one batch", "several batches", "several batches, from blocks in the order of use"],
+)
+def gathered(request, monkeypatch):
+    """What is gathered at once, of larger blocks."""
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 400)
+    monkeypatch.setattr(streamed, "_TURN_BYTES", request.param[0])
+    monkeypatch.setattr(streamed, "_ORDERED_BYTES", request.param[1])
+
+
+@pytest.mark.usefixtures("gathered")
+@pytest.mark.parametrize(("ranks", "ahead"), [(1, 0), (3, 0), (1, 3)])
+def test_what_is_gathered_at_once_changes_no_batch(tmp_path, ranks, ahead):
+    """Three epochs, the second of them in jumps, as after batches that are left out."""
+    snapshot = Snapshot.read(write_partitions(tmp_path / "data", [3_000], group_rows=400))
+    machines = [Streaming(snapshot, tmp_path) for _ in range(ranks)]
+    loaders = [each.loader(rank, ranks, ahead=ahead) for rank, each in enumerate(machines)]
+    whole, order = resident(machines[0]), loaders[0]._stream
+    epoch = order.rows // SIZE
+    assert order.turns(0, 16) > 4
+    for position in [*range(epoch), *range(epoch, 2 * epoch, 5), *range(2 * epoch, 3 * epoch)]:
+        found = joined([loader.batch(position) for loader in loaders])
+        rows = order.indices(position * SIZE, SIZE)
+        for name, tensor in whole.gather(rows).items():
+            assert torch.equal(found[name], tensor), (position, name)
+        assert all(len(each._gathered) <= 2 * streamed._MOST_TURNS for each in loaders)
+    for loader in loaders:
+        loader.close()
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_next_stage_streams_the_rows_of_the_same_split(tmp_path, workers):
     """Each stage has a loader of its own, whose blocks the same processes encode."""
