@@ -180,11 +180,11 @@ def watcher_lines() -> list[str]:
 
 
 def rows_lines() -> list[str]:
-    """What a billion rows ask for: 83 s of CPU for 48 million, 5 MB for 327,346 of 26 columns.
+    """What a billion rows ask for: 78 s of CPU for 48 million, 5 MB for 327,346 of 26 columns.
 
     They are in `results/facts.md` and the README of `snapshot_data`.
     """
-    per_row, bytes_per_row = 83 / 48e6, 5e6 / 327_346
+    per_row, bytes_per_row = 78 / 48e6, 5e6 / 327_346
     speed, size = hash_gb_per_second(), bytes_per_row
     return [
         f"- {size:.0f} GB of Parquet at {bytes_per_row:.0f} bytes a row.",

@@ -4,8 +4,8 @@
 
 DATA holds `flights`, `digits` and `text` as their `prepare.py` write them; those that are missing
 are left out. The partitions are written again with small row groups of neighbouring days, which are
-not joined, and streamed twice: with the default window of rows, and with the smallest there is, 16
-row groups at a time, to show what a window that is too small costs. Everything but
+not joined, and streamed twice: with the default window of rows, and with the smallest there is, 8 row
+groups at a time, to show what a window that is too small costs. Everything but
 `training.loading` and the seed is the example's own.
 
 The figure is the loss on the validation sample at the end and, as the mean over the evaluations of
@@ -35,7 +35,7 @@ GROUP_ROWS = {"digits": 32, "flights": 2_048, "text": 128}
 WAYS = {
     "resident": {"mode": "resident"},
     "streamed": {"mode": "streaming", "encode_workers": 0},
-    "streamed, 16 row groups at a time": {
+    "streamed, 8 row groups at a time": {
         "mode": "streaming",
         "encode_workers": 0,
         "shuffle_rows": 1,

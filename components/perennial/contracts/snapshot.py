@@ -1,7 +1,9 @@
 """Snapshot: the immutable, content-addressed list of the exact bytes a model is trained on."""
 
-from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import DataSection, Split, SplitSection, TaskColumns
@@ -31,6 +33,10 @@ class DataFile(Section):
     size_bytes: int
     sha256: str
     rows: int
+    splits: tuple[Split, ...] | None = None
+    """Splits that select rows of it; None where they were not counted."""
+    days: tuple[date, date] | None = None
+    """First and last day of its rows' times, in UTC; None without any."""
 
 
 class Snapshot(Artifact):
@@ -52,9 +58,14 @@ class Snapshot(Artifact):
     """Rows that each split selects, after `train_days` and `test_days`."""
     time_min: datetime | None = None
     time_max: datetime | None = None
+    counted_by: str = ""
+    """Digest of the rule by which `splits` of the files were counted."""
 
     def digest(self) -> str:
-        """Return the SHA-256 of all but the place: partitions count by path in the dataset."""
+        """Return the SHA-256 of all but the place: partitions count by path in the dataset.
+
+        What was counted of a partition follows from the rest.
+        """
         here = {
             "data": self.data.model_copy(update={"uri": ""}),
             "files": tuple(
@@ -63,9 +74,37 @@ class Snapshot(Artifact):
             ),
         }
         # Digests from before the option must stay: trainings are resumed by them.
-        excluded = {} if self.data.time_is_feature else {"data": {"time_is_feature"}}
+        excluded: dict[str, Any] = {"counted_by": True, "files": {"__all__": {"splits", "days"}}}
+        if not self.data.time_is_feature:
+            excluded["data"] = {"time_is_feature"}
         values = self.model_copy(update=here).model_dump(mode="json", exclude=excluded)
         return digest_of(values)
+
+    def counting_rule(self) -> str:
+        """Return the digest of all that decides which splits select rows of a partition."""
+        data = self.data
+        roles = data.model_dump(mode="json", include={"label", "time", "group", "ids"})
+        names = {data.label, *self.split_columns, *([data.time] if data.time else [])}
+        types: JsonValue = {name: self.columns.get(name) for name in sorted(names)}
+        newest = self.time_max.isoformat() if self.time_max else None
+        return digest_of([roles, self.split.model_dump(mode="json"), types, newest])
+
+    def files_of(self, split: Split) -> tuple[int, ...]:
+        """Return the places of the files that may hold rows of a split."""
+        if self.counted_by != self.counting_rule():  # an earlier version's, or other windows
+            return tuple(range(len(self.files)))
+        return tuple(
+            at for at, file in enumerate(self.files) if file.splits is None or split in file.splits
+        )
+
+    def files_between(self, first: date, last: date) -> tuple[int, ...]:
+        """Return the places of the files that may hold rows of these days, in any time zone."""
+        first, last = (first - CLOCK_MARGIN, last + CLOCK_MARGIN)
+        return tuple(
+            at
+            for at, file in enumerate(self.files)
+            if file.days is None or (file.days[0] <= last and first <= file.days[1])
+        )
 
     def data_time(self, now: datetime) -> datetime | None:
         """Return the time of the newest row, or the present if that lies in the future."""

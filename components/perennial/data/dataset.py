@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
@@ -49,30 +49,42 @@ class Dataset:
         self.snapshot = snapshot
         self._cache = cache or data_cache()
         self._store = functools.cache(open_store)
+        self._paths: dict[int, Path] = {}
         self._stamps: dict[Path, tuple[int, int, int]] = {}
 
-    @functools.cached_property
-    def _paths(self) -> list[Path]:
-        with ThreadPoolExecutor(_FETCHING_THREADS) as pool:
-            return list(pool.map(self.fetch, self.snapshot.files))
-
-    def scan(self, split: Split | None = None, *, with_file: bool = False) -> pl.LazyFrame:
+    def scan(
+        self,
+        split: Split | None = None,
+        *,
+        with_file: bool = False,
+        files: Sequence[int] | None = None,
+    ) -> pl.LazyFrame:
         """Return a query of all columns of one split, or of every row, in file order.
 
-        `with_file` adds the position of each row's file in the snapshot, as `FILE_COLUMN`.
+        Only partitions that may hold such rows are fetched; with `files`, only those in these
+        places of the snapshot are read. `with_file` adds the position of each row's file in the
+        snapshot, as `FILE_COLUMN`.
         """
-        columns = list(self.snapshot.columns)
+        columns, every = list(self.snapshot.columns), range(len(self.snapshot.files))
+        wanted = set(every if split is None else self.snapshot.files_of(split))
+        wanted &= set(every if files is None else files)
+        # Without any, the query of no rows still needs a file to have columns.
+        paths = self._fetch_at(sorted(wanted) or [0])
         if with_file:
-            names = [str(path) for path in self._paths]
-            position = pl.col(FILE_COLUMN).replace_strict(
-                names, list(range(len(names))), return_dtype=pl.Int64
-            )
-            frame = scan_files(self._paths, FILE_COLUMN).select(*columns, position)
+            names = {str(path): place for place, path in paths.items()}
+            position = pl.col(FILE_COLUMN).replace_strict(names, return_dtype=pl.Int64)
+            frame = scan_files([*paths.values()], FILE_COLUMN).select(*columns, position)
         else:
-            frame = scan_files(self._paths).select(columns)
+            frame = scan_files([*paths.values()]).select(columns)
+        if not wanted:
+            frame = frame.clear()
         if split is None:
             return frame
         return frame.filter(selected_split(self.snapshot) == split.value)
+
+    def schema(self) -> pl.Schema:
+        """Return the columns' types, which all partitions have, from the newest alone."""
+        return self.scan(files=[len(self.snapshot.files) - 1]).collect_schema()
 
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
         """The result of a query on `scan`, computed without holding the dataset in memory."""
@@ -117,7 +129,7 @@ class Dataset:
         """The number of rows of one split in each file, in the order of the snapshot."""
         rows = self.scan(split, with_file=True).group_by(FILE_COLUMN).len()
         counts = dict(self.collect(rows).iter_rows())
-        return [counts.get(position, 0) for position in range(len(self._paths))]
+        return [counts.get(place, 0) for place in range(len(self.snapshot.files))]
 
     def labelled_batches(self, rows: int, *, with_file: bool = False) -> Iterator[pl.DataFrame]:
         """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`."""
@@ -148,25 +160,33 @@ class Dataset:
         except LIBRARY_ERRORS as error:
             self._check_unchanged()
             # One file after the other, to name the one that is damaged.
-            for file, path in zip(self.snapshot.files, self._paths, strict=True):
-                with decodable(file.uri):
+            for place, path in self._paths.items():
+                with decodable(self.snapshot.files[place].uri):
                     scan_files([path]).collect(engine="streaming")
             raise BadDataError(
                 "the partitions cannot be read together", evidence=str(error)
             ) from error
 
     def _check_unchanged(self) -> None:
-        for file, path in zip(self.snapshot.files, self._paths, strict=True):
+        for place, path in self._paths.items():
             if self._stamps[path] != _stamp(path):
                 raise BadDataError(
-                    f"{file.uri} changed while it was read",
+                    f"{self.snapshot.files[place].uri} changed while it was read",
                     evidence="its size or its time of change is another than at the start",
                     action="write partitions once; corrections go into a new partition",
                 )
 
     def fetch_all(self) -> None:
         """Fetch and verify every file."""
-        self._paths  # noqa: B018
+        self._fetch_at(range(len(self.snapshot.files)))
+
+    def _fetch_at(self, places: Sequence[int]) -> dict[int, Path]:
+        """Return the local files in these places of the snapshot, which are fetched once."""
+        missing = [place for place in places if place not in self._paths]
+        with ThreadPoolExecutor(_FETCHING_THREADS) as pool:
+            found = pool.map(self.fetch, [self.snapshot.files[place] for place in missing])
+            self._paths.update(zip(missing, found, strict=True))
+        return {place: self._paths[place] for place in places}
 
     def fetch(self, file: DataFile) -> Path:
         """A local file with the content that the snapshot pinned.
@@ -364,6 +384,12 @@ def _position_in_period(data: DataSection, split: SplitSection) -> pl.Expr:
 def period_start(data: DataSection, split: SplitSection) -> pl.Expr:
     """The first day of the calendar period that each row lies in, which `split.period` cuts."""
     return pl.col(data.time or "").dt.date().dt.truncate(_PERIODS[split.period])
+
+
+def days_of_periods(starts: pl.Series, split: SplitSection) -> tuple[date, date]:
+    """Return the first day of the first of these periods, and the last of the last."""
+    end = starts.dt.offset_by(_PERIODS[split.period]).max()
+    return cast("date", starts.min()), cast("date", end) - timedelta(days=1)
 
 
 def block_start(data: DataSection) -> pl.Expr:

@@ -9,12 +9,12 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from math import ceil
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -45,12 +45,15 @@ _starting = threading.Lock()  # held while the main module is another one
 
 
 @contextmanager
-def open_executor(tasks: int, workers: int | None = None) -> Iterator[Executor]:
+def open_executor(
+    tasks: int, workers: int | None = None, packages: Sequence[str] = ()
+) -> Iterator[Executor]:
     """Open an executor for a number of tasks; Dask's where the environment names a scheduler.
 
     Functions must be importable by name, and arguments and results must be picklable. Where one
     process is enough, tasks run in a thread of this one. `workers` are processes on this machine,
-    one a core by default and not more than tasks.
+    one a core by default and not more than tasks. `packages` are those that the tasks need beside
+    the ones of every worker; Dask's workers must have them in the same versions, too.
 
     Raises:
         PerennialError: worker processes die, or a Dask worker runs other versions.
@@ -58,7 +61,7 @@ def open_executor(tasks: int, workers: int | None = None) -> Iterator[Executor]:
     """
     scheduler = DaskScheduler.read()
     if scheduler is not None:
-        with _dask_executor(scheduler) as executor:
+        with _dask_executor(scheduler, packages) as executor:
             yield executor
         return
     workers = min(workers or available_cores(), tasks)
@@ -190,7 +193,7 @@ class _DaskExecutor(Executor):
 
 
 @contextmanager
-def _dask_executor(scheduler: DaskScheduler) -> Iterator[Executor]:
+def _dask_executor(scheduler: DaskScheduler, packages: Sequence[str]) -> Iterator[Executor]:
     # Here, because steps that read no partitions need none of it (0.6 s).
     from distributed import Client  # noqa: PLC0415
     from distributed.client import FutureCancelledError  # noqa: PLC0415
@@ -208,7 +211,7 @@ def _dask_executor(scheduler: DaskScheduler) -> Iterator[Executor]:
             "(k8s/components/dask)",
         ) from error
     try:
-        _check_workers(client, address, limit)
+        _check_workers(client, address, limit, (*_PACKAGES, *packages))
         yield _DaskExecutor(client)
     except KilledWorker as error:
         raise PerennialError(
@@ -257,7 +260,7 @@ def _security(scheduler: DaskScheduler) -> object:
     return None
 
 
-def _check_workers(client: "Client", address: str, limit: float) -> None:
+def _check_workers(client: "Client", address: str, limit: float, packages: Sequence[str]) -> None:
     """Check that there are workers, and that results cannot differ from those made here."""
     try:
         client.wait_for_workers(1, timeout=limit)
@@ -267,10 +270,13 @@ def _check_workers(client: "Client", address: str, limit: float) -> None:
             evidence=f"none came within {limit:g} s",
             action="check the pods of the workers (k8s/components/dask)",
         ) from error
-    own = package_versions()
+    own = package_versions(packages)
     # A worker that ends just now answers with an error, and does no work either.
-    answers = client.run(package_versions, on_error="return")
-    for worker, found in answers.items():
+    workers = client.run(package_versions, packages, on_error="return")
+    answers = {f"worker {name}": found for name, found in workers.items()}
+    # The scheduler unpickles tasks, too.
+    answers[f"scheduler {address}"] = client.run_on_scheduler(package_versions, packages)
+    for place, found in answers.items():
         if isinstance(found, BaseException):
             continue
         other = [
@@ -278,12 +284,19 @@ def _check_workers(client: "Client", address: str, limit: float) -> None:
         ]
         if other:
             raise PerennialError(
-                f"the Dask worker {worker} runs other versions than this process",
+                f"the Dask {place} runs other versions than this process",
                 evidence="; ".join(other),
-                action="deploy the workers with the image that the profile names as images.data",
+                action="deploy it with the image that the profile names as images.data; to encode "
+                "ahead, with the training's, images.trainer (k8s/README.md)",
             )
 
 
-def package_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide results."""
-    return {"python": sys.version.split()[0]} | {name: version(name) for name in _PACKAGES}
+def package_versions(packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of Python and of packages; "none" where one is not installed."""
+    found = {"python": sys.version.split()[0]}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,9 +41,11 @@ from perennial.data.dataset import (
     selected_split,
     window_start,
 )
+from perennial.data.executor import open_executor
 from perennial.data.parquet_files import decodable, readable
 
 logger = logging.getLogger(__name__)
+_ROWS_OF_PROCESS = 500_000  # fewer take less time than a process to start
 _READERS = 8  # partitions looked at together: reading waits for the store, hashing for a core
 _CHUNK = 1 << 22
 _DAY = "__day__"
@@ -140,23 +142,53 @@ def index_partitions(snapshot: Snapshot, store: ObjectStore) -> list[PartitionIn
         BadDataError: a partition is gone, damaged, or not the file that the snapshot pinned.
     """
     prefix = index_prefix(snapshot)
-    cache = data_cache()
+    keys = [f"{prefix}{file.sha256}.json" for file in snapshot.files]
+    with ThreadPoolExecutor(_READERS, "row-groups") as readers:
+        found = list(readers.map(partial(_stored_index, store), keys))
+    new = [place for place, each in enumerate(found) if each is None]
+    for place, index in zip(new, _index_new(snapshot, store, new), strict=True):
+        found[place] = index
+    return [each for each in found if each is not None]
+
+
+def _index_new(
+    snapshot: Snapshot, store: ObjectStore, places: Sequence[int]
+) -> Iterator[PartitionIndex]:
+    """Yield the indexes of partitions that are new to the store, in processes where they are large.
+
+    They are those in these places of the snapshot.
+    """
+    files = [snapshot.files[place] for place in places]
+    count = min(len(files), sum(file.rows for file in files) // _ROWS_OF_PROCESS + 1)
+    if not files:
+        return
+    with open_executor(count) as executor:
+        alone = snapshot.model_copy(update={"files": ()})
+        parts = executor.map(
+            partial(_index_batch, alone, store.uri), [files[start::count] for start in range(count)]
+        )
+        batches = [iter(part) for part in parts]
+        for number in range(len(files)):
+            yield next(batches[number % count])
+
+
+def _index_batch(
+    snapshot: Snapshot, store_uri: str, files: Sequence[DataFile]
+) -> list[PartitionIndex]:
+    """Index partitions, and store what was found."""
+    store, prefix, cache = open_store(store_uri), index_prefix(snapshot), data_cache()
     cache.mkdir(parents=True, exist_ok=True)
 
-    def find(file: DataFile) -> PartitionIndex:
-        key = f"{prefix}{file.sha256}.json"
-        known = _stored_index(store, key)
-        if known is not None:
-            return known
+    def index(file: DataFile) -> PartitionIndex:
         # Verified as a whole, once; the copy of a remote one is not kept.
         with TemporaryDirectory(dir=cache) as folder:
             found = _index(snapshot, file, Dataset(snapshot, Path(folder)).fetch(file))
         # Without a condition: whoever indexes this partition at the same time writes equal bytes.
-        store.write(key, found.to_json().encode())
+        store.write(f"{prefix}{file.sha256}.json", found.to_json().encode())
         return found
 
     with ThreadPoolExecutor(_READERS, "row-groups") as readers:
-        return list(readers.map(find, snapshot.files))
+        return list(readers.map(index, files))
 
 
 def _stored_index(store: ObjectStore, key: str) -> PartitionIndex | None:

@@ -11,7 +11,7 @@ import polars as pl
 
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError, join_names
-from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.dataset import (
     ZONE,
     Dataset,
@@ -101,9 +101,38 @@ def with_split_rows(snapshot: Snapshot, summaries: pl.DataFrame | None = None) -
         kind = snapshot.columns[snapshot.data.time]
         low, high = (_moment(end, kind) for end in _ends(summaries))
         snapshot = snapshot.model_copy(update={"time_min": low, "time_max": high})
-    rows = dict(_selected_days(snapshot, summaries).group_by("split").agg(_ROWS.sum()).iter_rows())
-    return snapshot.model_copy(
-        update={"split_rows": {split: rows.get(split.value, 0) for split in Split}}
+    selected = _selected_days(snapshot, summaries)
+    rows = dict(selected.group_by("split").agg(_ROWS.sum()).iter_rows())
+    counted = snapshot.model_copy(
+        update={
+            "files": _counted_files(snapshot, summaries, selected),
+            "split_rows": {split: rows.get(split.value, 0) for split in Split},
+        }
+    )
+    return counted.model_copy(update={"counted_by": counted.counting_rule()})
+
+
+def _counted_files(
+    snapshot: Snapshot, summaries: pl.DataFrame, selected: pl.DataFrame
+) -> tuple[DataFile, ...]:
+    """Return the files with the splits that select rows of them, and the days of their rows."""
+    splits: list[set[str]] = [set() for _ in snapshot.files]
+    for place, split in selected.select("file", "split").unique().iter_rows():
+        splits[place].add(split)
+    days: Sequence[Sequence[date | None]] = [(None, None)] * len(snapshot.files)
+    if snapshot.data.time:
+        unit = _unit(snapshot.columns[snapshot.data.time])
+        kind = pl.Date() if unit == "d" else pl.Datetime(unit)
+        moments = summaries.select(pl.col("time_min", "time_max").cast(kind).cast(pl.Date))
+        days = moments.rows()
+    return tuple(
+        file.model_copy(
+            update={
+                "splits": tuple(each for each in Split if each.value in splits[place]),
+                "days": None if days[place][0] is None else tuple(days[place]),
+            }
+        )
+        for place, file in enumerate(snapshot.files)
     )
 
 
@@ -111,8 +140,12 @@ _ROWS = pl.col("rows")
 
 
 def _selected_days(snapshot: Snapshot, summaries: pl.DataFrame) -> pl.DataFrame:
-    """Return `split`, `day` and `rows` of what the windows select, as `selected_split` does."""
-    days = summaries.select(pl.col("days").explode().drop_nulls()).unnest("days")
+    """Return `file`, `split`, `day` and `rows` of what the windows select.
+
+    As `selected_split` does; `file` is a place in the snapshot.
+    """
+    days = summaries.select("days").with_row_index("file").explode("days").drop_nulls("days")
+    days = days.unnest("days")
     if snapshot.data.time is None or snapshot.time_max is None:
         return days
     is_test = pl.col("split") == Split.TEST.value

@@ -12,8 +12,7 @@ from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot, as_utc
 from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import ValidationReport
-from perennial.data.dataset import Dataset
-from perennial.detect_drift.dependence import dependence_profile
+from perennial.detect_drift.dependence import dependence_profile, scan_compared
 from perennial.detect_drift.file_windows import choose_files, performance_of, record_arrivals
 from perennial.detect_drift.performance import (
     MIN_LOSS_BLOCKS,
@@ -90,7 +89,7 @@ def compare_with_champion(
     limit = loss_limit(reference.performance, triggers)
     measured = None
     windows: tuple[WindowDrift, ...] = unjudged_windows(chosen.windows)
-    rows = Dataset(current).scan(with_file=by_file) if chosen.windows else None
+    rows = scan_compared(current, chosen.reference, chosen.windows) if chosen.windows else None
     if rows is not None and not chosen.reason_to_skip(triggers):
         blocks = (*chosen.reference, *chosen.windows)
         dependence = dependence_profile(rows, current, blocks, len(chosen.reference))

@@ -17,12 +17,13 @@ import numpy as np
 import polars as pl
 from scipy import linalg, stats
 
+from perennial.contracts.block import Block
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch, value_of
 from perennial.data.dataset import block_key
 from perennial.detect_drift.block_noise import Floats
 from perennial.detect_drift.two_sample import Profile
-from perennial.detect_drift.windows import block_positions
+from perennial.detect_drift.windows import block_positions, scan_blocks
 
 ALL_COLUMNS = "(all columns)"
 MAX_COLUMNS = 24
@@ -35,13 +36,21 @@ SHRINKAGE = 0.2  # of the pairs' covariance to its diagonal; 276 pairs, a few th
 _HASHES = 1 << 32
 
 
+def scan_compared(
+    snapshot: Snapshot, reference: Sequence[Block], windows: Sequence[Block]
+) -> pl.LazyFrame:
+    """Return the rows that are read to compare windows with a reference; see `scan_blocks`."""
+    return scan_blocks(snapshot, [*reference[-NEWEST_BLOCKS:], *windows])
+
+
 def dependence_profile(
     rows: pl.LazyFrame, snapshot: Snapshot, blocks: Sequence[BlockSketch], num_reference: int
 ) -> Profile | None:
     """Measure how well a classifier separates each block from the reference by column pairs.
 
-    Rows are all of the snapshot, with their files where it has no time column; blocks are those of
-    the reference, then the windows, in time order.
+    Rows are at least those of the blocks, with their files where there is no time column; blocks
+    are those of the reference, of which the `NEWEST_BLOCKS` are compared, then the windows, in time
+    order.
 
     Returns:
         Values are twice the area under the curve minus one, shape [T, 1]; blocks with few rows have

@@ -21,10 +21,10 @@ from perennial.contracts.monitoring import WindowDrift
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
-from perennial.data.dataset import FILE_COLUMN, Dataset, block_key
+from perennial.data.dataset import FILE_COLUMN, block_key
 from perennial.detect_drift.deviations import MIN_Z_SCORE
 from perennial.detect_drift.reference import student_limit
-from perennial.detect_drift.windows import block_positions
+from perennial.detect_drift.windows import block_positions, scan_blocks
 from perennial.engine.evaluation.processes import (
     ScoringRequest,
     Shards,
@@ -212,7 +212,7 @@ def main() -> int:
 
 def _scores(request: Request, share: Share, folder: Path) -> Iterator[Losses]:
     snapshot = Snapshot.read(Path(request.snapshot))
-    rows = Dataset(snapshot).scan(with_file=not snapshot.data.time)
+    rows = scan_blocks(snapshot, request.windows)
     with carried_modules(Path(request.model) / CODE_FOLDER):
         task, model = load_shared(Path(request.model), share)
         yield Losses(losses=window_losses(task, model, rows, snapshot, request.windows))

@@ -14,7 +14,7 @@ from perennial.contracts.monitoring import Reference
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import OTHER, BlockSketch, CategoricalSketch
-from perennial.data.dataset import ZONE
+from perennial.data.dataset import ZONE, Dataset
 from perennial.detect_drift.reference import MIN_BLOCKS
 from perennial.reports.text import counted
 
@@ -162,6 +162,20 @@ def block_positions(snapshot: Snapshot, blocks: Sequence[Block]) -> dict[date | 
         for number, file in enumerate(snapshot.files)
         if file.sha256 in by_digest
     }
+
+
+def scan_blocks(snapshot: Snapshot, blocks: Sequence[Block]) -> pl.LazyFrame:
+    """Return the rows of partitions that may hold rows of these blocks; no others are fetched.
+
+    With their files, where the snapshot has no time column.
+    """
+    keys = [*block_positions(snapshot, blocks)]
+    days = [key for key in keys if isinstance(key, date)]
+    places = [key for key in keys if not isinstance(key, date)]
+    if days:
+        last = max(days) + timedelta(days=snapshot.data.block_days)
+        places = [*snapshot.files_between(min(days), last)]
+    return Dataset(snapshot).scan(with_file=not snapshot.data.time, files=places)
 
 
 def newest_streak(alarms: Sequence[bool]) -> int:

@@ -20,7 +20,7 @@ from perennial.contracts.errors import BadTaskError
 from perennial.contracts.gate import Comparison
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
-from perennial.data.dataset import Dataset, period_start
+from perennial.data.dataset import Dataset, days_of_periods, period_start
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.evaluation.reference_tests import reference_test
 from perennial.engine.evaluation.resampling import (
@@ -81,15 +81,16 @@ def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions
         return None
     label = pl.col(data.label).cast(pl.Float64)
     period, day = period_start(data, rule).alias("period"), pl.col(data.time or "").dt.date()
-    # All splits: the days of a period that were not tested show how unusual the test days are.
-    labelled = dataset.scan().filter(label.is_finite())
-    whole = dataset.collect(
-        labelled.group_by(period).agg(label.mean().alias("label"), day.n_unique().alias("days"))
-    )
     parts = [rows[part] for part in slices_of(rows.height, NUMBERS_AT_ONCE)]
     days = pl.concat([part.group_by(period, day.alias("day")).len("rows") for part in parts])
     tested = pl.col("day").n_unique().alias("tested")
     here = days.group_by("period").agg(pl.col("rows").sum(), tested)
+    # All splits: the days of a period that were not tested show how unusual the test days are.
+    files = snapshot.files_between(*days_of_periods(here["period"], rule))
+    labelled = dataset.scan(files=files).filter(label.is_finite())
+    whole = dataset.collect(
+        labelled.group_by(period).agg(label.mean().alias("label"), day.n_unique().alias("days"))
+    )
     periods = here.join(whole, on="period").sort("period")
     weights = periods["rows"].to_numpy() / periods["rows"].sum()
     return Conditions(

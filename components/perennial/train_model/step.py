@@ -4,10 +4,12 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import hand_on
 from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
+from perennial.data.row_groups import index_partitions
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.train_model.record import begin_record, failure_on_record, live_curves, record
 from perennial.train_model.report import final_metrics, summarize, training_page
@@ -40,11 +42,15 @@ def train_model_step(*, contract: str, snapshot: str, training: str, report: str
             )
             remove_encoded_data(job)
         else:
-            if settings.training.loading.encode_ahead:
+            loading = settings.training.loading
+            if loading.encode_ahead:
                 # Here, because most runs need not wait seconds for PyTorch.
                 from perennial.engine.data.preparation import encode_ahead  # noqa: PLC0415
 
                 encode_ahead(job)
+            elif loading.mode == "streaming":
+                # While no GPU waits for it.
+                index_partitions(Snapshot.read(Path(snapshot)), open_store(job.common_uri))
             launcher = open_launcher(settings.resources, environment)
             with live_curves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
                 run_to_end(job, launcher, settings.resources.max_restarts)

@@ -66,7 +66,7 @@ def partition_facts(snapshot: Snapshot, section: ExpectationsSection) -> FactsSt
         BadDataError: the label cannot be counted, or the partition cannot be decoded.
     """
     dataset = Dataset(snapshot)
-    measuring = Measuring(snapshot, dataset.scan().collect_schema(), section)
+    measuring = Measuring(snapshot, dataset.schema(), section)
     # An empty batch first: a partition without rows needs tables to merge, too.
     batches = chain([measuring.no_rows()], dataset.labelled_batches(BATCH_ROWS))
     return merge_in_steps(map(measuring.state_of, batches), merge)

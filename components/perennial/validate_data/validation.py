@@ -30,7 +30,7 @@ def validate_snapshot(
         BadDataError: the data cannot be measured.
         PerennialError: the suite cannot be loaded, or has expectations that cannot be judged.
     """
-    schema = Dataset(snapshot).scan().collect_schema() if section.suite else pl.Schema()
+    schema = Dataset(snapshot).schema() if section.suite else pl.Schema()
     team = TeamSuite.prepare(section, schema, snapshot.rows)
     now = datetime.now(UTC)
     facts = gather_facts(snapshot, section, now, store)

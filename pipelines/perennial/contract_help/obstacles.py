@@ -100,7 +100,7 @@ def _suite_lines(contract: Contract, snapshot: Snapshot) -> Iterator[str]:
         TeamSuite,
     )
 
-    schema = Dataset(snapshot).scan().collect_schema()
+    schema = Dataset(snapshot).schema()
     yield from TeamSuite.prepare(contract.expectations, schema, snapshot.rows).lines()
 
 

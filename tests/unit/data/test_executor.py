@@ -214,6 +214,21 @@ class TestOnDask:
         assert "polars" in caught.value.evidence
         assert "here 0.1" in caught.value.evidence
 
+    def test_a_cluster_without_a_package_that_the_work_needs_is_refused(
+        self, on_dask, tmp_path, monkeypatch
+    ):
+        """As that of the data image, which has no PyTorch, where rows are encoded ahead."""
+        (tmp_path / "own-1.5.dist-info").mkdir()
+        (tmp_path / "own-1.5.dist-info" / "METADATA").write_text("Name: own\nVersion: 1.5\n")
+        monkeypatch.syspath_prepend(tmp_path)  # in this process alone
+        with (
+            pytest.raises(PerennialError, match="runs other versions") as caught,
+            open_executor(1, packages=["own"]),
+        ):
+            pass
+        assert caught.value.evidence == "own none, here 1.5"
+        assert "images.trainer" in caught.value.action
+
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr(executors, "_PROMPT_SECONDS", 0.5)

@@ -10,6 +10,7 @@ from perennial.clients.object_store import LocalObjectStore, sha256_of_file
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.data import row_groups
 from perennial.data.dataset import Dataset
 from perennial.data.row_groups import RowGroupReader, index_partitions, select_groups
 from perennial.data.splits import with_split_rows
@@ -68,6 +69,16 @@ def test_row_groups_hold_the_rows_that_the_data_set_holds(tmp_path, method, wind
         groups = select_groups(snapshot, indexes, split)  # compares with the snapshot's count
         rows = pl.concat(RowGroupReader(snapshot).read(groups, split))
         assert rows.equals(Dataset(snapshot).scan(split).collect()), split
+
+
+def test_processes_index_the_same(tmp_path, monkeypatch):
+    snapshot = take_snapshot(tmp_path / "data", "time")
+    alone = index_partitions(snapshot, LocalObjectStore(tmp_path / "store"))
+    monkeypatch.setattr(row_groups, "_ROWS_OF_PROCESS", 100)
+    monkeypatch.setenv("PERENNIAL_CORES", "2")
+    shared = LocalObjectStore(tmp_path / "shared")
+    index_partitions(snapshot.model_copy(update={"files": snapshot.files[1:2]}), shared)
+    assert index_partitions(snapshot, shared) == alone
 
 
 def test_another_window_needs_no_partition_again(tmp_path, monkeypatch):

@@ -12,10 +12,11 @@ from perennial.contracts.environment import CACHE, LEASE, RUN_FOLDER, Environmen
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.engine.config.training import TrainingSection
+from perennial.engine.config.training import Loading, TrainingSection
 from perennial.engine.job import training_contract, training_fingerprint
 from perennial.steps.journal import Journal
 from perennial.steps.lease import RunLease
+from perennial.train_model import step
 from perennial.train_model.step import train_model_step
 from perennial.training_jobs.config import ResourcesSection, TrainModelConfig
 from perennial.training_jobs.launcher import LocalLauncher, worker_settings
@@ -81,6 +82,17 @@ def test_trains_reports_records_and_is_reused_by_an_equal_training(environment, 
     assert "is reused" in again.summary
     assert not (left_by_a_killed_run / ".scratch").exists()
     assert TrainingResult.read(environment / "second" / "training") == training
+
+
+def test_row_groups_are_indexed_before_the_training_waits_for_them(environment, root, monkeypatch):
+    def indexed(*_):
+        raise PerennialError(f"{len(list((environment / 'store').glob('row-groups/*/*')))} indexes")
+
+    monkeypatch.setattr(step, "open_launcher", indexed)
+    training = tiny_section(loading=Loading(mode="streaming"))
+    config = TrainModelConfig(model=MODEL, training=training, resources=ResourcesSection())
+    with pytest.raises(PerennialError, match=f"^{len(Snapshot.read(root / 'snapshot').files)} "):
+        run_step(environment, "first", config, root)
 
 
 def test_a_training_that_fails_is_failed_on_record_until_it_is_tried_again(environment, root):

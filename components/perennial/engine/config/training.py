@@ -58,6 +58,9 @@ class Normalization(Section):
         return self
 
 
+MOST_ENCODE_WORKERS = 64
+
+
 class Loading(Section):
     """Data loading: resident or streamed rows, prefetching, workers, pinned memory."""
 
@@ -70,7 +73,7 @@ class Loading(Section):
     """When streaming: rows, over all processes, among which a batch is drawn; whole row groups, 8
     at least. Raise it where neighbouring rows are alike and curves are noisy, or where there are
     more processes than row groups among so many rows. Costs disk and time to the first batch."""
-    encode_workers: Layout[Annotated[int, Field(ge=0, le=64)]] = 1
+    encode_workers: Layout[Annotated[int, Field(ge=0, le=MOST_ENCODE_WORKERS)]] = 1
     """When streaming: processes, beside each training process, that read and encode ahead; 0
     encodes in the training. Raise it while the data wait is high; the profile names a number."""
     encode_ahead: Layout[Advanced[bool]] = False

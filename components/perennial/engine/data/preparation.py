@@ -376,7 +376,7 @@ def encode_ahead(job: TrainingJob) -> int:
     missing = [block for block in blocks if encoder.key(block) not in known]
     logger.info("encoding ahead %d of %d blocks, the others are there", len(missing), len(blocks))
     if missing:
-        with open_executor(len(missing)) as executor:
+        with open_executor(len(missing), packages=("torch",)) as executor:
             for done in as_completed(
                 [executor.submit(encode_shard, recipe, block) for block in missing]
             ):

@@ -11,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from perennial.contracts.training import Bottleneck, Limit
-from perennial.engine.config.training import Profile
+from perennial.engine.config.training import MOST_ENCODE_WORKERS, Profile
 from perennial.engine.data.loader import Encoding
 
 # Waiting for more than this share of a step is worth tuning: below, timer noise of a busy machine
@@ -126,10 +126,15 @@ def _input_remedy(trace: Trace) -> str:
     needed = math.ceil(encodes / computes)
     if needed <= encoding.workers:
         return generic
+    ahead = "training.loading.encode_ahead = true, which encodes all rows before the training"
+    most = MOST_ENCODE_WORKERS
     return (
-        f"set training.loading.encode_workers = {needed} (now {encoding.workers}): one process "
-        f"takes {encodes * 1e3:,.1f} ms to read and encode the rows of a step, which computes for "
-        f"{computes * 1e3:,.1f} ms"
+        f"set training.loading.encode_workers = {needed} (now {encoding.workers}), or {ahead}"
+        if needed <= most
+        else f"set {ahead}; it would take {needed} processes to keep up, and {most} are allowed"
+    ) + (
+        f": one process takes {encodes * 1e3:,.1f} ms to read and encode the rows of a step, which "
+        f"computes for {computes * 1e3:,.1f} ms"
     )
 
 

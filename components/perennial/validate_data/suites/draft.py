@@ -81,7 +81,7 @@ def draft_suite(dataset: Dataset) -> Suite:
 
 
 def _measure(dataset: Dataset) -> _Reference:
-    schema = dataset.scan().collect_schema()
+    schema = dataset.schema()
     numbers: dict[str, pl.Expr] = {"rows": pl.len().cast(pl.Int64)}
     for name, dtype in schema.items():
         numbers[f"missing:{name}"] = is_missing(name, dtype).sum().cast(pl.Int64)

@@ -124,7 +124,7 @@ def count_partition(
 ) -> FactsState:
     """Count what a suite needs in the rows of a snapshot of one partition."""
     dataset = Dataset(snapshot)
-    schema = dataset.scan().collect_schema()
+    schema = dataset.schema()
     # Planned here because expressions with functions cannot be sent to a process.
     measures = suite_measures(
         plan_suite(load_suite(section.suite), schema, is_sampled=False),

@@ -58,6 +58,8 @@ def test_time_outside_of_operations_is_overhead(change, remedy):
         (Encoding(25e-5, 1_000, workers=1), "encode_workers = 4 (now 1)"),
         (Encoding(25e-5, 1_000, workers=0), "encode_workers = 4 (now 0)"),
         (Encoding(25e-5, 1_000, workers=4), "prefetch_batches"),
+        (Encoding(25e-5, 1_000, workers=0), "or training.loading.encode_ahead = true"),
+        (Encoding(1e-2, 1_000, workers=1), "set training.loading.encode_ahead = true"),
     ],
 )
 def test_where_encoding_is_slow_the_verdict_names_the_processes_that_keep_up(encoding, remedy):

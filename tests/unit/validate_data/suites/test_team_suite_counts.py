@@ -1,6 +1,7 @@
 """Counts of a suite are made once for each partition, and judged the same however rows are parted."""
 
 import logging
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -55,6 +56,14 @@ def test_only_new_partitions_are_counted(healthy, snapshot_of, counted):
     again, lines = counted(snapshot_of(second, first), suite=SUITE)
     assert lines == ["suite partitions=2 measured=0"]
     assert again == whole
+
+
+def test_a_partition_that_was_counted_is_not_opened_again(healthy, snapshot_of, counted):
+    counted(snapshot_of(healthy.head(2_000)), suite=SUITE)
+    grown = snapshot_of(healthy.head(2_000), healthy.tail(1_000))
+    Path(grown.files[0].uri).unlink()
+    _, lines = counted(grown, suite=SUITE)
+    assert lines == ["suite partitions=2 measured=1"]
 
 
 def test_another_suite_or_sample_is_counted_again(healthy, snapshot_of, counted):
