@@ -4,8 +4,8 @@
 
 DATA holds `flights`, `digits` and `text` as their `prepare.py` write them; those that are missing
 are left out. The partitions are written again with small row groups of neighbouring days, which are
-not joined, and streamed twice: with the default window of rows, and with the smallest there is, 8 row
-groups at a time, to show what a window that is too small costs. Everything but
+not joined, and streamed twice: with the default window of rows, and with the smallest there is, 8
+row groups at a time, to show what a window that is too small costs. Everything but
 `training.loading` and the seed is the example's own.
 
 The figure is the loss on the validation sample at the end and, as the mean over the evaluations of

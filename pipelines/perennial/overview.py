@@ -201,11 +201,12 @@ class ModelStatus:
             repair = f"`perennial models {self.name} --repair` proposes a repair"
             return f"unclear: {self.records.problem()}; {repair}"
         champion = self._champion()
+        pending = f"; {self.records.pending()}" if self.records.pending() else ""
         if champion is None:
-            return "none yet"
+            return f"none yet{pending}"
         by_hand = " (alias moved by hand in MLflow)" if self.records.moved_by_hand() else ""
         since = [line for line in decision_lines(champion) if not line.startswith("rolled back")]
-        return f"version {champion.version}{by_hand}, {since[-1]}"
+        return f"version {champion.version}{by_hand}, {since[-1]}{pending}"
 
     def _rollback(self) -> tuple[str, VersionDecision] | None:
         """Return the version that was last taken out of production and is out still."""

@@ -160,6 +160,17 @@ class ChampionRecords:
             f"{'a repair left the model without one' if self.is_forgotten() else last}"
         )
 
+    def pending(self) -> str:
+        """Return a sentence if a change of the champion was announced and not completed."""
+        change = self.change
+        if change is None or change.done or self.alias == change.champion:
+            return ""
+        instead = f" in place of version {change.replaced}" if change.replaced else ""
+        return (
+            f"version {change.champion} is announced as champion{instead}, and the next promotion, "
+            "rollback or run completes it"
+        )
+
     def promoted_versions(self) -> list[str]:
         """Return the versions that were ever promoted or restored, the latest first."""
         moments = {

@@ -24,7 +24,7 @@ from perennial.clients.mlflow_client import despite_rivals, open_mlflow, tolerat
 from perennial.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
 from perennial.clients.outages import outlasting
 from perennial.contracts.environment import Environment, without_login
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.errors import OutageError, PerennialError
 from perennial.registry.champion_records import (
     CHAMPION,
     AliasChange,
@@ -280,7 +280,18 @@ class ModelRegistry:
             return self._change(name, version, champion, tags), None
 
         self._store.update(record_key(name), announce)
-        self.finish_change(name)
+        try:
+            self.finish_change(name)
+        except OutageError:
+            raise
+        except PerennialError as error:
+            raise PerennialError(
+                f"version {version} of {name} is announced as champion, but not in MLflow yet: "
+                f"{error.problem}",
+                evidence=error.evidence,
+                action=f"{error.action}. The next promotion, rollback or run completes it; "
+                f"`perennial models {name} --repair` does, too",
+            ) from error
 
     def _change(
         self, name: str, version: str, replaced: str, tags: Mapping[str, Mapping[str, str]]
@@ -293,18 +304,24 @@ class ModelRegistry:
         change = AliasChange(champion=version, replaced=replaced, done=False, tags=recorded)
         return change.to_json().encode()
 
-    def finish_change(self, name: str) -> None:
-        """Complete an announced change of the champion whose writer was killed."""
-        is_late = False
+    def finish_change(self, name: str) -> bool:
+        """Complete an announced change of the champion whose writer was killed.
+
+        Returns:
+            Whether there was one that moved the champion.
+        """
+        is_late = has_moved = False
 
         def complete(content: bytes | None) -> tuple[bytes | None, None]:
-            nonlocal is_late
+            nonlocal is_late, has_moved
             if content is None:
                 return None, None
-            self.champion_records(name).refuse_unusable()
+            records = self.champion_records(name)
+            records.refuse_unusable()
             change = AliasChange.from_json(content)
             if change.done and not is_late:
                 return None, None
+            has_moved = has_moved or records.alias != change.champion
             self._tag(name, change)
             self._move_alias(name, change.champion)
             # After a conflict a newer change overtook this one: the alias just set is outdated.
@@ -312,6 +329,7 @@ class ModelRegistry:
             return change.model_copy(update={"done": True}).to_json().encode(), None
 
         self._store.update(record_key(name), complete)
+        return has_moved
 
     def _move_alias(self, name: str, champion: str) -> None:
         if champion:

@@ -114,7 +114,7 @@ def promote(catalogue: Catalogue, name: str, number: str, reason: str, *, force:
             that one.
     """
     decision = _decide(reason, force=force)
-    _finish_change(catalogue, name)
+    _finish_change(catalogue, name, number)
     version = catalogue.find(f"{name}@{number}")
     decision = decision.after(version.tags)
     records = catalogue.registry.champion_records(name)
@@ -186,7 +186,7 @@ def rollback(catalogue: Catalogue, place: str, reason: str, *, force: bool) -> s
     """
     decision = _decide(reason, force=force)
     name, _, wanted = place.partition("@")
-    _finish_change(catalogue, name)
+    _finish_change(catalogue, name, wanted)
     champion = catalogue.find(f"{name}@{CHAMPION}")
     if wanted and catalogue.find(place).version != champion.version:
         raise PerennialError(
@@ -216,10 +216,23 @@ def rollback(catalogue: Catalogue, place: str, reason: str, *, force: bool) -> s
     return f"{name} version {target.version} is champion again{_instead_of(champion.version)}"
 
 
-def _finish_change(catalogue: Catalogue, name: str) -> None:
-    """Complete an announced alias change that was killed; the decision starts from it."""
+def _finish_change(catalogue: Catalogue, name: str, number: str) -> None:
+    """Complete an announced change of the champion that was killed or failed.
+
+    Raises:
+        ChampionMovedError: that moved the champion to another version than the one that the
+            decision names: whoever decided has not seen it.
+    """
     catalogue.versions(name)  # an unknown name is refused before anything is touched
-    catalogue.registry.finish_change(name)
+    if not catalogue.registry.finish_change(name):
+        return
+    champion = catalogue.registry.champion_records(name).alias
+    if champion != number:
+        raise ChampionMovedError(
+            f"version {champion} of {name} became champion just now; nothing else was changed",
+            evidence="it had been announced, but its promotion was not completed, and is now",
+            action=f"look at `perennial models {name}`, then decide again",
+        )
 
 
 def _move(
@@ -309,6 +322,8 @@ def repair(
     for line in records.lines():
         show(line)
     problem = records.problem()
+    if records.pending() and not problem:
+        return _complete(catalogue, records, confirm, show)
     if not problem:
         return f"the records of {name} agree: nothing to repair"
     show(f"problem: {problem}")
@@ -325,6 +340,24 @@ def repair(
             action=f"run `perennial models {name} --repair` again",
         )
     return _carry_out(catalogue, records, number)
+
+
+def _complete(
+    catalogue: Catalogue,
+    records: ChampionRecords,
+    confirm: Callable[[str], bool],
+    show: Callable[[str], None],
+) -> str:
+    show(f"problem: {records.pending()}")
+    show(
+        "to have another champion, complete it, then "
+        f"`perennial promote {records.name} N --force --reason …`"
+    )
+    if not confirm("complete it now?"):
+        return "nothing was changed"
+    catalogue.registry.finish_change(records.name)
+    now = catalogue.registry.champion_records(records.name)
+    return f"{records.name} version {now.alias} is champion"
 
 
 def _propose(catalogue: Catalogue, records: ChampionRecords) -> tuple[str, list[str]]:

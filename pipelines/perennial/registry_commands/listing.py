@@ -101,7 +101,7 @@ def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
     if records.problem():
         repair = f"`perennial models {name} --repair` proposes a repair"
         return [f"champion unclear: {records.problem()}", *records.lines(), repair]
-    return [records.moved_by_hand()] if records.moved_by_hand() else []
+    return [line for line in (records.moved_by_hand(), records.pending()) if line]
 
 
 def find_decisions(version: ModelVersion) -> list[tuple[str, VersionDecision]]:

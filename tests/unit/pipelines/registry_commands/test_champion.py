@@ -9,6 +9,7 @@ import pytest
 
 from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision, is_rolled_back
 from perennial.data.dataset import Dataset
 from perennial.engine.serving.servable import make_servable
@@ -378,8 +379,75 @@ def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
     # Whoever moves next finds the announced move, and brings it to its end first.
     code, output = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
-    assert "was taken out of production" in output
+    assert "version 1 of clicks became champion just now" in output
+    assert "was taken out of production" in perennial(*promote("2"))[1]
     assert VersionDecision.of(tags(environment, "2"), "rolled_back").reason == "clicks fell"
+
+
+def fail_once(patch, moves=ModelRegistry._move_alias):
+    """The next move of an alias fails, as where MLflow's disk is full."""
+
+    def failing(*_):
+        patch.setattr(ModelRegistry, "_move_alias", moves)
+        raise PerennialError("the disk is full", evidence="0 bytes", action="free some")
+
+    patch.setattr(ModelRegistry, "_move_alias", failing)
+
+
+@pytest.fixture
+def three(register):
+    """Versions 1 to 3, of which each replaced the one before."""
+    register(USELESS)
+    register(GOOD, "1")
+    register((1.0, 0.0), "2")
+
+
+@pytest.mark.usefixtures("three")
+def test_a_promotion_that_fails_is_shown_until_it_is_completed(perennial, champion, monkeypatch):
+    fail_once(monkeypatch)
+    code, output = perennial(*promote("1", "--force"))
+    assert (code, champion()) == (2, "3")
+    assert "version 1 of clicks is announced as champion, but not in MLflow yet" in output
+    assert "free some. The next promotion, rollback or run completes it" in output
+    pending = "version 1 is announced as champion in place of version 3"
+    assert pending in perennial("status")[1]
+    assert pending in perennial("models", NAME)[1]
+    code, output = perennial("models", NAME, "--repair", "--yes")
+    assert (code, champion()) == (0, "1")
+    assert pending in output
+    assert "announced" not in perennial("status")[1]
+    assert "nothing to repair" in perennial("models", NAME, "--repair", "--yes")[1]
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("next_", [rollback(), promote("3", "--force"), rollback("--force")])
+def test_a_decision_is_not_carried_out_on_a_champion_that_its_person_has_not_seen(
+    perennial, champion, environment, monkeypatch, next_
+):
+    fail_once(monkeypatch)
+    assert perennial(*promote("1", "--force"))[0] == 2
+    code, output = perennial(*next_)
+    assert (code, champion()) == (2, "1")
+    assert "version 1 of clicks became champion just now; nothing else was changed" in output
+    assert not is_rolled_back(tags(environment, "1"))
+    assert perennial(*promote("3", "--force"))[0] == 0
+    assert champion() == "3"
+
+
+@pytest.mark.usefixtures("three")
+def test_a_decision_that_failed_is_completed_by_the_same_decision(perennial, champion, monkeypatch):
+    fail_once(monkeypatch)
+    assert perennial(*promote("1", "--force"))[0] == 2
+    code, output = perennial(*promote("1", "--force"))
+    assert (code, champion()) == (0, "1")
+    assert "is champion already" in output
+    assert perennial(*promote("3", "--force"))[0] == 0
+    fail_once(monkeypatch)
+    assert perennial(*rollback())[0] == 2
+    # Not a second time: that would take out what the first one restored.
+    code, output = perennial(*rollback())
+    assert (code, champion()) == (2, "1")
+    assert "became champion just now" in output
 
 
 def test_a_users_task_is_found_in_the_named_folder(perennial, register, champion, home):
