@@ -1,0 +1,3 @@
+"""A twenty-second list of bugs: ordinary slips in texts, pictures and searches."""
+
+BUGS = []

@@ -1,0 +1,135 @@
+"""Datasets of the twenty-second list: apples, containers, potholes, milk, libraries and others."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from examination.data import numbered, seeded
+
+
+def _blank(frame, rng, shares):
+    """Lose a share of the values of some columns."""
+    return frame.with_columns(
+        pl.when(pl.Series(rng.random(frame.height) < share))
+        .then(None)
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name, share in shares.items()
+    )
+
+
+def packed_apples():
+    """Crates of apples at a packing house: what the scanner measured, and as what they were sold."""
+    rng = seeded(22001)
+    varieties = np.array(["Boskoop", "Braeburn", "Elstar", "Gala", "Jonagold", "Topaz"])
+    usual = np.array([[210, 11.8, 7.9], [180, 11.9, 8.0], [165, 12.3, 6.6], [160, 12.0, 7.2],
+                      [225, 12.9, 6.3], [170, 12.6, 7.4]])  # fmt: skip
+    orchards = np.array([f"O{k:02}" for k in range(45)])
+    care = rng.normal(0, 0.8, 45)
+    rows = []
+    for lot in range(700):
+        orchard = min(int(rng.exponential(9)), 44)
+        v = int(rng.choice(6, p=[0.05, 0.2, 0.25, 0.2, 0.2, 0.1]))
+        stored, net = rng.gamma(2, 30), rng.random() < 0.5
+        hail = rng.exponential(6) * (0.3 if net else 1)
+        for _ in range(int(rng.integers(3, 9))):
+            weight = usual[v, 0] * np.exp(rng.normal(0, 0.16))
+            brix = usual[v, 1] + rng.normal(0, 0.9)
+            firm = usual[v, 2] - 0.012 * stored + rng.normal(0, 0.7)
+            red = np.clip(rng.beta(5, 3) + 0.05 * care[orchard], 0, 1)
+            marks = rng.poisson(hail * 0.5)
+            z = care[orchard] + 0.9 * (firm - usual[v, 2] + 0.8) + 0.6 * (brix - usual[v, 1])
+            z += 4.5 * (red - 0.6) - 0.75 * marks - 7 * (np.log(weight / usual[v, 0]) - 0.04) ** 2
+            z += 1.6 + rng.logistic(0, 0.45)
+            rows.append(
+                {
+                    "lot": f"L{lot:04}",
+                    "orchard": orchards[orchard],
+                    "variety": varieties[v],
+                    "weight_g": round(weight, 1),
+                    "brix": round(brix, 1),
+                    "firmness": round(firm, 2),
+                    "red_share": round(red, 3),
+                    "marks": int(marks),
+                    "days_stored": round(stored),
+                    "hail_net": net,
+                    "sold_as": "premium" if z > 1.2 else "standard" if z > -2.6 else "juice",
+                }
+            )
+    return numbered(_blank(pl.DataFrame(rows), rng, {"firmness": 0.12, "brix": 0.07}))
+
+
+def container_dwell():
+    """Containers that a terminal discharged, and the hours until a lorry or train took them."""
+    rng = seeded(22002)
+    n = 6000
+    lines = np.array(["APL", "CMA", "COS", "EVG", "HLC", "HMM", "MAE", "MSC", "ONE", "PIL", "ZIM"])
+    line = rng.choice(11, n, p=np.array([6, 16, 12, 9, 11, 4, 15, 17, 6, 2, 2]) / 100)
+    habit, free = rng.normal(0, 0.3, 11), rng.choice([3, 5, 7], 11)
+    kind = rng.choice(4, n, p=[0.3, 0.25, 0.33, 0.12])
+    mode = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    cargo = rng.choice(5, n, p=[0.35, 0.2, 0.2, 0.15, 0.1])
+    kg = np.where(kind == 0, 17500, 22500) + rng.normal(0, 3200, n)
+    held = rng.random(n) < np.array([0.08, 0.15, 0.25, 0.1, 0.3])[cargo]
+    late = np.maximum(rng.normal(4, 22, n), -20)
+    at = np.sort(rng.uniform(0, 24 * 280, n)).round()
+    weekday, hour = (at // 24 % 7).astype(int), (at % 24).astype(int)
+    km = np.exp(rng.normal(5, 0.9, n))
+    z = 4.0 + habit[line] + 0.09 * (free[line] - 5) + np.array([0, 0.05, 0.1, -0.7])[kind]
+    z += np.array([0, 0.3, 0.55])[mode] + 0.6 * held + 0.3 * np.isin(weekday, [4, 5])
+    z += np.array([0, -0.3, 0.2, 0.1, -0.1])[cargo] - 0.006 * late + 0.1 * (np.log(km) - 5)
+    z += 0.04 * (kg - 20500) / 3200 + rng.normal(0, 0.33, n)
+    frame = pl.DataFrame(
+        {
+            "discharged": [datetime(2024, 1, 8) + timedelta(hours=float(h)) for h in at],
+            "line": lines[line],
+            "kind": np.array(["20", "40", "40HC", "reefer"])[kind],
+            "mode": np.array(["lorry", "rail", "barge"])[mode],
+            "cargo": np.array(["parts", "food", "textiles", "chemicals", "mixed"])[cargo],
+            "gross_kg": kg.round(),
+            "customs_hold": held,
+            "vessel_late_h": late.round(1),
+            "free_days": free[line],
+            "weekday": weekday,
+            "hour": hour,
+            "hinterland_km": km.round(),
+            "yard_moves": rng.poisson(1.2, n),
+            "dwell_h": np.exp(z).round(1),
+        }
+    )
+    return numbered(_blank(frame, rng, {"hinterland_km": 0.15, "cargo": 0.06}))
+
+
+def street_potholes():
+    """Sections of a city's streets in a winter, and the potholes that were reported there."""
+    rng = seeded(22003)
+    n = 4000
+    districts = np.array([f"D{k:02}" for k in range(24)])
+    soil = rng.normal(0, 0.55, 24)
+    share = rng.dirichlet(np.full(24, 3.0))
+    district = rng.choice(24, n, p=share)
+    winter = rng.integers(4, size=n)
+    surface = rng.choice(4, n, p=[0.62, 0.2, 0.1, 0.08])
+    km, age = np.exp(rng.normal(-0.9, 0.75, n)), rng.gamma(2.2, 7, n)
+    cars, heavy = np.exp(rng.normal(8, 1, n)), rng.beta(1.6, 18, n)
+    frost = np.array([16, 34, 8, 25])[winter] + rng.normal(0, 4, n)
+    blocked = rng.random(n) < 0.2
+    z = 0.2 + soil[district] + 0.035 * (age - 15) + 0.3 * (np.log(cars) - 8) + 6 * (heavy - 0.08)
+    z += 0.03 * (frost - 20) + np.array([0, 0.4, -0.9, -1.4])[surface] + 0.5 * blocked
+    frame = pl.DataFrame(
+        {
+            "section": [f"S{k:05}" for k in rng.permutation(n)],
+            "district": districts[district],
+            "winter": np.array([2019, 2020, 2021, 2022])[winter],
+            "surface": np.array(["asphalt", "thin asphalt", "concrete", "setts"])[surface],
+            "length_km": km.round(3).clip(0.02),
+            "age_years": age.round(1),
+            "cars_per_day": cars.round(-1),
+            "heavy_share": heavy.round(3),
+            "frost_days": frost.round(),
+            "drain_blocked": blocked,
+            "potholes": rng.poisson(km * np.exp(z + rng.normal(0, 0.3, n))),
+        }
+    )
+    return numbered(_blank(frame, rng, {"heavy_share": 0.2, "age_years": 0.1}))

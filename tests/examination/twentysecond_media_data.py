@@ -1,0 +1,1 @@
+"""Datasets of the twenty-second list: texts, pictures and searches."""
