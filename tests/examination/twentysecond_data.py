@@ -133,3 +133,125 @@ def street_potholes():
         }
     )
     return numbered(_blank(frame, rng, {"heavy_share": 0.2, "age_years": 0.1}))
+
+
+def milk_spectra():
+    """Milk samples on plates of 96: an infrared spectrum, the cow, and three values by the lab."""
+    rng = seeded(22004)
+    bands = np.linspace(0, 1, 60)
+    peak = lambda at, wide: np.exp(-(((bands - at) / wide) ** 2))
+    pure = np.stack(
+        [
+            peak(0.2, 0.03) + 0.8 * peak(0.62, 0.04),
+            peak(0.35, 0.05) + 0.5 * peak(0.66, 0.05),
+            peak(0.8, 0.04) + 0.4 * peak(0.37, 0.04),
+        ]
+    )
+    breeds = np.array(["Angler", "Fleckvieh", "Holstein", "Jersey"])
+    usual = np.array([[4.7, 3.6, 4.8], [4.2, 3.5, 4.8], [4.0, 3.3, 4.7], [5.4, 4.0, 4.8]])
+    rows = []
+    for cow in range(820):
+        b, parity = int(rng.choice(4, p=[0.1, 0.3, 0.5, 0.1])), int(1 + rng.poisson(1.5))
+        own, day = rng.normal(0, [0.4, 0.2, 0.12]), int(rng.integers(8, 90))
+        for _ in range(int(rng.integers(2, 6))):
+            late = np.log(day / 100)
+            values = usual[b] + own + late * np.array([0.25, 0.2, -0.06])
+            values = values + rng.normal(0, [0.35, 0.14, 0.08])
+            light = values @ pure * 0.2 + 0.25 * peak(0.5, 0.4)
+            light = light * np.exp(rng.normal(0, 0.12)) + rng.normal(0, 0.08)
+            light = light + rng.normal(0, 0.1) * bands + rng.normal(0, 0.012, 60)
+            rows.append(
+                {
+                    "cow": f"C{cow:04}",
+                    "breed": str(breeds[b]) if rng.random() < 0.9 else None,
+                    "parity": parity,
+                    "days_in_milk": day,
+                    "absorbance": light.round(4).tolist(),
+                    "fat_protein_lactose": (values + rng.normal(0, 0.02, 3)).round(2).tolist(),
+                }
+            )
+            day += int(rng.integers(28, 40))
+    order = rng.permutation(len(rows))
+    frame = pl.DataFrame([rows[k] for k in order])
+    place = pl.int_range(frame.height)
+    return numbered(frame.with_columns(plate=place // 96, well=place % 96))
+
+
+def library_loans():
+    """Loans of a city's libraries, and whether the reader brought the thing back too late."""
+    rng = seeded(22005)
+    n, readers = 6500, 900
+    branches = np.array(["Altstadt", "Bahnhof", "Hafen", "Nord", "Schule", "West"])
+    kinds = np.array(["audio", "book", "comic", "film", "game", "map"])
+    reader = rng.choice(readers, n, p=rng.dirichlet(np.full(readers, 1.2)))
+    careless = rng.normal(0, 1.1, readers)
+    group, home = rng.choice(4, readers, p=[0.25, 0.2, 0.4, 0.15]), rng.integers(6, size=readers)
+    branch = np.where(rng.random(n) < 0.8, home[reader], rng.integers(6, size=n))
+    kind = rng.choice(6, n, p=[0.1, 0.55, 0.13, 0.12, 0.08, 0.02])
+    day = np.sort(rng.uniform(0, 500, n))
+    items, holds = 1 + rng.poisson(2.5, n), rng.poisson(0.6, n)
+    km, mailed = np.exp(rng.normal(0.7, 0.7, n)), rng.random(n) < 0.6
+    summer = (day % 365 > 190) & (day % 365 < 235)
+    z = -1.5 + careless[reader] + np.array([0.5, 0.0, -0.4, -0.3])[group[reader]]
+    z += np.array([0, 0, 0.2, 0.9, 0.7, -0.2])[kind] + 0.22 * (items - 3.5) - 0.8 * mailed
+    z += 0.5 * (np.log(km) - 0.7) + 0.4 * summer + np.array([0, 0.4, 0, -0.3, 0.2, 0])[branch]
+    late = rng.random(n) < 1 / (1 + np.exp(-1.3 * z))
+    seen, bad, share, before = np.zeros(readers), np.zeros(readers), [], []
+    for r, is_late in zip(reader, late, strict=True):
+        share.append((bad[r] + 0.6) / (seen[r] + 3))
+        before.append(int(seen[r]))
+        seen[r] += 1
+        bad[r] += is_late
+    frame = pl.DataFrame(
+        {
+            "lent_at": [datetime(2023, 2, 1) + timedelta(days=float(d)) for d in day],
+            "reader": [f"R{r:05}" for r in reader],
+            "reader_group": np.array(["child", "student", "adult", "senior"])[group[reader]],
+            "branch": branches[branch],
+            "kind": kinds[kind],
+            "items": items,
+            "holds": holds,
+            "distance_km": km.round(2),
+            "reminders_by_mail": mailed,
+            "summer_break": summer,
+            "loans_before": before,
+            "late_share_before": np.round(share, 4),
+            "late": np.where(late, "late", "in time"),
+        }
+    )
+    return numbered(_blank(frame, rng, {"distance_km": 0.12, "reader_group": 0.05}))
+
+
+def tram_riders():
+    """Riders of tram stops by the hour: two days behind, the next six hours ahead."""
+    rng = seeded(22006)
+    hours, start = 24 * 7 * 11, datetime(2024, 3, 4)
+    clock, weekend = np.arange(hours) % 24, np.arange(hours) // 24 % 7 >= 5
+    bump = lambda at, wide: np.exp(-(((clock - at) / wide) ** 2))
+    work = bump(7.5, 1.4) + 0.4 * bump(13, 2.5) + 0.8 * bump(17, 1.8)
+    free = 0.7 * bump(14, 4) + 0.35 * bump(21, 2)
+    rain = np.zeros(hours)
+    for h in range(1, hours):
+        rain[h] = 0.93 * rain[h - 1] + rng.normal(0, 0.12)
+    rows = []
+    for stop in range(14):
+        size, part = np.exp(rng.normal(5, 0.6)), rng.uniform(0.3, 1)
+        z = np.where(weekend, free, part * work + (1 - part) * free) + 0.04
+        slow = np.zeros(hours)
+        for h in range(1, hours):
+            slow[h] = 0.95 * slow[h - 1] + rng.normal(0, 0.09)
+        riders = rng.poisson(size * z * np.exp(slow + 0.35 * rain)).astype(float)
+        past = np.where(rng.random(hours) < 0.02, np.nan, riders)
+        rows += [
+            {
+                "now": start + timedelta(hours=h),
+                "stop": f"T{stop:02}",
+                "riders_past": [None if np.isnan(v) else v for v in past[h - 48 : h]],
+                "hour": int(clock[h]),
+                "weekend": bool(weekend[h]),
+                "rain_ahead": (rain[h : h + 6] + rng.normal(0, 0.1, 6)).round(2).tolist(),
+                "riders_ahead": riders[h : h + 6].tolist(),
+            }
+            for h in range(48 + stop, hours - 6, 9)
+        ]
+    return numbered(pl.DataFrame(rows).sort("now", "stop"))
