@@ -1,6 +1,6 @@
 """Datasets of the twenty-second list: apples, containers, potholes, milk, libraries and others."""
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -20,11 +20,19 @@ def _blank(frame, rng, shares):
 
 
 def packed_apples():
-    """Crates of apples at a packing house: what the scanner measured, and as what they were sold."""
+    """Crates of apples at a packing house: what the scanner measured, and how they were sold."""
     rng = seeded(22001)
     varieties = np.array(["Boskoop", "Braeburn", "Elstar", "Gala", "Jonagold", "Topaz"])
-    usual = np.array([[210, 11.8, 7.9], [180, 11.9, 8.0], [165, 12.3, 6.6], [160, 12.0, 7.2],
-                      [225, 12.9, 6.3], [170, 12.6, 7.4]])  # fmt: skip
+    usual = np.array(
+        [
+            [210, 11.8, 7.9],
+            [180, 11.9, 8.0],
+            [165, 12.3, 6.6],
+            [160, 12.0, 7.2],
+            [225, 12.9, 6.3],
+            [170, 12.6, 7.4],
+        ]
+    )
     orchards = np.array([f"O{k:02}" for k in range(45)])
     care = rng.normal(0, 0.8, 45)
     rows = []
@@ -139,7 +147,10 @@ def milk_spectra():
     """Milk samples on plates of 96: an infrared spectrum, the cow, and three values by the lab."""
     rng = seeded(22004)
     bands = np.linspace(0, 1, 60)
-    peak = lambda at, wide: np.exp(-(((bands - at) / wide) ** 2))
+
+    def peak(at, wide):
+        return np.exp(-(((bands - at) / wide) ** 2))
+
     pure = np.stack(
         [
             peak(0.2, 0.03) + 0.8 * peak(0.62, 0.04),
@@ -227,7 +238,10 @@ def tram_riders():
     rng = seeded(22006)
     hours, start = 24 * 7 * 11, datetime(2024, 3, 4)
     clock, weekend = np.arange(hours) % 24, np.arange(hours) // 24 % 7 >= 5
-    bump = lambda at, wide: np.exp(-(((clock - at) / wide) ** 2))
+
+    def bump(at, wide):
+        return np.exp(-(((clock - at) / wide) ** 2))
+
     work = bump(7.5, 1.4) + 0.4 * bump(13, 2.5) + 0.8 * bump(17, 1.8)
     free = 0.7 * bump(14, 4) + 0.35 * bump(21, 2)
     rain = np.zeros(hours)
@@ -255,3 +269,114 @@ def tram_riders():
             for h in range(48 + stop, hours - 6, 9)
         ]
     return numbered(pl.DataFrame(rows).sort("now", "stop"))
+
+
+def snow_depths():
+    """Snow at mountain stations: two weeks behind, three days ahead with the forecast."""
+    rng = seeded(22007)
+    days, first = 5 * 180, date(2019, 11, 1)
+    season = np.arange(days) % 180
+    dates = [first + timedelta(days=int(365 * (d // 180) + d % 180)) for d in range(days)]
+    front, wet = np.zeros(days), np.zeros(days)
+    for d in range(1, days):
+        front[d] = 0.8 * front[d - 1] + rng.normal(0, 2.2)
+        wet[d] = 0.6 * wet[d - 1] + rng.normal(0, 1)
+    rows = []
+    for station in range(12):
+        height, lee = rng.uniform(500, 2200), np.exp(rng.normal(0, 0.3))
+        warm = 6 - 0.0055 * (height - 500) - 5 * np.sin(season / 180 * np.pi) + front
+        warm = warm + rng.normal(0, 0.8, days)
+        rain = np.exp(0.9 * wet + rng.normal(0, 0.4, days)) * (wet > 0.2) * 3.5 * lee
+        depth = np.zeros(days)
+        for d in range(1, days):
+            snow = rain[d] * 1.1 / (1 + np.exp(1.8 * (warm[d] - 0.8)))
+            melt = (2.2 + 0.12 * rain[d]) * max(warm[d] + 0.5, 0)
+            settled = (depth[d - 1] * 0.985 + snow - melt) if season[d] else 0.0
+            depth[d] = max(settled, 0) + (rng.normal(0, 0.4) if settled > 1 else 0)
+        depth = depth.clip(0).round()
+        seen = np.where(rng.random(days) < 0.03, np.nan, depth)
+        told = warm + rng.normal(0, 0.7, days)
+        told_rain = (rain * np.exp(rng.normal(0, 0.25, days))).round(1)
+        rows += [
+            {
+                "issued": dates[d],
+                "station": f"B{station:02}",
+                "height_m": round(height),
+                "depth_past": [None if np.isnan(v) else v for v in seen[d - 14 : d]],
+                "warm_past": warm[d - 14 : d].round(1).tolist(),
+                "rain_past": rain[d - 14 : d].round(1).tolist(),
+                "warm_ahead": told[d : d + 3].round(1).tolist(),
+                "rain_ahead": told_rain[d : d + 3].tolist(),
+                "depth_ahead": depth[d : d + 3].tolist(),
+            }
+            for d in range(14, days - 3, 3)
+            if 14 <= season[d] <= 176 and (depth[d - 3 : d + 3] > 0).any()
+        ]
+    return numbered(pl.DataFrame(rows).sort("issued", "station"))
+
+
+def theatre_sales():
+    """Tickets of a production sold by the day: three weeks behind, a week ahead."""
+    rng = seeded(22008)
+    houses, genres = ["Keller", "Oper", "Stadttheater", "Volksbuehne"], ["comedy", "dance", "drama"]
+    size, start = [40, 320, 180, 110], date(2022, 9, 5)
+    rows = []
+    for production in range(150):
+        house, genre = int(rng.integers(4)), int(rng.choice(3, p=[0.4, 0.2, 0.4]))
+        opening, length = int(rng.integers(600)), int(rng.integers(40, 90))
+        appeal = rng.normal(0, 0.5) + np.array([0.2, 0.1, -0.1])[genre]
+        day = np.arange(length)
+        weekday = (opening + day) % 7
+        plays = np.isin(weekday, [3, 4, 5] if house else [4, 5]) & (rng.random(length) < 0.9)
+        plays[-1] = True
+        until = np.array([np.flatnonzero(plays[d:])[0] for d in day])
+        slow = np.zeros(length)
+        for d in range(1, length):
+            slow[d] = 0.85 * slow[d - 1] + rng.normal(0, 0.16)
+        z = np.log(size[house] * 0.4) + appeal + slow - 0.35 * until + 0.9 * (until == 0)
+        z = z + 0.25 * (weekday >= 5) - 0.008 * day
+        sold = rng.negative_binomial(8, 8 / (8 + np.exp(z))).astype(float)
+        rows += [
+            {
+                "today": start + timedelta(days=opening + d),
+                "production": f"P{production:03}",
+                "house": houses[house],
+                "genre": genres[genre] if rng.random() < 0.95 else None,
+                "sold_past": sold[d - 21 : d].tolist(),
+                "plays_past": plays[d - 21 : d].tolist(),
+                "plays_ahead": plays[d : d + 7].tolist(),
+                "until_ahead": until[d : d + 7].tolist(),
+                "weekday": int(weekday[d]),
+                "sold_ahead": sold[d : d + 7].tolist(),
+            }
+            for d in range(21, length - 7, 2)
+        ]
+    return numbered(pl.DataFrame(rows).sort("today", "production"))
+
+
+def board_games():
+    """What members of a game club played, and what they took home next."""
+    rng = seeded(22009)
+    games = [f"game {k:03}" for k in rng.permutation(160)]
+    taste = rng.normal(0, 1, (160, 5))
+    charm = 0.8 * rng.normal(0, 1, 160)
+    ages = ["teen", "adult", "parent", "senior"]
+    of_age = rng.normal(0, 0.7, (4, 5))
+    rows = []
+    for day in range(6500):
+        who = int(rng.choice(4, p=[0.15, 0.45, 0.3, 0.1]))
+        likes = of_age[who] + rng.normal(0, 1.1, 5)
+        z = 1.4 * taste @ likes + charm
+        p = np.exp(z - z.max())
+        picked = rng.choice(160, int(rng.integers(3, 14)), replace=False, p=p / p.sum())
+        picked = rng.permutation(picked)
+        rows.append(
+            {
+                "at": datetime(2024, 1, 2) + timedelta(hours=float(day * 0.9)),
+                "age_group": ages[who],
+                "players": int(rng.choice([1, 2, 3, 4, 5, 6], p=[0.1, 0.3, 0.2, 0.25, 0.1, 0.05])),
+                "played": [games[k] for k in picked[:-1]],
+                "next_game": games[picked[-1]],
+            }
+        )
+    return numbered(pl.DataFrame(rows))
