@@ -66,10 +66,9 @@ class TheatreSales(Task):
         until = np.array(rows["until_ahead"].to_list()) / 3
         ahead = np.array(rows["plays_ahead"].to_list(), dtype=float)
         known = np.concatenate([np.eye(7)[weekday], until[..., None], ahead[..., None]], axis=2)
-        def code(c):
-            return torch.tensor(
-                    [self.fitted[c].index(v) + 1 if v in self.fitted[c] else 0 for v in rows[c]]
-                )
+        code = lambda c: torch.tensor(
+            [self.fitted[c].index(v) + 1 if v in self.fitted[c] else 0 for v in rows[c]]
+        )
         batch = {
             "past": torch.tensor(past, dtype=torch.float32),
             "known": torch.tensor(known, dtype=torch.float32),
