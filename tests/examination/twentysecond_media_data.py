@@ -131,3 +131,172 @@ def crane_joints():
             }
         )
     return numbered(pl.DataFrame(rows))
+
+
+def _picked(rng, text, count):
+    words = text.split()
+    return [words[k] for k in rng.integers(len(words), size=count)]
+
+
+def job_adverts():
+    """Job adverts as they were scraped: first the firm praises itself, then the work; the sector."""
+    rng = seeded(22104)
+    sectors = {
+        "building": "scaffold concrete crane roof mason site tiles drill plaster helmet",
+        "care": "patients ward nights nursing residents medicine elderly shifts wounds empathy",
+        "hotels": "guests breakfast kitchen reception rooms menu waiter bar cook tables",
+        "it": "python servers tickets cloud database network backend users kubernetes sprint",
+        "law": "contracts clients court files notary deeds clauses hearing mandate drafts",
+        "logistics": "forklift pallets lorry warehouse loading routes parcels dispatch scanner stock",
+        "schools": "pupils lessons maths parents timetable classroom sports reading exams teaching",
+    }
+    shared = "team work experience you we with and the in our for a skills join years training"
+    shared += " support customers daily tasks contract full time driving licence german english"
+    praise = "family business since decades leading company innovative future international market"
+    praise += " award employer values growth sustainable passion quality tradition proud partner"
+    names = list(sectors)
+    rows = []
+    for k in rng.choice(7, 2800, p=[0.15, 0.22, 0.15, 0.17, 0.05, 0.16, 0.1]):
+        text = _picked(rng, praise + " " + shared, int(rng.integers(15, 45)))
+        if rng.random() < 0.5:  # firms name other trades, too
+            other = sectors[names[int(rng.integers(7))]]
+            text[5:5] = _picked(rng, other, int(rng.integers(2, 5)))
+        for _ in range(int(rng.integers(10, 26))):
+            own = rng.random() < 0.22
+            stray = rng.random() < 0.05
+            pool = sectors[names[int(rng.integers(7)) if stray else k]] if own or stray else shared
+            text += _picked(rng, pool, 1)
+        typed = " ".join(w[:-1] if rng.random() < 0.02 and len(w) > 4 else w for w in text)
+        rows.append({"advert": typed, "sector": names[k]})
+    return numbered(pl.DataFrame(rows))
+
+
+def reference_strings():
+    """References of papers in words, with a tag for each: author, title, journal, year or pages."""
+    rng = seeded(22105)
+    names = "Abel Brandt Chen Dietz Ekberg Fischer Garcia Haas Ito Jansen Kaya Lang Meyer Novak Ode"
+    names += " Park Quist Rossi Sato Thoma Ueda Vogel Weber Young Zorn"
+    words = (
+        "analysis of the soil in rivers and lakes a model for growth under stress new methods on"
+    )
+    words += " bees nature science water letters review early birds climate Weber May"
+    journals = ["Nature", "Science", "Soil Review", "Water Letters", "Annals of Botany"]
+    journals += ["Journal of Climate", "Birds", "Review of Methods", "Letters on Growth"]
+    syllables = [
+        "ba",
+        "chi",
+        "del",
+        "er",
+        "fo",
+        "gan",
+        "hu",
+        "ik",
+        "jo",
+        "ka",
+        "lem",
+        "mi",
+        "no",
+        "os",
+        "pra",
+        "qui",
+        "rei",
+        "sol",
+        "tan",
+        "ur",
+        "vi",
+        "wen",
+    ]
+
+    def rare():
+        return "".join(_picked(rng, " ".join(syllables), int(rng.integers(2, 4))))
+
+    rows = []
+    for _ in range(2000):
+        parts, comma = [], "," if rng.random() < 0.6 else ""
+        for _ in range(int(rng.integers(1, 5))):
+            name = _picked(rng, names, 1)[0] if rng.random() < 0.5 else rare().capitalize()
+            initial = f"{'ABCDEFGHKLMPRST'[int(rng.integers(15))]}{'.' if comma else ''}"
+            author = [(name + comma, "AUTHOR"), (initial, "AUTHOR")]
+            parts += author if comma else author[::-1]
+        year = [(str(rng.integers(1960, 2025)), "YEAR")]
+        early = rng.random() < 0.5
+        parts += year if early else []
+        title = _picked(rng, words, int(rng.integers(3, 11)))
+        title = [rare() if rng.random() < 0.2 else w for w in title]
+        if rng.random() < 0.25:
+            title += ["since", str(rng.integers(1900, 2025))]
+        parts += [(w.capitalize() if rng.random() < 0.5 else w, "TITLE") for w in title]
+        journal = journals[int(rng.integers(len(journals)))].split()
+        parts += [("In", "O")] if rng.random() < 0.4 else []
+        parts += [(w, "JOURNAL") for w in journal]
+        parts += [] if early else year
+        if rng.random() < 0.7:
+            first = int(rng.integers(1, 900))
+            parts += [("pp.", "O")] if rng.random() < 0.5 else []
+            parts += [(f"{first}-{first + int(rng.integers(2, 30))}", "PAGES")]
+        kinds = ["O", "AUTHOR", "TITLE", "JOURNAL"]
+        parts = [(w, kinds[int(rng.integers(4))] if rng.random() < 0.015 else t) for w, t in parts]
+        text, tags = zip(*parts, strict=True)
+        rows.append({"reference": " ".join(text), "tags": " ".join(tags)})
+    return numbered(pl.DataFrame(rows))
+
+
+def sea_reports():
+    """Reports for sailors, in the few words and the strict order that these have."""
+    rng = seeded(22106)
+    areas = (
+        "Viking Forties Dogger Fisher Humber Thames Dover Wight Plymouth Biscay Sole Lundy Fastnet"
+    )
+    areas = areas.split()
+    winds = ["northerly", "northeasterly", "easterly", "southeasterly", "southerly"]
+    winds += ["southwesterly", "westerly", "northwesterly"]
+    seas = ["smooth", "slight", "moderate", "rough", "very rough", "high"]
+    rows = []
+    for _ in range(2600):
+        text = []
+        for area in sorted(rng.choice(13, int(rng.integers(1, 4)), replace=False)):
+            wind, force = int(rng.integers(8)), int(np.clip(rng.normal(5, 1.6), 2, 9))
+            text += [areas[area], ":", winds[wind], str(force), "to", str(force + 1), ","]
+            if rng.random() < 0.5:
+                turn = (wind + int(rng.choice([-1, 1]))) % 8
+                text += ["becoming" if rng.random() < 0.5 else "veering", winds[turn]]
+                text += [str(max(force - 2, 1)), "later", ","]
+            sea = int(np.clip(round((force - 1) / 1.6 + rng.normal(0, 0.4)), 0, 5))
+            text += [*seas[sea].split(), "."]
+            wet = rng.random() < (0.75 if wind in {4, 5, 6} else 0.3)
+            text += ["rain", "or", "showers", "."] if wet else ["fair", "."]
+            foggy = force < 4 and rng.random() < 0.5
+            text += ["fog", "patches", ",", "very", "poor", "."] if foggy else ["good", "."]
+        rows.append({"report": " ".join(text)})
+    return numbered(pl.DataFrame(rows))
+
+
+def machine_complaints():
+    """What users of washing machines complain of, and the title of the fault that was found."""
+    rng = seeded(22107)
+    parts = {
+        "drain pump": "water stands drum empty pumping",
+        "door lock": "door opens closing latch shut",
+        "heating element": "cold lukewarm heating warm washes",
+        "drum bearing": "noise grinding loud spinning rumbles",
+        "inlet valve": "fills slowly inflow tap water",
+        "motor brushes": "drum turns standstill motor sparks",
+        "control board": "display blinks programme freezes buttons",
+        "door seal": "leaks puddle rubber drips floor",
+    }
+    states = {"worn": "old gradually often", "broken": "suddenly never completely"}
+    states |= {"blocked": "sometimes dirt stuck", "loose": "rattles shaking wobbly"}
+    fillers = "my machine since yesterday again please help the is when it after wash and no more"
+    rows = []
+    pairs = [(part, state) for part in parts for state in states]
+    share = rng.dirichlet(np.full(len(pairs), 2.0))
+    for k in rng.choice(len(pairs), 3200, p=share):
+        part, state = pairs[k]
+        said = _picked(rng, parts[part], int(rng.integers(1, 4)))
+        said += _picked(rng, states[state], int(rng.integers(0, 3)))
+        said += _picked(rng, parts[list(parts)[int(rng.integers(8))]], int(rng.integers(0, 2)))
+        said += _picked(rng, fillers, int(rng.integers(3, 9)))
+        said = [said[j] for j in rng.permutation(len(said))]
+        typos = [w[:-1] + w[-1] * 2 if rng.random() < 0.08 else w for w in said]
+        rows.append({"complaint": " ".join(typos), "fault": f"{part} {state}"})
+    return numbered(pl.DataFrame(rows))
