@@ -139,7 +139,7 @@ def _picked(rng, text, count):
 
 
 def job_adverts():
-    """Job adverts as they were scraped: first the firm praises itself, then the work; the sector."""
+    """Job adverts as scraped: first the firm praises itself, then comes the work; the sector."""
     rng = seeded(22104)
     sectors = {
         "building": "scaffold concrete crane roof mason site tiles drill plaster helmet",
@@ -147,12 +147,12 @@ def job_adverts():
         "hotels": "guests breakfast kitchen reception rooms menu waiter bar cook tables",
         "it": "python servers tickets cloud database network backend users kubernetes sprint",
         "law": "contracts clients court files notary deeds clauses hearing mandate drafts",
-        "logistics": "forklift pallets lorry warehouse loading routes parcels dispatch scanner stock",
+        "logistics": "forklift pallets lorry warehouse loading routes parcels dispatch stock",
         "schools": "pupils lessons maths parents timetable classroom sports reading exams teaching",
     }
     shared = "team work experience you we with and the in our for a skills join years training"
     shared += " support customers daily tasks contract full time driving licence german english"
-    praise = "family business since decades leading company innovative future international market"
+    praise = "family business since decades leading company innovative future market worldwide"
     praise += " award employer values growth sustainable passion quality tradition proud partner"
     names = list(sectors)
     rows = []
