@@ -159,8 +159,7 @@ BUGS = [
         "schedule-over-at-once",
         "text_job_sectors",
         "The learning rate falls to a hundredth within the first steps: milestones are meant for "
-        "another length. "
-        "Log loss 1.85 in place of 0.69.",
+        "another length. Log loss 1.85 in place of 0.69.",
         "milestones of a schedule in the wrong unit",
         'schedule = { shape = "linear", warmup_fraction = 0.1 }',
         'schedule = { shape = "step", milestones = [0.03, 0.06] }',
