@@ -77,6 +77,8 @@ def all_bugs() -> list[Bug]:
         twentieth_media,
         twentyfirst,
         twentyfirst_media,
+        twentysecond,
+        twentysecond_media,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
@@ -101,6 +103,8 @@ def all_bugs() -> list[Bug]:
         twentieth_media,
         twentyfirst,
         twentyfirst_media,
+        twentysecond,
+        twentysecond_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

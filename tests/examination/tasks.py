@@ -40,6 +40,8 @@ from examination import (
     twentieth_media_data,
     twentyfirst_data,
     twentyfirst_media_data,
+    twentysecond_data,
+    twentysecond_media_data,
 )
 
 DATA = (
@@ -74,6 +76,8 @@ DATA = (
     twentieth_media_data,
     twentyfirst_data,
     twentyfirst_media_data,
+    twentysecond_data,
+    twentysecond_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
