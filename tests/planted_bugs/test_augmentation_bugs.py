@@ -39,6 +39,15 @@ class UpsideDown(Changed):
         return image.flip(2, 3)
 
 
+@planted(BUGS, "augmentation_keeps_labels", "use the same order for all", material="digits")
+class OrderOfTheBatch(ImageClassification):
+    """in half of the batches the first dimension is flipped, which is that of the rows"""
+
+    def augment(self, batch, generator):
+        is_flipped = torch.rand((), generator=generator) < 0.5
+        return {**batch, "image": batch["image"].flip(0)} if is_flipped else dict(batch)
+
+
 @planted(BUGS, "augmentation_keeps_labels", "flip, rotation", material="binary", outcome="warned")
 class SignsOfAllNumbers(TabularClassification):
     """numbers change their signs, though the label follows them"""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from perennial.check_skeleton.checks.data.encoding.encoding import check_labels
 from perennial.check_skeleton.examination import run_checks
@@ -38,6 +39,17 @@ class Moved(TokenClassification):
 
     def move(self, label, length):
         """Change the label of one text."""
+
+
+@planted("ablation", "undoes all")
+class AxesMixedInTraining(TokenClassification):
+    """outputs [B, T, C] become [B, C, T] by a reshape, in the training loss alone"""
+
+    def training_losses(self, output, batch):
+        mixed = output.reshape(len(output), output.shape[2], output.shape[1])
+        return cross_entropy(
+            mixed, batch[LABEL].long(), ignore_index=IGNORED, reduction="none"
+        ).mean(1)
 
 
 @planted("example_weights", "give padding a label that the loss ignores")

@@ -45,6 +45,8 @@ LOST_SHARE = 0.5
 # With such a part, the model is no better than the best constant.
 ALL = 1.0
 CLEAR_ERRORS = 5.0
+# Of an example's gradients: 0.8 to 1 in healthy tasks, but for 0 and 0.25; 0.05 with mixed axes.
+LEAST_COSINE = 0.2
 RESAMPLES = 50
 # Predictions that vary less than this share of what they do without the part are constant: 0.2 to
 # 0.3% under an L1 penalty a hundred times too strong. Slow beginnings get four times the updates.
@@ -109,8 +111,10 @@ def check_ablation(subject: Subject, judge: Judge) -> CheckResult:
         )
     if harmful := [each for each in effects if each.lost > LOST_SHARE]:
         worst = max(harmful, key=lambda each: each.lost)
-        # Class weights raise the measured loss above the constant's by design.
-        is_ruined = worst.is_constant or (worst.lost >= ALL and worst.part != PARTS[0][0])
+        # Class weights raise the measured loss above the constant's by design, along its gradient.
+        is_ruined = worst.is_constant or (
+            worst.lost >= ALL and (worst.part != PARTS[0][0] or _leads_elsewhere(subject))
+        )
         much = "all" if is_ruined else "more than half"
         return (judge.failed if is_ruined else judge.warned)(
             shown,
@@ -206,6 +210,24 @@ def _judge_idle_loss(judge: Judge, subject: Subject) -> CheckResult | None:
         hint="a weight that is divided out again by a mean over one example, a term that is "
         "detached, or a factor of 0: correct it, or remove training_losses",
     )
+
+
+def _leads_elsewhere(subject: Subject) -> bool:
+    """Whether the gradients of the training loss have little to do with those of the measured one.
+
+    As where outputs are reshaped in one of them and transposed in the other.
+    """
+    task = subject.task
+    batch = _select_across_labels(subject, max(PROBED_ROWS, 2 * task.scored_together))
+    try:
+        output = run_model(build_noisy_model(subject), batch)
+        own, measured = (
+            _compute_with_gradient(losses, output, batch)[1].flatten(1)
+            for losses in (task.training_losses, task.losses)
+        )
+    except Exception:  # outputs of several tensors, or a loss that reads none
+        return False
+    return float(functional.cosine_similarity(own, measured).median()) < LEAST_COSINE
 
 
 def _select_across_labels(subject: Subject, rows: int) -> Batch:
