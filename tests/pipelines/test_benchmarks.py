@@ -20,6 +20,7 @@ ONE_RANK = {
 
 # Benchmark → arguments under which it takes seconds.
 SMALLEST = {
+    "continued": ["--steps", "80", "--write"],
     "drift_streams": ["--repeats", "1", "--only", "Changed streams"],
     "executors": ["--partitions", "8", "--rows", "500", "--tasks", "50", "--write"],
     "facts": ["--partitions", "1", "--rows", "3000", "--flights", "none", "--write"],
@@ -56,6 +57,7 @@ IMPORTED = {
 }
 # Even their smallest forms take 10 to 60 s, so that make full runs them; help is shown anyway.
 LONG = (
+    "continued",
     "executors",
     "facts",
     "memory_plan",

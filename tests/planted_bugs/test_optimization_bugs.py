@@ -156,6 +156,14 @@ class DecayToNothing(ImageClassification):
 
 
 @planted(
+    BUGS, "schedule_fit", "over when the training has hardly begun", material="digits",
+    training={"schedule": {"shape": "step", "milestones": (0.03, 0.06), "factor": 0.1}},
+)  # fmt: skip
+class MilestonesOfAnotherUnit(ImageClassification):
+    """milestones are meant as epochs of a shorter training: a hundredth of the rate is left"""
+
+
+@planted(
     BUGS, "schedule_fit", "shorten the warm-up", material="documents", outcome="warned",
     training={"schedule": {"warmup_fraction": 0.9}},
 )  # fmt: skip
@@ -239,6 +247,14 @@ class RateTooHighForPictures(ImageClassification):
 )  # fmt: skip
 class RateTooHighForTexts(CausalLanguageModel):
     """a learning rate a thousand times too high, of texts"""
+
+
+@planted(
+    BUGS, "first_steps", "too high", material="documents",
+    training={"optimizer": {"learning_rate": 0.3}},
+)  # fmt: skip
+class RateThatLearnsTooLittle(CausalLanguageModel):
+    """a hundred times too high, of texts: the loss falls, at a tenth of it much further"""
 
 
 @planted(

@@ -156,6 +156,15 @@ def test_reshaped_tables_for_one_layer_pass(tmp_path):
     assert result.outcome == "passed", result.measured
 
 
+def test_series_of_flags_beside_others_are_no_tables(tmp_path):
+    flags = pl.col("a").list.eval(pl.element() > 0).alias("is_open")
+    rows = rows_of_shapes().with_columns(flags)
+    result = check_encoding(
+        subject_of(tmp_path, ["a", "is_open"], lambda *x: np.stack(x, 2), rows=rows)
+    )
+    assert result.outcome == "passed", result.measured
+
+
 def viewed(*shape):
     return lambda: (nn.Flatten(), nn.Unflatten(1, shape), nn.Conv2d(shape[0], 2, 3), nn.Flatten())
 

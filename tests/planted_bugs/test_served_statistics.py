@@ -1,4 +1,4 @@
-"""Tasks that measure statistics: numbers served in another order, and gaps that count as labels."""
+"""Tasks that measure statistics: numbers in another order or scale, gaps that count as labels."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -138,6 +138,40 @@ class Risk(Measured):
         return -output[:, 0].exp()
 
 
+class Riders(Hours):
+    """Counts of riders, learned as standardised logarithms and measured as counts."""
+
+    def losses(self, output, batch):
+        return (output - (batch[LABEL].log1p() - 3) / 0.2).square().mean(dim=1)
+
+    def predict(self, output):
+        return (0.2 * output + 3).expm1()
+
+    def statistic(self, output, batch):
+        return (self.predict(output) - batch[LABEL]).abs().mean(dim=1).double()
+
+
+class LogarithmsOfRiders(Riders):
+    def predict(self, output):
+        return 0.2 * output + 3
+
+
+class StandardisedRiders(Riders):
+    def predict(self, output):
+        return output * 1.0
+
+
+class ServedAndMeasuredAsLogarithms(LogarithmsOfRiders):
+    """Means to: the statistic is the error of the logarithm."""
+
+    def statistic(self, output, batch):
+        return (self.predict(output) - batch[LABEL].log1p()).abs().mean(dim=1).double()
+
+
+def riders():
+    return (20 + 4 * np.array(hours())).clip(2).round().tolist()
+
+
 def readings():
     return RNG(4).integers(0, 1000, ROWS)
 
@@ -169,11 +203,15 @@ def examined(task_type, labels, folder):
     [
         (DigitsFromTheRight, readings(), "is served as"),
         (HoursBackwards, hours(), "is served as"),
+        (LogarithmsOfRiders, riders(), "gives logarithms of the label's numbers"),
+        (StandardisedRiders, riders(), "gives logarithms of the label's numbers"),
         (GapsAreZero, hours(0.2), "missing numbers among 1024 labels count in the loss"),
         (UnmarkedDepths, depths(), "missing numbers among 1024 labels count in the loss"),
     ],
 )
-def test_labels_in_another_order_and_counted_gaps_fail(task_type, labels, measured, tmp_path):
+def test_labels_in_another_order_or_scale_and_counted_gaps_fail(
+    task_type, labels, measured, tmp_path
+):
     result = examined(task_type, labels, tmp_path)
     assert result.outcome == "failed", result.measured
     assert measured in result.measured
@@ -186,6 +224,8 @@ def test_labels_in_another_order_and_counted_gaps_fail(task_type, labels, measur
         (Hours, hours()),
         (Hours, hours(0.2)),
         (Risk, readings()),
+        (Riders, riders()),
+        (ServedAndMeasuredAsLogarithms, riders()),
         (Depths, depths()),
         (Beyond, depths()),
         (UnmarkedDepths, hours()),

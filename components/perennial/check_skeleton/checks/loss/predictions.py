@@ -25,7 +25,9 @@ from perennial.check_skeleton.checks.loss.output_order import describe_exchanged
 from perennial.check_skeleton.checks.loss.served_statistics import (
     describe_counted_gaps,
     describe_disorder,
+    describe_other_scale,
     describe_shared_probabilities,
+    serve_ideal,
 )
 from perennial.check_skeleton.checks.loss.units import (
     find_unit,
@@ -341,10 +343,13 @@ def _judge_served_statistics(
 ) -> CheckResult:
     """Judge what is served beside the statistics that were found."""
     task = subject.task
-    if disorder := describe_disorder(subject):
+    ideal = serve_ideal(subject)
+    if disorder := ideal and describe_disorder(ideal):
         return judge.failed(
             disorder, hint="predict joins digits, columns or steps otherwise than losses reads them"
         )
+    if scaled := ideal and describe_other_scale(ideal):
+        return judge.failed(scaled, hint="turn every transform of the target back in predict")
     served = task.predict(output) if task.serves_predictions else found
     if shared := describe_shared_probabilities(subject, served.detach()):
         return judge.failed(

@@ -1,5 +1,8 @@
 """Labels of tasks that measure statistics: whether they are served, and whether gaps count."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 import torch
@@ -18,6 +21,8 @@ ROWS = 256
 LEARNED = 0.05
 # Errors in deviations: labels in another order are off by more than one.
 OTHER_ORDER = 0.5
+OTHER_SCALE = 0.3
+STRAIGHT = 1e-3  # of the variance: what rounding and the search for the minimum leave
 FEWEST_GAPS = 8
 MOSTLY = 0.9
 # Of the standard deviation: -1 beside amounts above zero, such as depths.
@@ -27,27 +32,48 @@ STEP = 0.01  # of labels, in deviations
 SEVERAL, ROUNDING = 0.1, 1e-4
 
 
-def describe_disorder(subject: Subject) -> str:
+@dataclass(frozen=True)
+class Ideal:
+    """What a task serves at the loss's minimum, beside the numbers of its label column [N, ...]."""
+
+    served: Floats
+    wanted: Floats
+    at_start: Tensor  # statistics [N, S] of the model's first outputs
+    at_minimum: Tensor
+
+
+def serve_ideal(subject: Subject) -> Ideal | None:
+    """Serve outputs at the loss's minimum; None where that is no number of the label's form."""
+    task = subject.task
+    count = ROWS // task.scored_together * task.scored_together
+    wanted = _read_numbers(subject.train_rows[task.columns.label].head(count))
+    is_own = type(task).predict is not Task.predict or task.serves_predictions
+    if wanted is None or not is_own or not count:
+        return None
+    batch = select_head(subject.train, count)
+    with made_up("outputs at the loss's minimum"):
+        output = compute_output(subject, batch)
+        free = find_free_outputs(subject, output, batch)
+        served = task.predict(free.ideal).detach().double().numpy()
+        first, last = (
+            task.statistic(each, batch).detach().double().reshape(len(output), -1)
+            for each in (output, free.ideal)
+        )
+    if served.shape != wanted.shape or not np.isfinite(served).all():
+        return None
+    if free.floor < 0 or free.floor > LEARNED * free.constant_loss:
+        return None
+    return Ideal(served, wanted, first, last)
+
+
+def describe_disorder(ideal: Ideal) -> str:
     """Describe served numbers that are the labels in another order; empty if there are none.
 
     At the loss's minimum, `predict` gives the label column's numbers, or other quantities, such as
     risks. Where the lists that it gives hold the label's numbers, or its numbers the label's
     digits, but at other places, it joins them in another order than the loss reads them.
     """
-    task = subject.task
-    count = ROWS // task.scored_together * task.scored_together
-    wanted = _read_numbers(subject.train_rows[task.columns.label].head(count))
-    is_own = type(task).predict is not Task.predict or task.serves_predictions
-    if wanted is None or not is_own or not count:
-        return ""
-    batch = select_head(subject.train, count)
-    with made_up("outputs at the loss's minimum"):
-        free = find_free_outputs(subject, compute_output(subject, batch), batch)
-        served = task.predict(free.ideal).detach().double().numpy()
-    if served.shape != wanted.shape or not np.isfinite(served).all():
-        return ""
-    if free.floor < 0 or free.floor > LEARNED * free.constant_loss:
-        return ""
+    served, wanted = ideal.served, ideal.wanted
     error = measure_error(served, wanted)
     if error < OTHER_ORDER or _measure_same_parts(served, wanted) < MOSTLY:
         return ""
@@ -56,6 +82,40 @@ def describe_disorder(subject: Subject) -> str:
         f"at the loss's minimum, predict is off by {error:.2g} standard deviations of the label: "
         f"{_show(wanted[at])} is served as {_show(served[at])}"
     )
+
+
+def describe_other_scale(ideal: Ideal) -> str:
+    """Describe served numbers that are on another scale than the label's; empty if they are not.
+
+    As logarithms that are not turned back. A task that means to serve them measures there, too: at
+    the loss's minimum its statistics are zero.
+    """
+    if measure_error(ideal.served, ideal.wanted) < OTHER_SCALE:
+        return ""
+    start, end = (each.abs().amax(dim=1).median() for each in (ideal.at_start, ideal.at_minimum))
+    if float(end) < LEARNED * float(start):
+        return ""
+    wanted, served = ideal.wanted.ravel(), ideal.served.ravel()
+    for name, change in SCALES.items():
+        with np.errstate(invalid="ignore", divide="ignore"):
+            changed = change(wanted)
+        is_known = np.isfinite(changed)
+        if is_known.mean() < MOSTLY or not np.std(changed[is_known]):
+            continue
+        fitted = np.polyval(np.polyfit(changed[is_known], served[is_known], 1), changed[is_known])
+        if np.var(served[is_known] - fitted) < STRAIGHT * np.var(served[is_known]):
+            return (
+                f"at the loss's minimum, predict gives {name}: {_show(ideal.wanted[0])} is served "
+                f"as {_show(ideal.served[0])}, and the statistics measure that as an error"
+            )
+    return ""
+
+
+SCALES: dict[str, Callable[[Floats], Floats]] = {
+    "logarithms of the label's numbers": np.log1p,
+    "logarithms of the label's numbers, without 1 added": np.log,
+    "roots of the label's numbers": np.sqrt,
+}
 
 
 def _measure_same_parts(served: Floats, wanted: Floats) -> float:

@@ -49,6 +49,12 @@ LOST_SHARE = 0.4
 # Within 50 updates the weights grow 1.0 to 1.3 times on healthy tasks, 2.4 times where embeddings
 # start small, and 4.3 to 40 times at a hundred times the rate.
 LARGEST_GROWTH = 4.0
+# Above this, a tenth of the rate is tried: healthy tasks then learn 0.5 or less of what they do,
+# and those with a rate a hundred times too high 1.3 times and more.
+SUSPECT_GROWTH = 1.5
+LEARNED_LESS = 0.75
+TENTH = 0.1
+LONGER = 4
 # A linear model needs weights as long as its scores: counts of 1000 tokens with 1e-2 make them 5
 # times as long, and learn clearly more than with a third of it. Too high a rate learns less.
 LOWER = 1 / 3
@@ -211,11 +217,27 @@ def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
         course = run(subject, trial, 1.0)
     except PerennialError as error:
         return judge.skipped(f"needs an optimizer that can be built: {error.problem}")
-    if course.rises or (course.growth > LARGEST_GROWTH and not _learns_by(course, subject, trial)):
+    if course.rises or _outgrows(course, subject, trial):
         return _judge_too_high(judge, course, run(subject, trial, 1 / FACTOR), subject, trial)
     return _judge_too_low(judge, course, subject, trial) or _judge_gradients(
         judge, course, subject, trial
     )
+
+
+def _outgrows(course: Course, subject: Subject, trial: ShortTraining) -> bool:
+    """Whether the weights grow without learning as much as at a lower rate."""
+    if course.growth > LARGEST_GROWTH:
+        return not _learns_by(course, subject, trial)
+    if course.growth < SUSPECT_GROWTH or not _learns_less(course, run(subject, trial, TENTH)):
+        return False
+    steps = LONGER * STEPS
+    return _learns_less(run(subject, trial, 1.0, steps), run(subject, trial, TENTH, steps))
+
+
+def _learns_less(course: Course, slower: Course) -> bool:
+    ends = [each.losses[max(each.losses)] for each in (course, slower)]
+    is_clear = z_score((ends[0] - ends[1]).numpy()) >= CLEAR_ERRORS
+    return is_clear and course.gain < LEARNED_LESS * slower.gain
 
 
 def _learns_by(course: Course, subject: Subject, trial: ShortTraining) -> bool:

@@ -27,6 +27,8 @@ UNMOVED_SHARE = 0.5
 POINTS = 2000
 # A cosine is below this for its last 2 percent, a straight line for its last 0.1.
 NOTHING = 1e-3
+# Of the budget, more has a rate above this share of the peak on all healthy tasks: 0.3 at least.
+SPENT, LEAST_BUDGET = 0.05, 0.1
 # Shares of the budget that may be idle at the end.
 IDLE_WARNED, IDLE_FAILED = 0.1, 0.5
 # One cycle climbs for 0.3 of its length, one of the examples for 0.33; guides: 1 to 5 percent.
@@ -260,6 +262,14 @@ def _find_course_problems(
             f"the rate is below a thousandth of its peak for the last {idle:.0%} of the budget",
             f"the decay ends long before the training does: {cause}",
             is_fatal=idle > IDLE_FAILED,
+        )
+    spent = float(np.mean([share <= SPENT for share in rates.values()]))
+    if idle <= IDLE_FAILED and spent > 1.0 - LEAST_BUDGET:
+        yield _Finding(
+            f"the rate is at most {SPENT:.0%} of its peak in {spent:.0%} of the updates",
+            "the schedule is over when the training has hardly begun: give its milestones or "
+            "fractions as shares of this training's steps",
+            is_fatal=True,
         )
     is_cut = training.schedule.shape in DECAYING and length > training.steps
     if is_cut and last > UNFINISHED:

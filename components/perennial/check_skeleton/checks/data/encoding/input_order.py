@@ -360,6 +360,8 @@ def _read_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Floats]]:
             continue
         if kind.inner.is_numeric():
             lists.append(column)
+        elif not kind.inner.is_nested():
+            continue  # flags, days or words
         elif (found := _make_table(column.to_list())) is not None:
             yield column.name, *found
     lengths: dict[tuple[int, ...], list[pl.Series]] = {}
