@@ -75,6 +75,14 @@ class ModelRegistry:
         number = self.aliases(name).get(alias)
         return next((one for one in self.versions(name) if one.version == number), None)
 
+    def has_champion(self, name: str, number: str) -> bool:
+        """Return whether this version is champion, or no version where the number is empty.
+
+        Raises:
+            UnclearChampionError: the records of the champion contradict each other.
+        """
+        return self.champion_records(name).champion() == number
+
     def champion_records(self, name: str) -> ChampionRecords:
         """Return MLflow's and the object store's records of the champion, without checking them."""
         content = self._store.read(record_key(name))

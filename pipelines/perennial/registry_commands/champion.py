@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -157,7 +158,12 @@ def _promote_if_better(
     recorded = catalogue.version_record(version).verdict
     if recorded is not None and recorded.champion_version != champion:
         recorded = None
-    verdict, promoted = promote_while_better(recorded or judge(), promote_over, judge)
+    verdict, promoted = promote_while_better(
+        recorded or judge(),
+        promote_over,
+        judge,
+        partial(catalogue.registry.has_champion, version.name),
+    )
     if promoted is not None:
         grounds = f"judged again: {verdict.summary}"
         if verdict is recorded:
