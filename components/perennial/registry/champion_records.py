@@ -74,16 +74,21 @@ def refuse_recorded_champion(store: ObjectStore, name: str) -> None:
     Raises:
         UnclearChampionError: the object store has a record of a promotion.
     """
-    content = store.read(record_key(name))
-    place = f"{store.uri}/{record_key(name)}"
-    records = ChampionRecords(name, place, "", *read_change(content), {})
-    if content is not None and not records.is_forgotten():
+    records = read_stored_record(store, name)
+    has_record = records.change is not None or records.garbage
+    if has_record and not records.is_forgotten():
         raise UnclearChampionError(
             f"no champion of {name} was found, but a promotion is recorded",
             evidence=records.lines()[-1],
             action=f"`perennial models {name}` shows both records; if they agree, the champion was "
             "promoted meanwhile: run the monitoring again",
         )
+
+
+def read_stored_record(store: ObjectStore, name: str) -> "ChampionRecords":
+    """Return the records of a model that MLflow is not asked about: the object store's alone."""
+    key = record_key(name)
+    return ChampionRecords(name, f"{store.uri}/{key}", "", *read_change(store.read(key)), {})
 
 
 @dataclass(frozen=True)
