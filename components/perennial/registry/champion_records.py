@@ -14,7 +14,7 @@ from perennial.clients.object_store import ObjectStore
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.contracts.version_decisions import VersionDecision
-from perennial.registry.version_files import FILES_TAG, ModelVersion
+from perennial.registry.version_files import FILES_TAG, ModelVersion, rename_back
 
 CHAMPION = "champion"
 """The alias of the version in production."""
@@ -101,6 +101,7 @@ class ChampionRecords:
         change: The object store's record; None without one.
         garbage: Why the object store's record cannot be read; empty if it can.
         versions: Number → version, for each version in MLflow.
+        renamed: The model's original name and its name in MLflow, if somebody renamed it there.
     """
 
     name: str
@@ -109,6 +110,7 @@ class ChampionRecords:
     change: AliasChange | None
     garbage: str
     versions: Mapping[str, ModelVersion]
+    renamed: tuple[str, str] | None = None
 
     def champion(self) -> str:
         """Return the number of the champion; empty without one.
@@ -126,6 +128,9 @@ class ChampionRecords:
     def problem(self) -> str:
         """Return what is wrong with the records as a sentence; empty if they agree."""
         name, change, alias = self.name, self.change, self.alias
+        if self.renamed:
+            former, present = self.renamed
+            return f"{present} was registered as {former} until it was renamed in MLflow"
         if self.garbage:
             return f"the promotion record of {name} cannot be read"
         if alias and alias not in self.versions:
@@ -253,6 +258,8 @@ class ChampionRecords:
         action = f"`perennial models {self.name} --repair` shows both records and proposes a repair"
         if not self.is_unusable():
             action += f"; or set the champion: `perennial promote {self.name} N --force --reason …`"
+        if self.renamed:
+            action = rename_back(*self.renamed)
         return UnclearChampionError(
             f"{problem}; nothing was compared or promoted",
             evidence="; ".join(self.lines()),

@@ -33,7 +33,7 @@ from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger
 from perennial.registry.champion_records import CHAMPION, ChampionMovedError, ChampionRecords
 from perennial.registry.promotion import promote_while_better
-from perennial.registry.version_files import FILES_TAG, ModelVersion
+from perennial.registry.version_files import FILES_TAG, ModelVersion, rename_back
 from perennial.registry_commands.catalogue import Catalogue
 
 
@@ -333,6 +333,9 @@ def repair(
     if not problem:
         return f"the records of {name} agree: nothing to repair"
     show(f"problem: {problem}")
+    if records.renamed:
+        show(f"proposal: {rename_back(*records.renamed)}")
+        return "nothing was changed"
     number, passed_over = _propose(catalogue, records)
     for line in passed_over:
         show(f"not proposed: {line}")
