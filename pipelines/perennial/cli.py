@@ -431,8 +431,7 @@ def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool =
     folder = home.folder(ended.run_id)
     if ended.status != "succeeded":
         _end_tracking_run(home, ended, "FAILED")
-        driver_log = f"the driver failed\n\nlog: {folder / 'driver.log'}"
-        print(failed_step(folder) or driver_log, file=sys.stderr)
+        print(failed_step(folder), file=sys.stderr)
         print(f"report: {folder / 'report.html'}", file=sys.stderr)
         print(f"{CONTINUE} from here", file=sys.stderr)
         return FAILED

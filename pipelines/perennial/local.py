@@ -167,10 +167,6 @@ def record_silent_ends(folder: Path, code: int) -> int:
 
     A process that is killed, or ends itself with `_exit(0)`, writes nothing.
     """
-    free = shutil.disk_usage(folder).free
-    cause = "was killed (often because memory ran out), or code of the task ended it"
-    if free < LEAST_FREE:
-        cause = f"had {free / 1e6:.1f} MB of disk left in {folder}; free space, and run it again"
     for step in step_records(folder):
         if step.status == "running":
             code = 1
@@ -180,9 +176,18 @@ def record_silent_ends(folder: Path, code: int) -> int:
                 key=step.key,
                 log=step.log,
                 traceback="",
-                error=f"the process of {step.step} ended before it wrote its result: it {cause}",
+                error=silent_end(folder, step.step),
             )
     return code
+
+
+def silent_end(folder: Path, step: str) -> str:
+    """Return why a step of an ended driver has no result, as far as it is known."""
+    free = shutil.disk_usage(folder).free
+    cause = "was killed (often because memory ran out), or code of the task ended it"
+    if free < LEAST_FREE:
+        cause = f"had {free / 1e6:.1f} MB of disk left in {folder}; free space, and run it again"
+    return f"the process of {step} ended before it wrote its result: it {cause}"
 
 
 def refuse_rewritten_text(path: str) -> None:

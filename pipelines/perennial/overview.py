@@ -230,13 +230,10 @@ def model_states(home: Home, place: str) -> list[ModelStatus]:
     known = known_models(home, runs)
     if name:
         _require_known("model", name, known, home)
-    if not known:  # asking does not create a database
-        return []
     catalogue = Catalogue(home)
     version = catalogue.find(place) if wanted else None
-    registry = catalogue.registry
     return [
-        _state(home, registry.champion_records(each), runs, version)
+        _state(home, catalogue.champion_records(each), runs, version)
         for each in ([name] if name else sorted(known))
     ]
 

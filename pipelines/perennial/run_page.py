@@ -79,7 +79,7 @@ def write_run_report(home: Home, run: RunRecord) -> Path:
         return page.read_text() if page.is_file() else None
 
     # Of the same model only: the run before may be of another.
-    own = [each for each in home.runs() if each.model == run.model and each.created < run.created]
+    own = [each for each in home.runs() if each.model == run.model and each.order < run.order]
     links = {"Previous run": f"../{own[-1].run_id}/{REPORT_FILE}"} if own else {}
     html = stitch(
         step_pages(step_records(folder), page_of, FLOW[run.pipeline]),

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -60,9 +60,16 @@ class RunRecord(Artifact):
     """Digest of the sources when the run was made; with other sources nothing can be reused."""
     status: RunStatus
     created: datetime
+    number: int = 0
+    """Counts the runs of the home: clocks are set back. 0 in runs of earlier versions."""
     attempts: int
     parameters: dict[str, str]
     """The pipeline's parameters."""
+
+    @property
+    def order(self) -> tuple[int, datetime]:
+        """Place among the runs of the home, for sorting."""
+        return self.number, self.created
 
     @property
     def data_uri(self) -> str:
@@ -169,13 +176,11 @@ class Home:
                 found.append(RunRecord.read(path.parent))
             except PerennialError as error:  # of one run must not block all other runs and models
                 logger.warning("the run in %s is left out: %s", path.parent, error.problem)
-        return sorted(found, key=lambda run: run.created)
+        return sorted(found, key=lambda run: run.order)
 
     def new_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
         """Make a run's folder and first record."""
         now = datetime.now(UTC)
-        # A clock that was set back must not put this run before those that it follows.
-        created = max([now, *(run.created + timedelta(microseconds=1) for run in self.runs())])
         run = RunRecord.model_validate(
             {
                 "run_id": f"{contract.model.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
@@ -184,7 +189,9 @@ class Home:
                 "contract_digest": contract.digest(),
                 "code_digest": code,
                 "status": "running",
-                "created": created,
+                "created": now,
+                # By the clock alone, a run would come before those that a clock ahead dated.
+                "number": 1 + max((each.number for each in self.runs()), default=0),
                 "attempts": 0,
                 "parameters": {
                     "contract": LargeParameter(contract.to_json(), self.store_uri).store()

@@ -30,7 +30,7 @@ from perennial.contracts.lineage import DIFF_FILE
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.user_code import Interrupted
 from perennial.data.partitions import find_partitions, samples
-from perennial.local import refuse_rewritten_text
+from perennial.local import refuse_rewritten_text, silent_end
 from perennial.reports.text import counted
 from perennial.run_page import write_run_report
 from perennial.runs import (
@@ -236,9 +236,13 @@ class _Tail:
 
 
 def failed_step(folder: Path) -> str:
-    """Return the failed step, its real exception and its log, for people; empty without one."""
-    for record in step_records(folder):
-        if record.status == "failed":
-            log = record.log or str(folder / "driver.log")
-            return f"{record.step} failed\n\n{record.error}\n\nlog: {log}"
-    return ""
+    """Return the failed step of an ended run, its real exception and its log, for people.
+
+    A step that still counts as running failed, too: on a full disk no failure can be recorded.
+    """
+    ended = {record.status: record for record in reversed(step_records(folder))}
+    record = ended.get("failed") or ended.get("running")
+    if record is None:
+        return f"the driver failed\n\nlog: {folder / 'driver.log'}"
+    error = record.error if record.status == "failed" else silent_end(folder, record.step)
+    return f"{record.step} failed\n\n{error}\n\nlog: {record.log or folder / 'driver.log'}"

@@ -45,10 +45,10 @@ def register_model_step(
 ) -> StepResult:
     """Package, upload, register and promote what the gate did not reject; retries continue."""
     section = RegisterModelConfig.from_json(cut_sections(contract, RegisterModelConfig))
-    environment = Environment.read()
-    decided, chosen = Verdict.read(Path(verdict)), Challenger.read(Path(challenger))
+    environment, decided = Environment.read(), Verdict.read(Path(verdict))
+    chosen, registry = Challenger.read(Path(challenger)), open_registry(environment)
     tracking = open_run(environment, section.model.name, trigger)
-    if not decided.promote:
+    if not decided.promote and registry.has_champion(section.model.name, decided.champion_version):
         tracking.finish()
         left = nothing_registered(section.model.name, chosen.weights_sha256, tracking.run_id)
         hand_on(Path(registration), left, Path(verdict))
@@ -85,7 +85,7 @@ def register_model_step(
     gate = JudgementConfig.from_json(cut_sections(contract, JudgementConfig))
     folders = (Path(each) for each in (snapshot, challenger, skeleton))
     judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
-    made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
+    made, content = register_or_keep(content, pack, judge, tracking, registry)
     hand_on(Path(registration), made, Path(verdict))
     if made.is_champion:  # else the page stays that of the last verdict, which `judge` wrote
         write_report(Path(report), made, content)

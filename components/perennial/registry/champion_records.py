@@ -14,7 +14,7 @@ from perennial.clients.object_store import ObjectStore
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.contracts.version_decisions import VersionDecision
-from perennial.registry.version_files import FILES_TAG, ModelVersion
+from perennial.registry.version_files import FILES_TAG, ModelVersion, rename_back
 
 CHAMPION = "champion"
 """The alias of the version in production."""
@@ -74,16 +74,21 @@ def refuse_recorded_champion(store: ObjectStore, name: str) -> None:
     Raises:
         UnclearChampionError: the object store has a record of a promotion.
     """
-    content = store.read(record_key(name))
-    place = f"{store.uri}/{record_key(name)}"
-    records = ChampionRecords(name, place, "", *read_change(content), {})
-    if content is not None and not records.is_forgotten():
+    records = read_stored_record(store, name)
+    has_record = records.change is not None or records.garbage
+    if has_record and not records.is_forgotten():
         raise UnclearChampionError(
             f"no champion of {name} was found, but a promotion is recorded",
             evidence=records.lines()[-1],
             action=f"`perennial models {name}` shows both records; if they agree, the champion was "
             "promoted meanwhile: run the monitoring again",
         )
+
+
+def read_stored_record(store: ObjectStore, name: str) -> "ChampionRecords":
+    """Return the records of a model that MLflow is not asked about: the object store's alone."""
+    key = record_key(name)
+    return ChampionRecords(name, f"{store.uri}/{key}", "", *read_change(store.read(key)), {})
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class ChampionRecords:
         change: The object store's record; None without one.
         garbage: Why the object store's record cannot be read; empty if it can.
         versions: Number → version, for each version in MLflow.
+        renamed: The model's original name and its name in MLflow, if somebody renamed it there.
     """
 
     name: str
@@ -104,6 +110,7 @@ class ChampionRecords:
     change: AliasChange | None
     garbage: str
     versions: Mapping[str, ModelVersion]
+    renamed: tuple[str, str] | None = None
 
     def champion(self) -> str:
         """Return the number of the champion; empty without one.
@@ -121,6 +128,9 @@ class ChampionRecords:
     def problem(self) -> str:
         """Return what is wrong with the records as a sentence; empty if they agree."""
         name, change, alias = self.name, self.change, self.alias
+        if self.renamed:
+            former, present = self.renamed
+            return f"{present} was registered as {former} until it was renamed in MLflow"
         if self.garbage:
             return f"the promotion record of {name} cannot be read"
         if alias and alias not in self.versions:
@@ -248,6 +258,8 @@ class ChampionRecords:
         action = f"`perennial models {self.name} --repair` shows both records and proposes a repair"
         if not self.is_unusable():
             action += f"; or set the champion: `perennial promote {self.name} N --force --reason …`"
+        if self.renamed:
+            action = rename_back(*self.renamed)
         return UnclearChampionError(
             f"{problem}; nothing was compared or promoted",
             evidence="; ".join(self.lines()),

@@ -8,6 +8,7 @@ compared at each use (`ChampionRecords`), and so are a version's files with thei
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -75,6 +76,14 @@ class ModelRegistry:
         number = self.aliases(name).get(alias)
         return next((one for one in self.versions(name) if one.version == number), None)
 
+    def has_champion(self, name: str, number: str) -> bool:
+        """Return whether this version is champion, or no version where the number is empty.
+
+        Raises:
+            UnclearChampionError: the records of the champion contradict each other.
+        """
+        return self.champion_records(name).champion() == number
+
     def champion_records(self, name: str) -> ChampionRecords:
         """Return MLflow's and the object store's records of the champion, without checking them."""
         content = self._store.read(record_key(name))
@@ -86,8 +95,24 @@ class ModelRegistry:
             again = self._store.read(record_key(name))
             if again == content:
                 place = f"{self._store.uri}/{record_key(name)}"
-                return ChampionRecords(name, place, alias, *read_change(content), versions)
+                found = ChampionRecords(name, place, alias, *read_change(content), versions)
+                return (
+                    replace(found, renamed=self._find_renamed(name)) if found.problem() else found
+                )
             content = again  # a promotion got in between
+
+    def _find_renamed(self, name: str) -> tuple[str, str] | None:
+        """Return the original and the present name of a model that was renamed in MLflow.
+
+        None if neither is this name.
+        """
+        names = self.names()
+        for present in [name] if name in names else names:
+            for version in self.versions(present):
+                for former in self._files.names_of(version.source):
+                    if former not in names and name in (former, present):
+                        return former, present
+        return None
 
     def repair(self, name: str, champion: str, tags: Mapping[str, Mapping[str, str]]) -> str:
         """Replace both records of the champion by a person's decision; keep the old record.

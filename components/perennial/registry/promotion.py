@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,22 +74,28 @@ PACKAGES = (
 
 
 def promote_while_better(
-    verdict: Verdict, promote: Callable[[Verdict], Promoted], judge: Callable[[], Verdict]
+    verdict: Verdict,
+    promote: Callable[[Verdict], Promoted],
+    judge: Callable[[], Verdict],
+    has_champion: Callable[[str], bool],
 ) -> tuple[Verdict, Promoted | None]:
     """Promote if the verdict favours it; judge again whenever the champion changed meanwhile.
 
-    This terminates: each further round needs another writer's promotion.
+    This terminates: each further round needs another writer's decision.
 
     Returns:
         The last verdict, and what `promote` returned; None if that verdict rejects.
     """
-    while verdict.promote:
+    while True:
         try:
-            return verdict, promote(verdict)
+            if verdict.promote:
+                return verdict, promote(verdict)
+            if has_champion(verdict.champion_version):
+                return verdict, None
+            logger.warning("comparing again, because the champion changed meanwhile")
         except ChampionMovedError as error:
             logger.warning("comparing again, because %s", error)
         verdict = judge()
-    return verdict, None
 
 
 @dataclass(frozen=True)
@@ -329,7 +336,9 @@ def register_or_keep(
             candidate = pack(Path(scratch) / "package", content.judged_again(verdict))
             return promote(candidate, tracking, registry)
 
-    verdict, version = promote_while_better(content.verdict, pack_and_promote, judge)
+    verdict, version = promote_while_better(
+        content.verdict, pack_and_promote, judge, partial(registry.has_champion, content.name)
+    )
     aliases: tuple[Alias, ...] = ("champion", "challenger")
     if version is not None:
         tracking.set_tags({"perennial.version": version.version})

@@ -65,6 +65,12 @@ class VersionFiles:
         self._store.write(_key(name, registered.source), registered.to_json().encode())
         return {FILES_TAG: registered.digest()}
 
+    def names_of(self, source: str) -> list[str]:
+        """Return the models that a version with this source was registered for."""
+        file = _key("", source).rpartition("/")[2]
+        keys = (item.key.split("/") for item in self._store.list("registry/"))
+        return [folders[1] for folders in keys if len(folders) == 3 and folders[2] == file]
+
     def expected(self, version: ModelVersion) -> RegisteredFiles | None:
         """Return the version's registered files; None if it was registered without digests.
 
@@ -83,6 +89,12 @@ class VersionFiles:
             self._refuse_foreign(version)
             if not tag:
                 return None
+            for former in self.names_of(version.source):
+                raise DamagedModelError(
+                    f"{version.name} version {version.version} was registered as one of {former}",
+                    evidence=f"the digests of its files are recorded under registry/{former}/",
+                    action=rename_back(former, version.name),
+                )
             raise _damaged(
                 version,
                 "the digests of its files",
@@ -194,6 +206,14 @@ def read_artifact(kind: type[AnArtifact], version: ModelVersion, folder: Path) -
         return kind.read(folder)
     except PerennialError as error:
         raise damaged_file(version, kind.file_name, error) from error
+
+
+def rename_back(former: str, name: str) -> str:
+    """Return what a person does about a model that was renamed in MLflow."""
+    return (
+        "if the model was renamed in MLflow, rename it back: "
+        f'`MlflowClient().rename_registered_model("{name}", "{former}")`'
+    )
 
 
 def ways_out(name: str, version: str) -> str:

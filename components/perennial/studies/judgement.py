@@ -1,6 +1,7 @@
 """Judgement: score the confirmations on the test rows, and reach the study's verdict."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -82,6 +83,8 @@ def judge_study(
     Raises:
         PerennialError: a confirmation's training or checkpoint is gone, or labels differ.
     """
+    if ended := _none_completed(trials):
+        return _nothing_judged(plan, ended)
     confirmed = confirmations_of(plan, trials)
     if BASELINE not in confirmed or len(confirmed) < 2:
         missing = "the baseline" if BASELINE not in confirmed else "a finalist"
@@ -89,6 +92,18 @@ def judge_study(
     dataset = Dataset(Snapshot.read(snapshot))
     judged = measure_confirmations(plan, confirmed, dataset, store, gate.resamples)
     return decide_study(plan, trials, judged, _too_small(gate, judged))
+
+
+def _none_completed(trials: Sequence[Trial]) -> str:
+    """Return how the trials of a search ended of which none completed, and why; else empty."""
+    search = [each for each in trials if each.stage != "confirm" and each.number != BASELINE]
+    if not search or any(each.is_usable for each in search):
+        return ""
+    states = Counter(each.state for each in search)
+    ends = " and ".join(f"{number} {state}" for state, number in states.items())
+    reasons = (f"; trial {each.number}: {each.reason}" for each in search if each.reason)
+    reason = next(reasons, "").partition("\n")[0]
+    return f"no trial but the baseline completed ({ends}){reason}"
 
 
 def confirmations_of(plan: StudyPlan, trials: Sequence[Trial]) -> dict[int, list[Trial]]:

@@ -44,7 +44,7 @@ _HINTS = {
     "distinct_share": "nearly every row has a value of its own, like an identifier: list it under "
     "data.ids or data.meta",
     "unreadable_share": "pictures that cannot be decoded, or lists with infinite numbers: write "
-    "them again at the source",
+    "them again at the source, pictures as complete PNG or JPEG of eight bits per channel",
     "blank_share": "pictures of one colour, lists of one number or texts without a word: look for "
     "a broken camera, crop or parser",
     "repeated_share": "the same content comes under several ids: deduplicate it, or split by a "

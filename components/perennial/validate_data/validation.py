@@ -17,6 +17,7 @@ from perennial.validate_data.last_validation import Validation
 from perennial.validate_data.report import validation_page
 from perennial.validate_data.suites.raw_suite import raw_suite_text
 from perennial.validate_data.suites.team_suite import TeamSuite
+from perennial.validate_data.unreadable import add_examples
 
 
 def validate_snapshot(
@@ -36,10 +37,14 @@ def validate_snapshot(
     facts = gather_facts(snapshot, section, now, store)
     claims = all_claims(snapshot, section, facts)
     expectations, suite = judge(facts.values, claims)
+    expectations = add_examples(expectations, snapshot)
     found = ValidationReport(
         snapshot_digest=snapshot.digest(),
         facts=facts.values,
-        expectations=(*expectations, *team.judge(snapshot, store, facts.sample)),
+        expectations=(
+            *add_examples(expectations, snapshot),
+            *team.judge(snapshot, store, facts.sample),
+        ),
         blocks=facts.blocks,
     )
     return Validation(

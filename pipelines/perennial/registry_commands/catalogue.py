@@ -18,7 +18,12 @@ from perennial.contracts.section import Section
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
-from perennial.registry.champion_records import CHAMPION, refuse_recorded_champion
+from perennial.registry.champion_records import (
+    CHAMPION,
+    ChampionRecords,
+    read_stored_record,
+    refuse_recorded_champion,
+)
 from perennial.registry.version_files import ModelVersion
 from perennial.runs import Home
 
@@ -121,6 +126,12 @@ class Catalogue:
             refuse_recorded_champion(open_store(self.home.store_uri), name)
             return None
         return self.registry.version_by_alias(name, CHAMPION)
+
+    def champion_records(self, name: str) -> ChampionRecords:
+        """Return both records of the champion, unchecked; asking does not create a database."""
+        if not self.has_database():
+            return read_stored_record(open_store(self.home.store_uri), name)
+        return self.registry.champion_records(name)
 
     def find(self, place: str) -> ModelVersion:
         """Return the version at `MODEL@3`, `MODEL@champion`, or `MODEL`, which means its champion.

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,7 +33,7 @@ from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger
 from perennial.registry.champion_records import CHAMPION, ChampionMovedError, ChampionRecords
 from perennial.registry.promotion import promote_while_better
-from perennial.registry.version_files import FILES_TAG, ModelVersion
+from perennial.registry.version_files import FILES_TAG, ModelVersion, rename_back
 from perennial.registry_commands.catalogue import Catalogue
 
 
@@ -157,7 +158,12 @@ def _promote_if_better(
     recorded = catalogue.version_record(version).verdict
     if recorded is not None and recorded.champion_version != champion:
         recorded = None
-    verdict, promoted = promote_while_better(recorded or judge(), promote_over, judge)
+    verdict, promoted = promote_while_better(
+        recorded or judge(),
+        promote_over,
+        judge,
+        partial(catalogue.registry.has_champion, version.name),
+    )
     if promoted is not None:
         grounds = f"judged again: {verdict.summary}"
         if verdict is recorded:
@@ -327,6 +333,9 @@ def repair(
     if not problem:
         return f"the records of {name} agree: nothing to repair"
     show(f"problem: {problem}")
+    if records.renamed:
+        show(f"proposal: {rename_back(*records.renamed)}")
+        return "nothing was changed"
     number, passed_over = _propose(catalogue, records)
     for line in passed_over:
         show(f"not proposed: {line}")

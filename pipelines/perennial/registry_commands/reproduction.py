@@ -1,15 +1,18 @@
 """Reproduction: train a registered version again with the given sources, and compare weights."""
 
+import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from perennial.clients.version_control import DIRTY, commit_of, place_in_repository, top_of
 from perennial.contract import Contract
 from perennial.contracts.environment import Environment
-from perennial.contracts.errors import PerennialError
+from perennial.contracts.errors import PerennialError, TrainingFailedError
+from perennial.contracts.initial_model import InitialModel
 from perennial.contracts.lineage import DIFF_FILE, Lineage
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, TrainingResult, describe_parts
@@ -17,6 +20,7 @@ from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.export import weights_digest
+from perennial.engine.initial_weights import fetch_weights
 from perennial.registry.promotion import trace_lineage
 from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import differences
@@ -163,11 +167,15 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
 
     Raises:
         BadDataError: a data file is gone or has changed.
+        DamagedModelError: a file of the weights that it started or learned from is gone or altered.
+        TrainingFailedError: the training failed; its logs are kept.
         PerennialError: something differs, and `anyway` is false.
     """
     Dataset(record.snapshot).fetch_all()  # before anything is trained
-    with TemporaryDirectory() as scratch:
-        home = Home(Path(scratch))
+    for pinned in _pinned_models(record.challenger):
+        for digest in pinned.origin.files.values():
+            fetch_weights(pinned.store_uri, digest)
+    with _scratch_home() as home:
         environment = Environment(
             # An empty one: in the real store, the finished training would be found and reused.
             store_uri=str(home.path / "store"),
@@ -183,6 +191,26 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
         with user_code("the reproduction"):
             again = _train(home.path, record, environment)
     return Reproduction(record.challenger, again, tuple(causes))
+
+
+def _pinned_models(challenger: Challenger) -> tuple[InitialModel, ...]:
+    """Return the stored models that the training starts with, learns from or may include."""
+    initial = (challenger.initial,) if challenger.initial else ()
+    groups = (each for each in (challenger.teachers, challenger.champions) if each)
+    return (*initial, *(member for group in groups for member in group.members))
+
+
+@contextmanager
+def _scratch_home() -> Iterator[Home]:
+    """Delete the home at the end, unless the training failed: its error names logs in there."""
+    with ExitStack() as stack:
+        folder = Path(mkdtemp(prefix="perennial-reproduction-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            yield Home(folder)
+        except TrainingFailedError:
+            stack.pop_all()
+            raise
 
 
 def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Challenger:

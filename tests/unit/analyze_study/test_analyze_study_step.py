@@ -11,6 +11,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.study import StudyJudgement
 from perennial.studies.config import StudySection
 from perennial.studies.findings import StudyFindings
+from perennial.studies.records import Trial
 
 GOOD, BAD = 0.0, 2.0  # weight of the column that means nothing
 
@@ -98,6 +99,23 @@ def test_without_confirmations_nothing_is_decided(make_study):
     assert judgement.decision == "inconclusive"
     assert "the baseline has fewer than two confirmations" in judgement.summary
     assert findings.trials == {"complete": 16}
+
+
+def test_a_search_without_a_completed_trial_says_how_they_ended_and_why(make_study):
+    """It blamed the baseline, which was not confirmed as there was nothing to compare it with."""
+    study = make_study()
+    change = {"state": "infeasible", "value": None, "reason": "rank 0 failed: not finite\nmore"}
+    for item in study.store.list(f"{study.plan.prefix}/trials/"):
+        trial = Trial.from_json(study.store.read(item.key))
+        if trial.number:
+            study.write(trial.model_copy(update=change))
+    judgement, _, page = analyzed(study)
+    assert judgement.decision == "inconclusive"
+    ended = (
+        "no trial but the baseline completed (15 infeasible); trial 1: rank 0 failed: not finite"
+    )
+    assert judgement.summary.endswith(ended)
+    assert ended in page
 
 
 def test_few_test_days_decide_nothing(make_study):

@@ -31,6 +31,7 @@ from perennial.local import record_silent_ends
 from perennial.runs import step_records
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
+from perennial.supervisor import failed_step
 from tiny_training import TinyTask
 
 pytestmark = pytest.mark.hostile
@@ -166,6 +167,15 @@ def test_a_step_that_a_full_disk_ended_names_the_disk(tmp_path, monkeypatch):
     assert record_silent_ends(tmp_path, 0) == 1
     (record,) = step_records(tmp_path)
     assert f"0.2 MB of disk left in {tmp_path}" in record.problem
+
+
+def test_a_full_disk_is_named_although_no_failure_could_be_recorded(tmp_path, monkeypatch):
+    """The journal lies on the same disk; the message was "the driver failed"."""
+    Journal(tmp_path).append("step_started", step="train_model", key="t-1", log="log.txt")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=124_000))
+    found = failed_step(tmp_path)
+    assert found.startswith("train_model failed")
+    assert f"0.1 MB of disk left in {tmp_path}; free space" in found
 
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS)

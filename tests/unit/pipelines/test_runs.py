@@ -1,10 +1,11 @@
 """Which run a command continues, what its journal records, and what makes code another code."""
 
+import re
 import shlex
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,20 @@ def test_a_run_is_newer_than_one_of_a_clock_that_was_set_back(home, contract):
     before = home.new_run(contract, "continuous_training", "code")
     later = {"created": before.created + timedelta(days=100)}
     before.model_copy(update=later).write(home.folder(before.run_id))
-    run = home.new_run(contract, "continuous_training", "code")
-    assert home.unfinished_run(contract, "continuous_training", "code") == run
+    run, last = (home.new_run(contract, "continuous_training", "code") for _ in range(2))
+    assert [each.run_id for each in home.runs()] == [before.run_id, run.run_id, last.run_id]
+    assert home.unfinished_run(contract, "continuous_training", "code") == last
+    # Dated by the clock of now all the same: `status` and reports show when it began.
+    assert abs(datetime.now(UTC) - run.created) < timedelta(hours=1)
+
+
+def test_runs_of_earlier_versions_come_before_newer_ones_by_their_times(home, contract):
+    runs = [home.new_run(contract, "continuous_training", "code") for _ in range(3)]
+    for run in runs[:2]:
+        file = home.folder(run.run_id) / "run.json"
+        file.write_text(re.sub(r'"number":\s*\d+,', "", file.read_text()))
+    assert [each.run_id for each in home.runs()] == [each.run_id for each in runs]
+    assert [each.number for each in home.runs()] == [0, 0, 3]
 
 
 def test_another_contract_pipeline_or_code_is_another_run(home, contract):

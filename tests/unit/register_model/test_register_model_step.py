@@ -192,6 +192,30 @@ def test_a_champion_that_moved_meanwhile_and_is_not_beaten_stays(register, envir
     assert run.data.tags["perennial.verdict"].startswith("Do not promote")
 
 
+def test_what_was_rejected_against_a_replaced_champion_is_judged_again(
+    register, environment, tmp_path
+):
+    """The version that it was not better than may be the one that a person took out."""
+    register(NOISY)
+    second = register(GOOD, champion="7", promote=False)
+    assert (second.version, second.replaced_version) == (champion_of(environment), "1")
+    assert (second.judged_again.promote, second.judged_again.champion_version) == (True, "1")
+    assert "version 2 is champion in place of version 1" in (tmp_path / "report.html").read_text()
+    run = open_mlflow(environment).get_run(second.tracking_run_id)
+    assert run.data.tags["perennial.outcome"] == "Promoted"
+
+
+@pytest.mark.parametrize(("champion", "is_judged_again"), [("7", True), ("1", False)])
+def test_a_rejection_is_final_where_the_champion_stayed_or_is_not_beaten_either(
+    register, environment, champion, is_judged_again
+):
+    register(GOOD)
+    second = register(NOISY, champion=champion, promote=False)
+    assert (second.version, champion_of(environment)) == ("", "1")
+    assert (second.judged_again is not None) == is_judged_again
+    assert len(open_registry(environment).versions(NAME)) == 1
+
+
 def test_a_champion_that_moves_during_registration_is_compared_with(
     register, environment, monkeypatch
 ):
@@ -253,13 +277,14 @@ def test_a_champion_that_vanishes_during_the_run_stops_the_registration(
 def test_a_rejected_challenger_is_left_where_it_is_and_the_page_reports_it(
     register, environment, tmp_path
 ):
-    registration = register(promote=False, champion="7")
+    register()
+    registration = register(NOISY, promote=False, champion="1")
     assert (registration.version, registration.aliases) == ("", ())
-    assert open_registry(environment).versions(NAME) == []
+    assert len(open_registry(environment).versions(NAME)) == 1
     run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
     assert run.data.tags["perennial.trigger"] == "drift"
     page = (tmp_path / "report.html").read_text()
-    assert "Nothing was registered: version 7 stays champion." in page
+    assert "Nothing was registered: version 1 stays champion." in page
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Pictures and texts among the rows: what is wrong with them stops the run or warns."""
 
+from io import BytesIO
+
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.validation import ValidationReport
+from perennial.data.dataset import Dataset
 from perennial.data.pictures import encode_png
 
 
@@ -65,13 +69,36 @@ def test_repeated_and_blank_values_warn(photographed, snapshot_of, validate, col
     assert broken == {"blank share", "repeated share"}
 
 
-def test_a_picture_that_cannot_be_decoded_stops_the_run(photographed, snapshot_of, validate):
-    row = pl.int_range(pl.len())
+def sixteen_bits() -> bytes:
+    file = BytesIO()
+    Image.fromarray(np.full((8, 8), 4000, np.uint16)).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (picture(7)[:40], "40 bytes beginning b'.*PNG.*': "),
+        (sixteen_bits(), "mode I;16 has more than eight bits per channel"),
+    ],
+    ids=["cut off", "16 bits"],
+)
+def test_a_picture_that_cannot_be_decoded_stops_the_run(
+    photographed, snapshot_of, validate, broken, reason
+):
+    """Of many pictures, the message names one and why it cannot be read."""
     spoiled = photographed.with_columns(
-        photo=pl.when(row == 7).then(pl.col("photo").bin.slice(0, 40)).otherwise("photo")
+        photo=pl.when(pl.int_range(pl.len()) == 7).then(pl.lit(broken)).otherwise("photo")
     )
-    with pytest.raises(BadDataError, match="unreadable share"):
-        validate(snapshot_of(spoiled, text=("review",)))
+    snapshot = snapshot_of(spoiled, text=("review",))
+    rows = Dataset(snapshot).collect(Dataset(snapshot).scan())
+    place = rows["photo"].to_list().index(broken)
+    where = (
+        f"unreadable share at most 0, observed 0.001, as in row {place}, id = {rows['id'][place]}: "
+    )
+    with pytest.raises(BadDataError, match=f"{where}.*{reason}"):
+        validate(snapshot)
+    assert where in (validate.out / "report").read_text()
 
 
 def test_a_picture_size_that_predicts_the_label_is_a_leak(photographed, snapshot_of, validate):
@@ -214,7 +241,7 @@ def test_broken_lists_are_named(name, healthy, snapshot_of, validate):
     rows = healthy.head(1000).select("id", "at", "user", "label").with_columns(readings=lists)
     snapshot = snapshot_of(rows, meta=("user",), available_at={})
     if fact == "unreadable share":
-        with pytest.raises(BadDataError, match=fact):
+        with pytest.raises(BadDataError, match=f"{fact}.*as in row 0, .*is not finite"):
             validate(snapshot)
     else:
         assert "readings" in not_met(judged(validate, snapshot))

@@ -45,7 +45,7 @@ class ServedModel:
     def predict(
         self, model_input: pd.DataFrame, params: dict[str, object] | None = None
     ) -> pd.DataFrame:
-        """Return one line of named predictions per row, in order.
+        """Return one line of named predictions per row, in order, with the index of the input.
 
         Raises:
             MlflowException: rows that the model cannot take; a server answers with status 400.
@@ -55,7 +55,8 @@ class ServedModel:
                 rows = typed_rows(model_input, self._schema)
                 values = predict_rows(self._task, self._model, rows)
                 _require_finite(values, rows)
-                return answer(self._task, values, rows)
+                # Callers assign predictions to columns, which pandas aligns by the index.
+                return answer(self._task, values, rows).set_axis(model_input.index)
         except PerennialError as error:
             raise refusal(error) from error
 

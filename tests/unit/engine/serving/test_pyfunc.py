@@ -139,6 +139,11 @@ class Exponential:
         return {}
 
 
+class Same(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+
 class Exponent(torch.nn.Module):
     def forward(self, x):
         return x.exp()
@@ -152,6 +157,35 @@ def test_a_prediction_that_is_not_finite_is_refused_with_the_row_that_gave_it():
         model.predict(sent)
     assert "row 2 has x = 1e+30, y = 3" in str(refused.value)
     assert len(model.predict(sent.drop(index=2))) == 3
+
+
+class Texts(Exponential):
+    """Answers a text per row."""
+
+    def answer_texts(self, values, rows):
+        return {"word": [f"{value:g}" for value in values[:, 0]]}
+
+
+ROWS = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0, 4.0]})
+
+
+@pytest.mark.parametrize("task", [Exponential(), Texts()])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        ROWS[ROWS.x > 1.0],
+        ROWS.sample(frac=1.0, random_state=0),
+        ROWS.set_axis([7, 7, 8, 8, 7]),
+        ROWS.set_axis(pd.MultiIndex.from_product([["a"], range(5)], names=["group", "day"])),
+        ROWS.set_axis(pd.date_range("2025-01-01", periods=5, freq="D")),
+    ],
+    ids=["filtered", "shuffled", "duplicated", "multi-index", "times"],
+)
+def test_predictions_have_the_index_of_their_rows(task, frame):
+    """Assigned to a column of a filtered frame, they went to other rows."""
+    found = ServedModel(task, Same(), pl.Schema({"x": pl.Float64})).predict(frame)
+    pd.testing.assert_index_equal(found.index, frame.index)
+    assert found.iloc[:, 0].astype(float).tolist() == frame.x.tolist()
 
 
 def test_missing_columns_and_missing_rows_are_named():

@@ -301,6 +301,18 @@ def test_a_champion_that_changes_meanwhile_is_compared_too(
     assert text in output
 
 
+def test_a_rejection_by_a_champion_that_is_replaced_meanwhile_is_judged_again(
+    perennial, register, champion, overtaken
+):
+    register((3.0, 0.0))
+    register(GOOD, "", promoted=False)
+    register(USELESS, "1", promoted=False)
+    overtaken("3", "1")
+    code, output = perennial(*promote("2"))
+    assert (code, champion()) == (0, "2"), output
+    assert "in place of version 3 (judged again: " in output
+
+
 def test_a_rollback_of_the_version_while_it_is_judged_counts(
     perennial, register, champion, monkeypatch
 ):

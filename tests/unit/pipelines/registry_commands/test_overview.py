@@ -110,6 +110,21 @@ def test_a_run_whose_process_was_killed_is_reported_as_failed(perennial, ran):
     assert "killed" in found["headline"]
 
 
+def test_status_writes_nothing_where_no_database_was_made_yet(perennial, home, ran, monkeypatch):
+    """It made MLflow's, which a full disk refuses."""
+    run = ran(status="failed", error="no space")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    (home / "mlflow.db").unlink(missing_ok=True)
+    before = {*home.rglob("*")}
+    code, output = perennial("status")
+    assert (code, "champion     none yet" in output, run in output) == (0, True, True), output
+    record = home / "store" / "registry" / "clicks.json"
+    assert {*home.rglob("*")} == before
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text("{")
+    assert "the promotion record of clicks cannot be read" in perennial("status")[1]
+
+
 def test_reports_link_the_previous_run_and_an_index_of_all_runs(perennial, home, ran):
     runs = [ran("failed", error=f"reason {number}") for number in range(2)]
     for run in runs:

@@ -148,6 +148,27 @@ def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(perennial, two, 
     assert champion() == ""
 
 
+def test_a_model_that_was_renamed_in_mlflow_is_to_be_renamed_back(perennial, two, client, champion):
+    """All its versions seemed damaged, and the champion was to be forgotten."""
+    client.rename_registered_model(NAME, "taps")
+    renamed = f"taps was registered as {NAME} until it was renamed in MLflow"
+    back = f'rename it back: `MlflowClient().rename_registered_model("taps", "{NAME}")`'
+    for name in (NAME, "taps"):
+        code, output = perennial("models", name, "--repair", "--yes")
+        assert code == 0, output
+        for text in (renamed, back, "nothing was changed"):
+            assert text in output
+        assert "forget the champion" not in output
+    assert renamed in perennial("status")[1]
+    output = perennial("models", "taps")[1]
+    assert f"taps version 2 was registered as one of {NAME}" in output
+    code, output = perennial("promote", "taps", "1", "--reason", "x")
+    assert (code, back in output) == (2, True), output
+    client.rename_registered_model("taps", NAME)
+    assert champion() == "2"
+    assert "nothing to repair" in perennial(*repair("--yes"))[1]
+
+
 def test_a_champion_is_forgotten_for_good_although_its_version_is_still_listed(
     perennial, register, client, record, champion, *, home, environment
 ):

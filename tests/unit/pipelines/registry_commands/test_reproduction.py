@@ -3,19 +3,23 @@
 import hashlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from perennial.cli import main
 from perennial.contracts.lineage import Lineage
-from perennial.contracts.training import TrainedPart
+from perennial.contracts.training import Challenger, TrainedPart
 from perennial.engine.config.training import TrainingSection
 from perennial.registry.model_registry import open_registry
+from perennial.registry_commands import reproduction
 from perennial.registry_commands.reproduction import as_trained
 from registered_versions import NAME
 from small_models import GOOD
+from stored_weights import store_weights
 
 
 @pytest.fixture
@@ -165,6 +169,50 @@ def test_what_was_trained_as_a_job_on_a_cluster_is_trained_again_on_this_machine
     code, output = reproduce("--anyway")
     assert code == 1
     assert "different weights" in output  # those of the registered version were made up
+
+
+@pytest.fixture
+def started_from(folder, environment):
+    """Lets the version have started from stored weights, which are returned."""
+
+    def run(**weights) -> Path:
+        store = Path(environment.store_uri)
+        initial = store_weights(store, {name: torch.ones(1) for name in weights})
+        challenger = Challenger.read(folder)
+        challenger.model_copy(update={"initial": initial}).write(folder)
+        contract = json.loads((folder / "contract.json").read_text())
+        contract["resources"] |= {"launcher": "local", "num_processes": 1}
+        text = json.dumps(contract).encode()
+        (folder / "contract.json").write_bytes(text)
+        rewrite(folder, contract_digest=hashlib.sha256(text).hexdigest())
+        (digest,) = initial.origin.files.values()
+        return store / f"initial/{digest}.safetensors"
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [(Path.unlink, "pinned weights are gone"), (_change, "is not the file that was pinned")],
+)
+def test_pinned_weights_are_verified_before_anything_is_trained(
+    reproduce, started_from, monkeypatch, harm, message
+):
+    harm(started_from(weight=1))
+    monkeypatch.setattr(reproduction, "run_to_end", None)
+    code, output = reproduce("--anyway")
+    assert (code, message in output) == (2, True), output
+
+
+def test_the_logs_of_a_failed_training_are_kept(reproduce, started_from, tmp_path, monkeypatch):
+    """The error names them; they were deleted with the folder of the training."""
+    started_from(unknown=1)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    code, output = reproduce("--anyway")
+    assert code == 2
+    log = Path(output.split("the logs of all ranks, beside ")[1].split("\n")[0])
+    assert any("unknown" in each.read_text() for each in log.parent.iterdir())
 
 
 def test_an_unknown_version_is_refused(reproduce, home, capsys):
