@@ -21,6 +21,7 @@ from perennial.check_skeleton.checks.data.units.group_units import (
     find_groups_in_another_order,
     find_groups_in_another_unit,
 )
+from perennial.check_skeleton.checks.data.units.running_totals import find_running_totals
 from perennial.check_skeleton.checks.data.units.unit_factors import FACTORS, POWER
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Flags, Floats, Subject
@@ -158,10 +159,25 @@ def _judge_joined(judge: Judge, subject: Subject, numbers: dict[str, Floats]) ->
             hint="name the parts where sources are joined, and give all rows one order. Correct "
             "for days of another time zone",
         )
-    if converted := find_converted_rows(subject):
-        return (judge.failed if converted.is_label else judge.warned)(
-            converted.description, hint=CONVERT
+    return _judge_sources(judge, subject, numbers)
+
+
+def _judge_sources(
+    judge: Judge, subject: Subject, numbers: dict[str, Floats]
+) -> CheckResult | None:
+    """Judge rows of another unit, or of running totals, as of one source; None if there are none.
+
+    Labels in two units make any metric wrong; of features a model may know the source.
+    """
+    if totals := find_running_totals(subject):
+        return (judge.failed if totals.is_certain else judge.warned)(
+            totals.description,
+            hint="a source exports running totals, the others what is added each time: take "
+            "differences where sources are joined",
         )
+    if converted := find_converted_rows(subject):
+        report = judge.failed if converted.is_label else judge.warned
+        return report(converted.description, hint=CONVERT)
     if apart := find_groups_in_another_unit(subject, numbers):
         return (judge.failed if apart.is_certain else judge.warned)(apart.description, hint=CONVERT)
     return None
