@@ -98,3 +98,9 @@ ODD = PLATE % 2 == 1
 def test_plates_that_differ_pass(label, names, tmp_path):
     found = examine(table(label, plate=PLATE), tmp_path, meta=names)
     assert "in rows of plate" not in found.measured
+
+
+def test_days_without_a_signal_pass(tmp_path):
+    days = [DAYS[each] for each in PLATE]
+    frame = table(of_wells(RANDOM.permutation(SIZE), range(0, PLATES, 3)), day=days)
+    assert examine(frame, tmp_path, meta=("day",)).outcome == "passed"

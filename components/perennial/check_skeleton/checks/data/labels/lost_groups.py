@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from scipy.stats import ks_2samp
 
 from perennial.check_skeleton.checks.data.labels.shifted_groups import Correlate
@@ -82,14 +81,16 @@ def _list_groups(subject: Subject) -> Iterator[tuple[str, list[str], list[Codes]
     """Yield columns that are no inputs, with the groups that nearly all rows fall into."""
     columns = subject.task.columns
     for column in subject.train_rows.drop(columns.label, *columns.features, strict=False):
-        values = column.dt.date() if column.dtype == pl.Datetime else column
-        is_name = is_plain(values) and not values.dtype.is_float()
-        most = min(MOST_GROUPS, len(values) // FEWEST_ROWS + 1)
-        if not is_name or not FEWEST_LOST + FEWEST_KEPT <= values.n_unique() <= most:
+        # Before a machine is built in or fails, whole days have no signal.
+        kind = column.dtype
+        is_name = is_plain(column) and not (kind.is_float() or kind.is_temporal())
+        is_name &= column.name != subject.time
+        most = min(MOST_GROUPS, len(column) // FEWEST_ROWS + 1)
+        if not is_name or not FEWEST_LOST + FEWEST_KEPT <= column.n_unique() <= most:
             continue
-        found = list_rows_by_value(values, FEWEST_ROWS)
+        found = list_rows_by_value(column, FEWEST_ROWS)
         parts = [rows for _, rows in found]
         if len(parts) >= FEWEST_LOST + FEWEST_KEPT and sum(map(len, parts)) > IN_GROUPS * len(
-            values
+            column
         ):
             yield column.name, [str(value) for value, _ in found], parts
