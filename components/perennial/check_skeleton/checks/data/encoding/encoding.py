@@ -7,6 +7,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.checks.data.encoding.class_spellings import judge_spellings
 from perennial.check_skeleton.checks.data.encoding.dropped_tags import describe_dropped_tags
 from perennial.check_skeleton.checks.data.encoding.input_order import (
     VIEWED,
@@ -224,6 +225,10 @@ def check_labels(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the encoded label matches the label column."""
     if subject.task.reconstructs_inputs:
         return judge.skipped(REBUILT)
+    return judge_spellings(judge, subject) or _judge_labels(judge, subject)
+
+
+def _judge_labels(judge: Judge, subject: Subject) -> CheckResult:
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if subject.task.kind == "statistic" and encoded.ndim > 1:
         if unread := find_unread_parts(subject):

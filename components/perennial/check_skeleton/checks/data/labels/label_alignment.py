@@ -13,6 +13,8 @@ from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
 from perennial.check_skeleton.checks.data.labels.cut_times import describe_cut_times
+from perennial.check_skeleton.checks.data.labels.lost_groups import find_lost_groups
+from perennial.check_skeleton.checks.data.labels.moved_rows import find_moved_rows
 from perennial.check_skeleton.checks.data.labels.shifted_groups import (
     CLEAR,
     FEWEST_ROWS,
@@ -102,7 +104,9 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     fit = _fit(subject, labels, np.arange(len(labels)))
     parts, found, usual = _correlate_stretches(fit)
     if usual < CLEAR / math.sqrt(len(parts[0])):
-        return judge.passed(f"labels are predicted too weakly to tell: correlation {usual:.2f}")
+        return _judge_moved_rows(judge, subject, labels) or judge.passed(
+            f"labels are predicted too weakly to tell: correlation {usual:.2f}"
+        )
     is_clear = found >= NOTHING / math.sqrt(len(parts[0]))
     healthy = np.concatenate([rows for rows, clear in zip(parts, is_clear, strict=True) if clear])
     for rows in _join_neighbours(parts, ~is_clear):
@@ -117,6 +121,31 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
                 hint="labels there belong to other rows, or mean something else: a join or a sort "
                 "that moved one column alone, a damaged partition, classes or signs exchanged",
             )
+    return _judge_groups(judge, subject, fit, usual) or judge.passed(
+        f"a linear model's predictions and the labels correlate in each of {len(parts)} stretches; "
+        f"usually by {usual:.2f}"
+    )
+
+
+def _judge_moved_rows(judge: Judge, subject: Subject, labels: Floats) -> CheckResult | None:
+    """Judge labels that all stand a row away from their inputs; None if they do not."""
+
+    def predict(rows: Codes, others: Codes) -> float:
+        moved = labels.copy()
+        moved[rows] = labels[others]
+        return float(np.nan_to_num(_fit(subject, moved, rows).correlate(np.arange(len(rows)))))
+
+    if not (moved := find_moved_rows(subject, predict)):
+        return None
+    return (judge.failed if moved.is_certain else judge.warned)(
+        moved.description,
+        hint="a column that was pasted or shifted alone begins a row late or early: join labels by "
+        "the row's id. Correct for series whose inputs contain the label of the row before",
+    )
+
+
+def _judge_groups(judge: Judge, subject: Subject, fit: Fit, usual: float) -> CheckResult | None:
+    """Judge groups of rows, as of one device or plate, with labels of other rows; None if none."""
     if shifted := find_shifted_groups(subject, fit.correlate, usual):
         report = judge.failed if shifted.is_certain else judge.warned
         return report(
@@ -124,10 +153,18 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
             hint="do these labels belong to other rows? Rows counted from 0 and from 1, a shift "
             "without its group, a device whose clock or zero is wrong",
         )
-    return judge.passed(
-        f"a linear model's predictions and the labels correlate in each of {len(parts)} stretches; "
-        f"usually by {usual:.2f}"
-    )
+
+    def is_lost(rows: Codes, others: Codes) -> bool:
+        chosen = np.random.default_rng(subject.seed).permutation(others)
+        return _is_unlearnable(subject, fit.labels, rows, chosen)
+
+    if lost := find_lost_groups(subject, fit.labels, fit.correlate, is_lost):
+        return judge.warned(
+            lost.description,
+            hint="do these labels belong to other rows of their group? Plates that are numbered by "
+            "row and by column, lists that were sorted in another way before they were joined",
+        )
+    return None
 
 
 def _correlate_stretches(fit: Fit) -> tuple[Sequence[Codes], Floats, float]:

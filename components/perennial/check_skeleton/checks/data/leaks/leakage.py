@@ -24,6 +24,7 @@ from perennial.check_skeleton.checks.data.leaks.near_copies import (
     judge_near_copies,
     judge_repeated_signals,
 )
+from perennial.check_skeleton.checks.data.leaks.repeated_classes import judge_repeated_class
 from perennial.check_skeleton.checks.data.leaks.swapped_pairs import judge_swapped_pairs
 from perennial.check_skeleton.checks.data.signals import (
     find_cut_columns,
@@ -181,7 +182,8 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
     copied = copied or judge_repeated_signals(
         judge, subject, overlap, len(train.keys() & validation.keys())
     )
-    if copied or (copied := judge_swapped_pairs(judge, subject)):
+    copied = copied or judge_repeated_class(judge, subject)
+    if copied := copied or judge_swapped_pairs(judge, subject):
         return copied
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
         return judge.warned(

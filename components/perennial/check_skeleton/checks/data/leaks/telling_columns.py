@@ -28,6 +28,7 @@ from perennial.check_skeleton.checks.data.leaks.revealing_positions import (
 from perennial.check_skeleton.checks.data.leaks.running_labels import find_running_label
 from perennial.check_skeleton.checks.data.leaks.scaled_copies import is_scaled_copy
 from perennial.check_skeleton.checks.data.leaks.self_counts import describe_self_count
+from perennial.check_skeleton.checks.data.leaks.whole_table_means import judge_whole_table_mean
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
     find_cut_columns,
@@ -256,6 +257,8 @@ def _judge_sums_of_labels(judge: Judge, rows: Rows) -> CheckResult | None:
             hint="the mean counts the row's own label, which is unknown when the prediction is "
             "made: leave the row out, use earlier rows only, or learn means in folds",
         )
+    if whole := judge_whole_table_mean(judge, rows.subject):
+        return whole
     if latest := describe_latest_label(rows.subject):
         return judge.failed(
             latest,

@@ -14,34 +14,21 @@ from sklearn.tree import DecisionTreeClassifier
 
 from perennial.check_skeleton.baselines import describe_refusal, make_table
 from perennial.check_skeleton.checks.data.signals import is_ordered, is_plain
+from perennial.check_skeleton.checks.data.units.converted_rows import find_converted_rows
 from perennial.check_skeleton.checks.data.units.counted_places import describe_counted_places
 from perennial.check_skeleton.checks.data.units.exchanged_columns import describe_exchanged_columns
 from perennial.check_skeleton.checks.data.units.group_units import (
     find_groups_in_another_order,
     find_groups_in_another_unit,
 )
+from perennial.check_skeleton.checks.data.units.running_totals import find_running_totals
+from perennial.check_skeleton.checks.data.units.unit_factors import FACTORS, POWER
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Flags, Floats, Subject
 from perennial.contracts.errors import join_names
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import inputs_of
 
-POWER = "a power of ten"
-# Larger unit / smaller unit; glucose and cholesterol in mg/dl and mmol/l, creatinine in µmol/l.
-FACTORS = {
-    POWER: (10.0, 100.0, 1000.0, 1e4, 1e6, 1e9),
-    "minutes, hours, days or weeks": (60.0, 3600.0, 86_400.0, 24.0, 1440.0, 7.0),
-    "months and years, inches and feet, or dozens": (12.0,),
-    "kilograms and pounds, or ounces and grams": (2.20462, 28.3495, 16.0),
-    "metres, feet, inches, yards or centimetres": (3.28084, 39.3701, 2.54, 1.09361, 30.48),
-    "square metres and feet, or hectares and acres": (10.76391, 2.471054),
-    "kilometres and miles, or knots": (1.609344, 1.852, 1.150779),
-    "litres and gallons": (3.785412, 4.54609),
-    "joules and calories, or kilowatt-hours": (4.184, 3.6),
-    "bar, psi, kilopascal or millimetres of mercury": (14.5038, 6.89476, 7.50062),
-    "mg/dl and mmol/l": (18.016, 38.67, 88.57, 88.42),
-    "radians and degrees": (57.29578,),
-}
 MOST_COLUMNS = 24
 FEWEST_ROWS, FEWEST_VALUES = 20, 20
 LEAST_SHARE = 0.02
@@ -172,6 +159,25 @@ def _judge_joined(judge: Judge, subject: Subject, numbers: dict[str, Floats]) ->
             hint="name the parts where sources are joined, and give all rows one order. Correct "
             "for days of another time zone",
         )
+    return _judge_sources(judge, subject, numbers)
+
+
+def _judge_sources(
+    judge: Judge, subject: Subject, numbers: dict[str, Floats]
+) -> CheckResult | None:
+    """Judge rows of another unit, or of running totals, as of one source; None if there are none.
+
+    Labels in two units make any metric wrong; of features a model may know the source.
+    """
+    if totals := find_running_totals(subject):
+        return (judge.failed if totals.is_certain else judge.warned)(
+            totals.description,
+            hint="a source exports running totals, the others what is added each time: take "
+            "differences where sources are joined",
+        )
+    if converted := find_converted_rows(subject):
+        report = judge.failed if converted.is_label else judge.warned
+        return report(converted.description, hint=CONVERT)
     if apart := find_groups_in_another_unit(subject, numbers):
         return (judge.failed if apart.is_certain else judge.warned)(apart.description, hint=CONVERT)
     return None

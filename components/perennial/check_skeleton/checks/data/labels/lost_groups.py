@@ -1,0 +1,96 @@
+"""Find groups of rows, as of one plate, whose labels have nothing to do with their inputs."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import ks_2samp
+
+from perennial.check_skeleton.checks.data.labels.shifted_groups import Correlate
+from perennial.check_skeleton.checks.data.signals import is_plain, list_rows_by_value
+from perennial.check_skeleton.subject import Codes, Floats, Subject
+from perennial.contracts.errors import join_names
+
+FEWEST_ROWS, MOST_GROUPS, IN_GROUPS = 24, 500, 0.7
+FEWEST_LOST, FEWEST_KEPT = 3, 3
+# Of the usual correlation of the better half: that of lost groups, and of hardly any group between.
+LOST, KEPT, MOST_BETWEEN = 0.35, 0.6, 0.1
+LEAST_USUAL, ERRORS = 0.5, 3.0
+# Labels that another row has are as large as all others; a group that is another thing's differ.
+SAME_LABELS = 1e-3
+
+
+@dataclass(frozen=True)
+class LostGroups:
+    """Groups whose labels seem to be those of other rows of the group.
+
+    Attributes:
+        description: Of the groups, with the measured correlations.
+        rows: Their rows.
+        others: The rows of all other groups.
+    """
+
+    description: str
+    rows: Codes
+    others: Codes
+
+
+def find_lost_groups(
+    subject: Subject, labels: Floats, correlate: Correlate, is_lost: Callable[[Codes, Codes], bool]
+) -> LostGroups | None:
+    """Return groups whose predictions have nothing to do with labels, if others' clearly have.
+
+    `is_lost` decides whether a model of these rows alone learns nothing either.
+    """
+    for name, names, parts in _list_groups(subject):
+        found = np.array([np.nan_to_num(correlate(rows, rows)) for rows in parts])
+        usual = float(np.quantile(found, 0.75))
+        errors = 1 / math.sqrt(float(np.median([len(rows) for rows in parts])))
+        if usual < max(LEAST_USUAL, ERRORS * errors):
+            continue
+        away = found < LOST * usual
+        between = ~away & (found < KEPT * usual)
+        if between.mean() > MOST_BETWEEN or away.mean() > 0.75:
+            continue
+        kept = ~away & ~between
+        if away.sum() < FEWEST_LOST or kept.sum() < FEWEST_KEPT:
+            continue
+        # Of groups that are lost by chance, some lie far below and others little.
+        if found[away].mean() > ERRORS * errors / math.sqrt(away.sum()) + LOST / 3 * usual:
+            continue
+        rows, others = (
+            np.sort(np.concatenate([part for part, own in zip(parts, chosen, strict=True) if own]))
+            for chosen in (away, kept)
+        )
+        same = [ks_2samp(each[rows], each[others]).pvalue for each in labels.T]
+        if min(same) < SAME_LABELS or not is_lost(rows, others):
+            continue
+        shown = [each for each, own in zip(names, away, strict=True) if own]
+        return LostGroups(
+            f"in rows of {name} {join_names(shown)}, a linear model's "
+            f"predictions and the labels correlate by {found[away].mean():.2f}; in those of "
+            f"{kept.sum()} others by {found[kept].mean():.2f}",
+            rows,
+            others,
+        )
+    return None
+
+
+def _list_groups(subject: Subject) -> Iterator[tuple[str, list[str], list[Codes]]]:
+    """Yield columns that are no inputs, with the groups that nearly all rows fall into."""
+    columns = subject.task.columns
+    for column in subject.train_rows.drop(columns.label, *columns.features, strict=False):
+        # Before a machine is built in or fails, whole days have no signal.
+        kind = column.dtype
+        is_name = is_plain(column) and not (kind.is_float() or kind.is_temporal())
+        is_name &= column.name != subject.time
+        most = min(MOST_GROUPS, len(column) // FEWEST_ROWS + 1)
+        if not is_name or not FEWEST_LOST + FEWEST_KEPT <= column.n_unique() <= most:
+            continue
+        found = list_rows_by_value(column, FEWEST_ROWS)
+        parts = [rows for _, rows in found]
+        if len(parts) >= FEWEST_LOST + FEWEST_KEPT and sum(map(len, parts)) > IN_GROUPS * len(
+            column
+        ):
+            yield column.name, [str(value) for value, _ in found], parts
