@@ -529,7 +529,6 @@ def test_encoded_rows_are_shared_under_equal_columns_and_split_rules(
     assert (other == encoding_identity(job, snapshot, {})) is is_shared
 
 
-@pytest.mark.full
 def ahead(snapshot, folder: Path, name: str, task: str = "tiny_training:TinyTask") -> TrainingJob:
     """Return a training whose rows are encoded ahead into a store of its own."""
     return TrainingJob(
