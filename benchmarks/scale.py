@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from benchmarks.record import keep_page
+from perennial.contracts.data import Split
 from perennial.contracts.snapshot import DataFile
 
 RESULTS = "scale.md"
@@ -136,7 +137,12 @@ def hash_gb_per_second() -> float:
 def partition_bytes() -> int:
     """One partition in a snapshot's JSON."""
     uri = "s3://bucket/flights/year=2026/month=11/part-00000.parquet"
-    return len(DataFile(uri=uri, size_bytes=15_000_000, sha256="0" * 64, rows=1_000_000).to_json())
+    day = date(2026, 11, 1)
+    file = DataFile(
+        uri=uri, size_bytes=15_000_000, sha256="0" * 64, rows=1_000_000,
+        splits=(Split.TRAIN, Split.VALIDATION), days=(day, day),
+    )  # fmt: skip
+    return len(file.to_json())
 
 
 def models_table() -> list[str]:
