@@ -1,6 +1,7 @@
 """Verdicts from counts are those of Great Expectations on pandas: healthy and corrupt flights."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ FAST = (
     "healthy", "an infinite temperature", "distances as texts", "origin and destination swapped",
     "no rows", "a column is missing",
 )  # fmt: skip
+TABLE = Path(__file__).parents[4] / "docs" / "expectations.md"
 FACTS = Suite(name="facts", expectations=ON_FACTS)
 ALL = [pytest.param(name, marks=() if name in FAST else pytest.mark.full) for name in CORRUPTIONS]
 
@@ -46,6 +48,14 @@ def test_each_corruption_but_other_labels_and_letters_is_found(january):
     }
     # Great Expectations finds a column whatever the case of its name.
     assert quiet == {"healthy", "labels shuffled", "labels as booleans", "a column is renamed"}
+
+
+def test_the_documentation_lists_what_is_judged_from_facts():
+    listed = re.findall(r"^\| `(\w+)` \| (\w+)", TABLE.read_text(), re.MULTILINE)
+    from_facts = {each.type for each in ON_FACTS}
+    assert {name for name, basis in listed if basis == "facts"} == from_facts
+    on_rows = {each.type for each in ON_ROWS} - from_facts
+    assert {name for name, basis in listed if basis == "rows"} == on_rows
 
 
 def test_suite_is_large_enough_to_prove_something():
