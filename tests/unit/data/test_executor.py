@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from dask_cluster import SUPPORT, dask_cluster
+from flight_suites import expect
 from partition_work import (
     fill_memory,
     kill_itself,
@@ -19,17 +20,35 @@ from partition_work import (
     summarize,
     waits_for_outages,
 )
+from perennial.clients.object_store import LocalObjectStore
 from perennial.clients.outages import OUTAGE_SECONDS, waiting_out_outages
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.environment import CORES, DASK_SCHEDULER, DASK_TLS
 from perennial.contracts.errors import OutageError, PerennialError
 from perennial.data import executor as executors
 from perennial.data.executor import available_cores, open_executor
+from perennial.data.row_groups import index_partitions
 from perennial.snapshot_data import pinning
 from perennial.snapshot_data.manifest import take_indexed_snapshot
+from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.suites.document import Suite
+from perennial.validate_data.validation import validate_snapshot
 
 TASKS = range(12)
+SUITE = Suite(name="own", expectations=(expect("column_mean_to_be_between", "x", max_value=100),))
 EXPECTED = [summarize(number) for number in TASKS]
+
+
+@pytest.fixture
+def months(tmp_path) -> DataSection:
+    """Eight partitions of a month each."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(8):
+        day = pl.datetime(2024, 1 + number, pl.int_range(1, 29))
+        table = pl.select(at=day, label=pl.int_range(28) % 2, x=pl.int_range(28) + number * 0.1)
+        table.write_parquet(folder / f"{number}.parquet")
+    return DataSection(uri=str(folder), label="label", time="at")
 
 
 @pytest.fixture(scope="module")
@@ -193,19 +212,30 @@ class TestOnDask:
             assert list(executor.map(waits_for_outages, [0])) == [True]
 
     def test_a_snapshot_is_the_same_wherever_its_partitions_are_read(
-        self, on_dask, tmp_path, monkeypatch
+        self, on_dask, months, monkeypatch
     ):
-        for number in range(8):
-            day = pl.datetime(2024, 1 + number, pl.int_range(1, 29))
-            table = pl.select(at=day, label=pl.int_range(28) % 2, x=pl.int_range(28) + number * 0.1)
-            table.write_parquet(tmp_path / f"{number}.parquet")
-        data = DataSection(uri=str(tmp_path), label="label", time="at")
         monkeypatch.setattr(pinning, "_BATCH_FILES", 1)
-        there = take_indexed_snapshot(data, SplitSection())
+        there = take_indexed_snapshot(months, SplitSection())
         monkeypatch.delenv(DASK_SCHEDULER)
-        here = take_indexed_snapshot(data, SplitSection())
+        here = take_indexed_snapshot(months, SplitSection())
         assert there.snapshot == here.snapshot
         assert there.summaries.equals(here.summaries)
+
+    def test_facts_counts_and_row_groups_are_the_same_bytes(
+        self, on_dask, months, tmp_path, monkeypatch
+    ):
+        snapshot = take_indexed_snapshot(months, SplitSection()).snapshot
+        section = ExpectationsSection(min_rows=50, suite=SUITE.to_json())
+        there, here = (LocalObjectStore(tmp_path / name) for name in ("there", "here"))
+        validate_snapshot(snapshot, section, there, "inputs")
+        index_partitions(snapshot, there)
+        monkeypatch.delenv(DASK_SCHEDULER)
+        validate_snapshot(snapshot, section, here, "inputs")
+        index_partitions(snapshot, here)
+        kept = {each.key for each in there.list("")}
+        assert kept == {each.key for each in here.list("")}
+        assert len(kept) > 3 * len(snapshot.files)
+        assert all(there.read(key) == here.read(key) for key in kept)
 
     def test_workers_of_other_versions_are_refused(self, on_dask, monkeypatch):
         monkeypatch.setattr(executors, "version", lambda _: "0.1")  # in this process alone
