@@ -13,7 +13,7 @@ from perennial.data.pictures import decode_picture
 
 FACT = "unreadable_share"
 _BATCH_ROWS = 1024
-_ROW = "__row__"
+_ROW = "__row"
 
 
 def add_examples(
