@@ -49,7 +49,7 @@ LOST_SHARE = 0.4
 # Within 50 updates the weights grow 1.0 to 1.3 times on healthy tasks, 2.4 times where embeddings
 # start small, and 4.3 to 40 times at a hundred times the rate.
 LARGEST_GROWTH = 4.0
-# Above this, a tenth of the rate is tried: healthy tasks then learn 0.5 or less of what they do,
+# Above this, a tenth of the rate is tried: healthy tasks then learn 0.6 or less of what they do,
 # and those with a rate a hundred times too high 1.3 times and more.
 SUSPECT_GROWTH = 1.5
 LEARNED_LESS = 0.75
