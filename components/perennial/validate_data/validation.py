@@ -37,7 +37,6 @@ def validate_snapshot(
     facts = gather_facts(snapshot, section, now, store)
     claims = all_claims(snapshot, section, facts)
     expectations, suite = judge(facts.values, claims)
-    expectations = add_examples(expectations, snapshot)
     found = ValidationReport(
         snapshot_digest=snapshot.digest(),
         facts=facts.values,

@@ -96,8 +96,9 @@ def test_a_picture_that_cannot_be_decoded_stops_the_run(
     where = (
         f"unreadable share at most 0, observed 0.001, as in row {place}, id = {rows['id'][place]}: "
     )
-    with pytest.raises(BadDataError, match=f"{where}.*{reason}"):
+    with pytest.raises(BadDataError, match=f"{where}.*{reason}") as caught:
         validate(snapshot)
+    assert str(caught.value).count("as in row") == 1
     assert where in (validate.out / "report").read_text()
 
 
