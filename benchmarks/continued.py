@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -47,6 +47,10 @@ MODEL = ModelSection(name="rows", task="benchmarks.continued:Recorded", options=
 ROWS, GLOBAL, MICRO, EVERY = 60_000, 240, 60, 20
 WAYS = {"1 process": (1, "single"), "3 processes, FSDP": (3, "fsdp"),
         "4 processes, FSDP": (4, "fsdp"), "2 processes, DDP": (2, "ddp")}  # fmt: skip
+
+
+# The result, and the rows of the attempt's updates [U, B].
+Trained: TypeAlias = tuple[TrainingResult, np.ndarray[Any, Any]]
 
 
 class Recorded(TabularClassification):
@@ -78,7 +82,7 @@ class Trainings:
         processes: int,
         strategy: str,
         **changes: Any,  # noqa: ANN401
-    ) -> tuple[TrainingResult, np.ndarray[Any, Any]]:
+    ) -> Trained:
         """Train or continue; return the result and the rows of this attempt's updates [U, B]."""
         self._count += 1
         records = self.folder / f"records-{self._count}"
@@ -152,32 +156,34 @@ def _passes(file: Path) -> Iterator[np.ndarray[Any, Any]]:
 
 def compare(trainings: Trainings) -> Iterator[str]:
     """Yield a line for each way to continue."""
-    straight, rows = trainings.train("straight", 2, "fsdp")
-    wanted = {point.step: point.metrics["log_loss"] for point in straight.evaluations}
-
-    def line(name: str, result: TrainingResult, seen: np.ndarray[Any, Any]) -> str:
-        start = trainings.steps - len(seen)
-        is_same = start > 0 and np.array_equal(seen, rows[start:])
-        off = [
-            abs(point.metrics["log_loss"] - wanted[point.step])
-            for point in result.evaluations
-            if point.step > start and point.step in wanted
-        ]
-        same = f"all {len(seen)}" if is_same else "OTHERS"
-        return f"| {name} | {start} | {same} | {max(off):.1e} |"
-
+    straight = trainings.train("straight", 2, "fsdp")
     for name, (processes, strategy) in WAYS.items():
         store = f"stopped-{name}"
         trainings.stop(store)
-        yield line(f"stopped, then {name}", *trainings.train(store, processes, strategy))
+        continued = trainings.train(store, processes, strategy)
+        yield compare_attempt(f"stopped, then {name}", continued, straight)
     half = trainings.steps // 2
     for processes, strategy in ((2, "fsdp"), (1, "single")):
         store = f"extended-{processes}"
         trainings.train(store, 2, "fsdp", steps=half)
-        longer, seen = trainings.train(store, processes, strategy, extended_from=[half])
-        straight, rows = trainings.train(f"{store}-straight", 2, "fsdp", extended_from=[half])
-        wanted = {point.step: point.metrics["log_loss"] for point in straight.evaluations}
-        yield line(f"{half} steps, extended by {processes}", longer, seen)
+        longer = trainings.train(store, processes, strategy, extended_from=[half])
+        straight = trainings.train(f"{store}-straight", 2, "fsdp", extended_from=[half])
+        yield compare_attempt(f"{half} steps, extended by {processes}", longer, straight)
+
+
+def compare_attempt(name: str, continued: Trained, straight: Trained) -> str:
+    """Compare the updates of the last attempt of a training with one without interruption."""
+    (result, seen), (uninterrupted, rows) = continued, straight
+    start = len(rows) - len(seen)
+    is_same = start > 0 and np.array_equal(seen, rows[start:])
+    wanted = {point.step: point.metrics["log_loss"] for point in uninterrupted.evaluations}
+    off = [
+        abs(point.metrics["log_loss"] - wanted[point.step])
+        for point in result.evaluations
+        if point.step > start and point.step in wanted
+    ]
+    same = f"all {len(seen)}" if is_same else "OTHERS"
+    return f"| {name} | {start} | {same} | {max(off):.1e} |"
 
 
 def main() -> None:

@@ -295,7 +295,7 @@ def snow_depths():
             depth[d] = max(settled, 0) + (rng.normal(0, 0.4) if settled > 1 else 0)
         depth = depth.clip(0).round()
         seen = np.where(rng.random(days) < 0.03, np.nan, depth)
-        told = warm + rng.normal(0, 0.7, days)
+        forecast = warm + rng.normal(0, 0.7, days)
         told_rain = (rain * np.exp(rng.normal(0, 0.25, days))).round(1)
         rows += [
             {
@@ -305,7 +305,7 @@ def snow_depths():
                 "depth_past": [None if np.isnan(v) else v for v in seen[d - 14 : d]],
                 "warm_past": warm[d - 14 : d].round(1).tolist(),
                 "rain_past": rain[d - 14 : d].round(1).tolist(),
-                "warm_ahead": told[d : d + 3].round(1).tolist(),
+                "warm_ahead": forecast[d : d + 3].round(1).tolist(),
                 "rain_ahead": told_rain[d : d + 3].tolist(),
                 "depth_ahead": depth[d : d + 3].tolist(),
             }

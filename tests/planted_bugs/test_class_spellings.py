@@ -1,4 +1,4 @@
-"""Classes in two spellings, as of two sources, and classes that are told apart by their case."""
+"""Classes in two spellings, as of two sources, and classes that differ by their case."""
 
 import numpy as np
 import pytest

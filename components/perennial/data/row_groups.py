@@ -146,30 +146,28 @@ def index_partitions(snapshot: Snapshot, store: ObjectStore) -> list[PartitionIn
     with ThreadPoolExecutor(_READERS, "row-groups") as readers:
         found = list(readers.map(partial(_stored_index, store), keys))
     new = [place for place, each in enumerate(found) if each is None]
-    for place, index in zip(new, _index_new(snapshot, store, new), strict=True):
+    for place, index in _index_new(snapshot, store, new):
         found[place] = index
     return [each for each in found if each is not None]
 
 
 def _index_new(
     snapshot: Snapshot, store: ObjectStore, places: Sequence[int]
-) -> Iterator[PartitionIndex]:
-    """Yield the indexes of partitions that are new to the store, in processes where they are large.
+) -> Iterator[tuple[int, PartitionIndex]]:
+    """Yield the places in the snapshot of new partitions with their indexes.
 
-    They are those in these places of the snapshot.
+    Large ones are indexed in processes.
     """
-    files = [snapshot.files[place] for place in places]
-    count = min(len(files), sum(file.rows for file in files) // _ROWS_OF_PROCESS + 1)
-    if not files:
+    if not places:
         return
+    rows = sum(snapshot.files[place].rows for place in places)
+    count = min(len(places), rows // _ROWS_OF_PROCESS + 1)
+    parts = [places[start::count] for start in range(count)]
+    files = [[snapshot.files[place] for place in part] for part in parts]
+    index = partial(_index_batch, snapshot.model_copy(update={"files": ()}), store.uri)
     with open_executor(count) as executor:
-        alone = snapshot.model_copy(update={"files": ()})
-        parts = executor.map(
-            partial(_index_batch, alone, store.uri), [files[start::count] for start in range(count)]
-        )
-        batches = [iter(part) for part in parts]
-        for number in range(len(files)):
-            yield next(batches[number % count])
+        for part, found in zip(parts, executor.map(index, files), strict=True):
+            yield from zip(part, found, strict=True)
 
 
 def _index_batch(

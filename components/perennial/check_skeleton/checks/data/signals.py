@@ -183,6 +183,11 @@ def is_plain(column: pl.Series) -> bool:
     return not (kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Null) or is_free_text(column))
 
 
+def is_name(column: pl.Series) -> bool:
+    """Whether a column's single values may name things: no fractions, days or times."""
+    return is_plain(column) and not (column.dtype.is_float() or column.dtype.is_temporal())
+
+
 def is_free_text(column: pl.Series) -> bool:
     """Whether a column holds texts of several words."""
     if column.dtype != pl.String:

@@ -43,7 +43,7 @@ class Ideal:
 
 
 def serve_ideal(subject: Subject) -> Ideal | None:
-    """Serve outputs at the loss's minimum; None where that is no number of the label's form."""
+    """Serve outputs at the loss's minimum; None where it has another form than the label."""
     task = subject.task
     count = ROWS // task.scored_together * task.scored_together
     wanted = _read_numbers(subject.train_rows[task.columns.label].head(count))

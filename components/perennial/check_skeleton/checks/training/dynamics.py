@@ -235,16 +235,18 @@ def _outgrows(course: Course, subject: Subject, trial: ShortTraining) -> bool:
 
 
 def _learns_less(course: Course, slower: Course) -> bool:
-    ends = [each.losses[max(each.losses)] for each in (course, slower)]
-    is_clear = z_score((ends[0] - ends[1]).numpy()) >= CLEAR_ERRORS
-    return is_clear and course.gain < LEARNED_LESS * slower.gain
+    return _ends_lower(slower, course) and course.gain < LEARNED_LESS * slower.gain
 
 
 def _learns_by(course: Course, subject: Subject, trial: ShortTraining) -> bool:
     """Whether the loss falls clearly further at a rate than at a third of it."""
-    lower = run(subject, trial, LOWER)
-    gain = (lower.losses[max(lower.losses)] - course.losses[max(course.losses)]).numpy()
-    return z_score(gain) >= CLEAR_ERRORS
+    return _ends_lower(course, run(subject, trial, LOWER))
+
+
+def _ends_lower(course: Course, other: Course) -> bool:
+    """Whether the fixed batch's losses clearly end lower than in another course."""
+    ends = [each.losses[max(each.losses)] for each in (other, course)]
+    return z_score((ends[0] - ends[1]).numpy()) >= CLEAR_ERRORS
 
 
 def _judge_too_high(
@@ -325,8 +327,7 @@ def is_budget_lost(subject: Subject) -> bool:
     faster, whole = run(other, trial, FACTOR), run(other, trial, 1.0, other.training.steps)
     if not faster.is_finite or whole.gain >= LOST_SHARE * faster.gain:
         return False
-    ends = [each.losses[max(each.losses)] for each in (whole, faster)]
-    return z_score((ends[0] - ends[1]).numpy()) >= CLEAR_ERRORS
+    return _ends_lower(faster, whole)
 
 
 def _cut_short(subject: Subject, course: Course) -> str:

@@ -17,7 +17,7 @@ FEWEST_LETTERS = 3
 # Vocabularies contain a few words with and without a capital.
 MOST_CLASSES, LEAST_SHARE, MOST_DIFFERENT = 200, 0.05, 0.5
 # Of the classes, for two sources; and of the rows whose source another column tells.
-HALF, FEWEST_NAMES, TOLD = 0.5, 2, 0.98
+HALF, FEWEST_NAMES, EXPLAINED = 0.5, 2, 0.98
 LEAST_ROWS, LEAST_OF_ROWS, BINS = 20, 0.05, 32
 
 
@@ -50,7 +50,7 @@ def judge_spellings(judge: Judge, subject: Subject) -> CheckResult | None:
         f"{shown}; {teller} tells which spelling a row has" if teller else shown,
         hint="two sources spell one class in two ways, so that it has two codes, and each is "
         "wrong where the other is right: spell labels alike where sources are joined. Correct for "
-        "classes that are told apart by their case",
+        "classes that differ by their case",
     )
 
 
@@ -78,12 +78,15 @@ def _find_teller(rows: pl.DataFrame, label: str, names: Sequence[Sequence[str]])
     if fewer < max(LEAST_ROWS, LEAST_OF_ROWS * len(is_other)):
         return ""
     for column in asked.drop(label):
-        if is_plain(column) and _measure_told(group_values(column, BINS), is_other) >= TOLD:
+        if (
+            is_plain(column)
+            and _measure_explained(group_values(column, BINS), is_other) >= EXPLAINED
+        ):
             return column.name
     return ""
 
 
-def _measure_told(groups: Codes, is_other: np.ndarray) -> float:
+def _measure_explained(groups: Codes, is_other: np.ndarray) -> float:
     """Return the share of rows that have the commoner spelling of their group."""
     _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     if len(counts) > len(groups) / LEAST_ROWS:  # names that come once or twice tell everything

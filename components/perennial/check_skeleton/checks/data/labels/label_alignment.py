@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
 from perennial.check_skeleton.checks.data.labels.cut_times import describe_cut_times
-from perennial.check_skeleton.checks.data.labels.lost_groups import find_lost_groups
+from perennial.check_skeleton.checks.data.labels.lost_groups import describe_lost_groups
 from perennial.check_skeleton.checks.data.labels.moved_rows import find_moved_rows
 from perennial.check_skeleton.checks.data.labels.shifted_groups import (
     CLEAR,
@@ -158,9 +158,9 @@ def _judge_groups(judge: Judge, subject: Subject, fit: Fit, usual: float) -> Che
         chosen = np.random.default_rng(subject.seed).permutation(others)
         return _is_unlearnable(subject, fit.labels, rows, chosen)
 
-    if lost := find_lost_groups(subject, fit.labels, fit.correlate, is_lost):
+    if lost := describe_lost_groups(subject, fit.labels, fit.correlate, is_lost):
         return judge.warned(
-            lost.description,
+            lost,
             hint="do these labels belong to other rows of their group? Plates that are numbered by "
             "row and by column, lists that were sorted in another way before they were joined",
         )

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import ks_2samp
 
 from perennial.check_skeleton.checks.data.labels.shifted_groups import Correlate
-from perennial.check_skeleton.checks.data.signals import is_plain, list_rows_by_value
+from perennial.check_skeleton.checks.data.signals import is_name, list_rows_by_value
 from perennial.check_skeleton.subject import Codes, Floats, Subject
 from perennial.contracts.errors import join_names
 
@@ -21,25 +20,12 @@ LEAST_USUAL, ERRORS = 0.5, 3.0
 SAME_LABELS = 1e-3
 
 
-@dataclass(frozen=True)
-class LostGroups:
-    """Groups whose labels seem to be those of other rows of the group.
-
-    Attributes:
-        description: Of the groups, with the measured correlations.
-        rows: Their rows.
-        others: The rows of all other groups.
-    """
-
-    description: str
-    rows: Codes
-    others: Codes
-
-
-def find_lost_groups(
+def describe_lost_groups(
     subject: Subject, labels: Floats, correlate: Correlate, is_lost: Callable[[Codes, Codes], bool]
-) -> LostGroups | None:
-    """Return groups whose predictions have nothing to do with labels, if others' clearly have.
+) -> str:
+    """Describe groups whose predictions have nothing to do with labels, if others' clearly have.
+
+    Their labels seem to be those of other rows of the group. Empty if there are none.
 
     `is_lost` decides whether a model of these rows alone learns nothing either.
     """
@@ -67,14 +53,12 @@ def find_lost_groups(
         if min(same) < SAME_LABELS or not is_lost(rows, others):
             continue
         shown = [each for each, own in zip(names, away, strict=True) if own]
-        return LostGroups(
+        return (
             f"in rows of {name} {join_names(shown)}, a linear model's "
             f"predictions and the labels correlate by {found[away].mean():.2f}; in those of "
-            f"{kept.sum()} others by {found[kept].mean():.2f}",
-            rows,
-            others,
+            f"{kept.sum()} others by {found[kept].mean():.2f}"
         )
-    return None
+    return ""
 
 
 def _list_groups(subject: Subject) -> Iterator[tuple[str, list[str], list[Codes]]]:
@@ -82,11 +66,10 @@ def _list_groups(subject: Subject) -> Iterator[tuple[str, list[str], list[Codes]
     columns = subject.task.columns
     for column in subject.train_rows.drop(columns.label, *columns.features, strict=False):
         # Before a machine is built in or fails, whole days have no signal.
-        kind = column.dtype
-        is_name = is_plain(column) and not (kind.is_float() or kind.is_temporal())
-        is_name &= column.name != subject.time
+        if column.name == subject.time or not is_name(column):
+            continue
         most = min(MOST_GROUPS, len(column) // FEWEST_ROWS + 1)
-        if not is_name or not FEWEST_LOST + FEWEST_KEPT <= column.n_unique() <= most:
+        if not FEWEST_LOST + FEWEST_KEPT <= column.n_unique() <= most:
             continue
         found = list_rows_by_value(column, FEWEST_ROWS)
         parts = [rows for _, rows in found]

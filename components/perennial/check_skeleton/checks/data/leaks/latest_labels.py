@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import is_plain
+from perennial.check_skeleton.checks.data.signals import is_name, is_plain
 from perennial.check_skeleton.subject import Subject
 
 # Groups whose label changes: in others, what describes the group tells its label anyway.
@@ -48,8 +48,7 @@ def _list_groups(frame: pl.DataFrame, label: str) -> Iterator[tuple[str, str]]:
     """Yield columns whose values come several times, each with a column of times."""
     times = [column.name for column in frame if column.dtype.is_temporal()]
     for column in frame.drop(label):
-        is_name = is_plain(column) and not (column.dtype.is_float() or column.dtype.is_temporal())
-        if is_name and FEWEST_GROUPS <= column.n_unique() < 0.8 * len(column):
+        if is_name(column) and FEWEST_GROUPS <= column.n_unique() < 0.8 * len(column):
             for time in times:
                 yield column.name, time
 

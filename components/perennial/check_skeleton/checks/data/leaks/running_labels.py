@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import is_plain
+from perennial.check_skeleton.checks.data.signals import is_name
 from perennial.check_skeleton.subject import Floats, Subject
 
 # Labels before the row, and after it; over longer windows, one weighs too little beside rounding.
@@ -66,11 +66,7 @@ def _list_groups(frame: pl.DataFrame, time: str) -> Iterator[Sequence[str]]:
     named = [
         column.name
         for column in frame
-        if column.name != time
-        and is_plain(column)
-        and not column.dtype.is_float()
-        and not column.dtype.is_temporal()
-        and 2 <= column.n_unique() <= MOST_GROUPS
+        if column.name != time and is_name(column) and 2 <= column.n_unique() <= MOST_GROUPS
     ]
     for size in range(3):
         for groups in combinations(named, size):

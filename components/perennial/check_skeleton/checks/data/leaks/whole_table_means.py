@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import is_plain, is_read
+from perennial.check_skeleton.checks.data.signals import is_name, is_plain, is_read
 from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Flags, Floats, Subject
 from perennial.contracts.skeleton import CheckResult
@@ -71,8 +71,7 @@ def describe_whole_table_mean(subject: Subject) -> str:
     if not numbers or not is_plain(label) or label.null_count():
         return ""
     for key in rows.drop(columns.label):
-        is_name = is_plain(key) and not (key.dtype.is_float() or key.dtype.is_temporal())
-        if not is_name or not FEWEST_KEYS <= key.n_unique() <= MOST_OF_ROWS * len(key):
+        if not is_name(key) or not FEWEST_KEYS <= key.n_unique() <= MOST_OF_ROWS * len(key):
             continue
         for name in numbers:
             if name == key.name or not _is_constant(rows, key.name, name):

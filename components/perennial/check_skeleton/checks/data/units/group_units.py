@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from scipy.optimize import linear_sum_assignment
 
-from perennial.check_skeleton.checks.data.signals import is_plain, list_rows_by_value, read_lists
+from perennial.check_skeleton.checks.data.signals import is_name, list_rows_by_value, read_lists
 from perennial.check_skeleton.subject import Codes, Flags, Floats, Subject, once
 from perennial.contracts.errors import join_names
 
@@ -160,10 +160,7 @@ def _list_groups(subject: Subject) -> list[_Groups]:
     columns, groups = subject.task.columns, list[_Groups]()
     frame = subject.train_rows.drop(columns.label, strict=False)
     for column in frame:
-        is_name = (
-            is_plain(column) and not column.dtype.is_float() and not column.dtype.is_temporal()
-        )
-        if not is_name or not FEWEST_GROUPS <= column.n_unique() <= MOST_GROUPS:
+        if not is_name(column) or not FEWEST_GROUPS <= column.n_unique() <= MOST_GROUPS:
             continue
         found = [pair for pair in list_rows_by_value(column, FEWEST_ROWS) if pair[0] is not None]
         names, rows = [str(value) for value, _ in found], [rows for _, rows in found]

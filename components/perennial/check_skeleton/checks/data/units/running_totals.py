@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.signals import is_plain, list_rows_by_value
+from perennial.check_skeleton.checks.data.signals import is_name, list_rows_by_value
 from perennial.check_skeleton.subject import Codes, Flags, Subject
 from perennial.contracts.errors import join_names
 
@@ -100,8 +100,7 @@ def _take_means(column: pl.Series) -> pl.Series | None:
 def _list_groups(rows: pl.DataFrame) -> Iterator[tuple[str, list[str], list[Codes]]]:
     """Yield columns of a few names, those with enough rows, and their rows."""
     for column in rows:
-        is_name = is_plain(column) and not (column.dtype.is_float() or column.dtype.is_temporal())
-        if is_name and 2 <= column.n_unique() <= MOST_GROUPS:
+        if is_name(column) and 2 <= column.n_unique() <= MOST_GROUPS:
             found = list_rows_by_value(column, FEWEST_ROWS)
             yield column.name, [str(value) for value, _ in found], [part for _, part in found]
 
