@@ -104,6 +104,20 @@ class TurnedSquare(Square):
         return super().masks(flat).rot90(1, (1, 2))
 
 
+class ThreePixelsOff(Masks):
+    """Masks were drawn on another map."""
+
+    def masks(self, flat):
+        return super().masks(flat).roll((3, 3), (1, 2))
+
+
+class OnePixelOff(Masks):
+    """As strides and borders have it."""
+
+    def masks(self, flat):
+        return super().masks(flat).roll((1, 1), (1, 2))
+
+
 class ChannelsLast(Masks):
     def pixels(self, photo):
         return photo
@@ -154,9 +168,11 @@ MOVED = {
     PictureUpsideDown: "turned upside down",
     TurnedSquare: "turned to the right",
     MirroredOneHot: "mirrored",
+    ThreePixelsOff: "moved by -3 rows and -3 columns",
 }
 HEALTHY = (
-    Masks, Square, ChannelsLast, HalfSize, TwiceTheSize, OneHot, Depths, UnrelatedToColours
+    Masks, Square, ChannelsLast, HalfSize, TwiceTheSize, OneHot, Depths, UnrelatedToColours,
+    OnePixelOff,
 )  # fmt: skip
 
 

@@ -1,20 +1,25 @@
-"""Find columns of outputs, as quantiles, that a metric reads in another order than the loss."""
+"""Find columns of outputs, as quantiles, that a metric reads otherwise than the loss."""
 
 from collections.abc import Iterator
 from itertools import combinations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from perennial.check_skeleton.free_outputs import find_best_outputs, probe
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.task import LABEL, Batch, Task
+from perennial.engine.evaluation.scoring import take_one_each
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
 MOST_COLUMNS = 12
 # Of the statistic: a mean is not the median, so that two losses differ by some percent.
 BETTER = 0.1
 # Of the slope in the loss's order: in the right one, the statistic has its own minimum.
 FLAT = 0.2
+# Of the error of the best constants. A mean is off by 2% of the median's absolute error, a first
+# decile by 11% and more.
+CLOSER = 0.08
 
 
 def describe_exchanged_outputs(subject: Subject) -> str:
@@ -42,6 +47,46 @@ def describe_exchanged_outputs(subject: Subject) -> str:
                 f"with their columns in the order {order}"
             )
     return ""
+
+
+def describe_other_column(subject: Subject) -> str:
+    """Describe a metric that reads one column of the outputs alone where another has less error.
+
+    As the first of three quantiles in place of the median: each column of the best constant output
+    takes the place of all others in turn.
+    """
+    task, batch = subject.task, probe(subject)
+    if task.kind not in ("regression", "statistic") or task.scored_together > 1:
+        return ""
+    constant = find_best_outputs(subject).constant.detach()
+    if constant.ndim < 2 or not 2 <= constant.shape[-1] <= MOST_COLUMNS:
+        return ""
+    own = _score(task, constant, batch)
+    alone = [
+        _score(task, constant[..., [column]].expand_as(constant).contiguous(), batch)
+        for column in range(constant.shape[-1])
+    ]
+    for name, value in own.items():
+        found = np.array([scores.get(name, np.nan) for scores in alone])
+        read = np.flatnonzero(found == value)
+        is_error = task.metrics.get(name) == "minimize" and np.isfinite(found).all() and value > 0
+        if len(read) == 1 and is_error and found.min() < (1 - CLOSER) * value:
+            return (
+                f"{name} reads column {read[0]} of the outputs alone: it is {value:.4g} for the "
+                f"loss's best constants, and {found.min():.4g} by column {found.argmin()}"
+            )
+    return ""
+
+
+def _score(task: Task, constant: Tensor, batch: Batch) -> dict[str, float]:
+    """Return the metrics of one output for all rows."""
+    outputs = constant.expand(len(batch[LABEL]), *constant.shape[1:])
+    with torch.no_grad():
+        if task.kind == "regression":
+            labels = take_one_each(batch[LABEL]).double().numpy()
+            return task.score(task.predict(outputs).double().numpy(), labels)
+        weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(outputs))
+        return task.score(task.statistic(outputs, batch).double().numpy(), weights)
 
 
 def _measure(task: Task, constant: Tensor, batch: Batch) -> tuple[float, float] | None:

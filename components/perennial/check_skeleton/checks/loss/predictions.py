@@ -21,7 +21,10 @@ from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_statistic,
     measure_gain,
 )
-from perennial.check_skeleton.checks.loss.output_order import describe_exchanged_outputs
+from perennial.check_skeleton.checks.loss.output_order import (
+    describe_exchanged_outputs,
+    describe_other_column,
+)
 from perennial.check_skeleton.checks.loss.served_statistics import (
     describe_counted_gaps,
     describe_disorder,
@@ -277,7 +280,11 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
                 hint="score must treat all examples alike; argmax and mean over classes use axis 1",
             )
     flattered = find_flattered_metric(subject, labels, perfect, scores)
-    return _judge_blindness(judge, subject) or _judge_ties(judge, flattered, scores)
+    return (
+        _judge_other_column(judge, subject)
+        or _judge_blindness(judge, subject)
+        or _judge_ties(judge, flattered, scores)
+    )
 
 
 def _judge_value(
@@ -416,7 +423,20 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
             hint="loss and metric read the columns of the outputs in two orders, as of quantiles "
             "that one of them sorts; or the loss gets prediction and label exchanged",
         )
-    return _judge_ties(judge, find_flattered_statistic(subject, scores, worse), scores)
+    return _judge_other_column(judge, subject) or _judge_ties(
+        judge, find_flattered_statistic(subject, scores, worse), scores
+    )
+
+
+def _judge_other_column(judge: Judge, subject: Subject) -> CheckResult | None:
+    other = describe_other_column(subject)
+    if not other:
+        return None
+    return judge.failed(
+        other,
+        hint="predict or the statistic takes another column than the one that is meant, as the "
+        "first of three quantiles for the median: look at its index",
+    )
 
 
 def _reads_counts_alone(task: Task, name: str, found: Floats) -> bool:

@@ -17,6 +17,7 @@ from perennial.check_skeleton.checks.data.augmentation.augmentation import is_au
 from perennial.check_skeleton.checks.model.attention import MASKED_SCORE, SOFTMAXES
 from perennial.check_skeleton.checks.training.dynamics import MOST_STEPS, ShortTraining, run
 from perennial.check_skeleton.checks.training.learning import NUM_EVALUATIONS, run_plain
+from perennial.check_skeleton.checks.training.output_activation import judge_output_activation
 from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import (
     build_noisy_model,
@@ -80,7 +81,8 @@ PARTS: Sequence[tuple[str, Arm]] = (
 @check(
     "ablation",
     expects="a different model without each of augmentation, training loss and attention, which "
-    "is not clearly better; weight decay that reaches a parameter and leaves something learned",
+    "is not clearly better, nor without an activation of the outputs; weight decay that reaches a "
+    "parameter and leaves something learned",
     source="guides: change one thing at a time; a part without effect is not applied",
     tolerance=f"{LOST_SHARE:.0%} of what was learned and {CLEAR_ERRORS:g} standard errors, twice",
 )
@@ -92,7 +94,11 @@ def check_ablation(subject: Subject, judge: Judge) -> CheckResult:
             hint="biases, norms and embeddings get none: remove weight_decay, or narrow "
             "optimizer.no_decay",
         )
-    if found := _judge_strong_decay(judge, subject) or _judge_idle_loss(judge, subject):
+    if found := (
+        _judge_strong_decay(judge, subject)
+        or _judge_idle_loss(judge, subject)
+        or judge_output_activation(judge, subject, _choose_steps(subject))
+    ):
         return found
     effects = list(_measure_effects(subject))
     if not effects:
@@ -248,10 +254,14 @@ def _compute_with_gradient(
     return found.detach(), gradient
 
 
+def _choose_steps(subject: Subject) -> int:
+    plain = run_plain(subject).losses
+    return sorted(plain)[EVALUATION - 1] if len(plain) == NUM_EVALUATIONS else max(plain)
+
+
 def _measure_effects(subject: Subject) -> Iterator[Effect]:
     """Yield the effect of each part, added to those before it; attention is taken out instead."""
-    plain = run_plain(subject).losses
-    steps = sorted(plain)[EVALUATION - 1] if len(plain) == NUM_EVALUATIONS else max(plain)
+    plain, steps = run_plain(subject).losses, _choose_steps(subject)
     arm, without = Arm(), plain[steps]
     has_part = (
         is_trained_otherwise(subject.task),

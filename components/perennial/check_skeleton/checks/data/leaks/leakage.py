@@ -71,7 +71,7 @@ NO_CHANCE = 1e-6
 # Columns depend on each other, so only half of their separate bits are counted.
 BITS_COUNTED = 0.5
 BEYOND_CHANCE = 10.0
-FEWEST_GROUPS = 20
+FEWEST_GROUPS, MOST_GROUPS = 20, 0.75  # the latter of the rows
 # Nearly all rows of a group have one label: a model that knows the group knows the label.
 SAME_LABEL = 0.9
 SHARED_SHARE = 0.5
@@ -392,7 +392,7 @@ def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
         if not (kind.is_integer() or kind == pl.String):
             continue
         column, values = rows[name], rows[name].n_unique()
-        if not FEWEST_GROUPS <= values <= rows.height / 2:
+        if not FEWEST_GROUPS <= values <= MOST_GROUPS * rows.height:
             continue
         ranks = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
         # The share that as many random groups leave to explain.
