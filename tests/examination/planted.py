@@ -79,6 +79,7 @@ def all_bugs() -> list[Bug]:
         twentyfirst_media,
         twentysecond,
         twentysecond_media,
+        twentythird,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
@@ -105,6 +106,7 @@ def all_bugs() -> list[Bug]:
         twentyfirst_media,
         twentysecond,
         twentysecond_media,
+        twentythird,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

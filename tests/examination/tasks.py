@@ -42,6 +42,7 @@ from examination import (
     twentyfirst_media_data,
     twentysecond_data,
     twentysecond_media_data,
+    twentythird_data,
 )
 
 DATA = (
@@ -78,6 +79,7 @@ DATA = (
     twentyfirst_media_data,
     twentysecond_data,
     twentysecond_media_data,
+    twentythird_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
