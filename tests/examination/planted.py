@@ -80,6 +80,7 @@ def all_bugs() -> list[Bug]:
         twentysecond,
         twentysecond_media,
         twentythird,
+        twentythird_media,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
@@ -107,6 +108,7 @@ def all_bugs() -> list[Bug]:
         twentysecond,
         twentysecond_media,
         twentythird,
+        twentythird_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

@@ -43,6 +43,7 @@ from examination import (
     twentysecond_data,
     twentysecond_media_data,
     twentythird_data,
+    twentythird_media_data,
 )
 
 DATA = (
@@ -80,6 +81,7 @@ DATA = (
     twentysecond_data,
     twentysecond_media_data,
     twentythird_data,
+    twentythird_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
