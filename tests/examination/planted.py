@@ -79,6 +79,8 @@ def all_bugs() -> list[Bug]:
         twentyfirst_media,
         twentysecond,
         twentysecond_media,
+        twentythird,
+        twentythird_media,
     )
 
     first = [tables, images, texts, retrieval, forecasts]
@@ -105,6 +107,8 @@ def all_bugs() -> list[Bug]:
         twentyfirst_media,
         twentysecond,
         twentysecond_media,
+        twentythird,
+        twentythird_media,
     ]
     modules = [*first, *later, *seventh, *eighth, *last]
     return [each for module in modules for each in module.BUGS]

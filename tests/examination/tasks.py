@@ -42,6 +42,8 @@ from examination import (
     twentyfirst_media_data,
     twentysecond_data,
     twentysecond_media_data,
+    twentythird_data,
+    twentythird_media_data,
 )
 
 DATA = (
@@ -78,6 +80,8 @@ DATA = (
     twentyfirst_media_data,
     twentysecond_data,
     twentysecond_media_data,
+    twentythird_data,
+    twentythird_media_data,
 )
 """The modules with the datasets."""
 FOLDER = Path(__file__).parent / "healthy"
