@@ -71,7 +71,7 @@ class SmallHouseholds(Leaving):
     """a few rows for each household have one label"""
 
 
-@planted("split_overlap", "split.method", households=900, meta=("household",), rows=1500)
+@planted("split_overlap", "split.method", households=700, meta=("household",), rows=1500)
 class Couples(Leaving):
     """about two rows for each household have one label"""
 
