@@ -1,5 +1,6 @@
 """Pictures: encoded bytes → pixels, in the same way for measuring, training and serving."""
 
+import re
 from io import BytesIO
 
 import numpy as np
@@ -27,13 +28,15 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
+_STREAM = re.compile(r" ?<_io\.BytesIO object at \w+>")  # in Pillow's messages
 Pixels = NDArray[np.uint8]
 
 
-def decode_picture(content: bytes) -> Pixels:
+def decode_picture(content: bytes, place: str = "") -> Pixels:
     """PNG, JPEG or another format that Pillow reads → pixels [H, W], or [H, W, 3] in colour.
 
-    A camera's note on orientation is followed if it can be read; transparency is dropped.
+    A camera's note on orientation is followed if it can be read; transparency is dropped. Errors
+    name the `place` that the picture comes from.
 
     Raises:
         BadDataError: the bytes are not a complete picture of eight bits per channel.
@@ -49,9 +52,10 @@ def decode_picture(content: bytes) -> Pixels:
         raise
     # Damage surfaces in the format's own parser, as whatever that raises.
     except Exception as error:
+        reason = _STREAM.sub("", str(error))
         raise BadDataError(
-            "a picture cannot be decoded",
-            evidence=f"{len(content)} bytes beginning {content[:8]!r}: {error}",
+            f"{place or 'a picture'} cannot be decoded",
+            evidence=f"{len(content)} bytes beginning {content[:8]!r}: {reason}",
             action="write it again as a complete PNG or JPEG of eight bits per channel",
         ) from error
 

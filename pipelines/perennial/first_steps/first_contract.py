@@ -27,6 +27,7 @@ from perennial.data.pictures import decode_picture
 from perennial.first_steps.draft import ROW_ID, Column, Draft, Kind, count_words
 from perennial.first_steps.first_task import CLASSIFICATION, FIRST_TASK, REGRESSION
 from perennial.first_steps.series import HISTORY, choose_length, with_history
+from perennial.first_steps.source_pictures import find_picture
 from perennial.first_steps.source_rows import readable_source, scan_rows
 from perennial.first_steps.written_dates import parse_written_dates, parse_written_values
 from perennial.gate.config import GateSection
@@ -111,7 +112,7 @@ def write_first_contract(
         draft = _examine(kind, table, notes)
         _assign_roles(draft, label, time, ids)
         if kind == "image":
-            _set_picture_form(draft, table)
+            _set_picture_form(draft, table, data)
         if draft.history:
             table = with_history(table, draft.time or "", draft.label, draft.history)
         uri = str(data.resolve())
@@ -445,7 +446,7 @@ def _choose_picture(draft: Draft, others: Sequence[Column]) -> None:
     draft.notes.append(f"picture: {picture.name!r}")
 
 
-def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
+def _set_picture_form(draft: Draft, table: pl.LazyFrame, data: Path) -> None:
     """Note the form of pictures: of lists their shape, of files of several sizes one size."""
     # A sample: reading every picture of a large folder would take minutes.
     values = table.select(draft.features[0]).drop_nulls().head(256).collect().to_series()
@@ -467,14 +468,13 @@ def _set_picture_form(draft: Draft, table: pl.LazyFrame) -> None:
         try:
             with Image.open(BytesIO(content)) as picture:
                 sizes.add(picture.size)
-                if picture.mode not in ("L", "RGB"):
-                    decode_picture(content)  # refuses those of more than eight bits
-        except OSError as error:
-            raise BadDataError(
-                f"picture {row} in {draft.features[0]!r} cannot be read",
-                evidence=str(error),
-                action="write PNG or JPEG bytes",
-            ) from error
+                if picture.mode in ("L", "RGB"):
+                    continue
+            decode_picture(content)  # refuses those of more than eight bits
+        except (OSError, BadDataError):
+            place = find_picture(data, content) or f"picture {row} in {draft.features[0]!r}"
+            decode_picture(content, place)
+            raise
     largest = max(max(size) for size in sizes)
     if len(sizes) > 1 or largest > LARGEST_SIDE:
         side = min(LARGEST_SIDE, largest)

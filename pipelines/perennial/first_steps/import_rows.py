@@ -1,7 +1,7 @@
 """Import rows: appends a file, or a pandas frame, to a contract's dataset as a partition."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -45,7 +45,16 @@ def import_rows(contract: Path, rows: Path | pd.DataFrame, name: str = "") -> It
     with tempfile.TemporaryDirectory() as folder:
         newest = _newest_schema(store, listing, Path(folder))
         with readable_source(rows if isinstance(rows, Path) else Path("the frame")):
-            parsed, notes = _parse(rows, data, newest or pl.Schema())
+            classes = list[str]()
+            if (
+                newest
+                and isinstance(rows, Path)
+                and rows.is_dir()
+                and _kind(data, newest) == "image"
+            ):
+                labels = _read_columns(store, listing, Path(folder), [data.label])[data.label]
+                classes = labels.drop_nulls().cast(pl.String).unique().sort().to_list()
+            parsed, notes = _parse(rows, data, newest or pl.Schema(), classes)
             given = parsed.collect()
         if given.is_empty():
             raise BadDataError("there are no rows to import", action="name a file with rows")
@@ -96,12 +105,12 @@ def _choose_key(rows: Path | pd.DataFrame, name: str, uri: str, listing: Listing
 
 
 def _parse(
-    rows: Path | pd.DataFrame, data: DataSection, known: pl.Schema
+    rows: Path | pd.DataFrame, data: DataSection, known: pl.Schema, classes: Collection[str]
 ) -> tuple[pl.LazyFrame, list[str]]:
     """Return rows as `init` reads them, and notes; the dataset's texts stay as they are written."""
     texts = [name for name, dtype in known.items() if dtype in TEXTS]
     if isinstance(rows, Path):
-        table, notes = scan_rows(_kind(data, known), rows, texts)
+        table, notes = scan_rows(_kind(data, known), rows, texts, classes)
     else:
         table, notes = pl.from_pandas(rows).lazy(), []
     # Datasets of earlier versions hold times of day.

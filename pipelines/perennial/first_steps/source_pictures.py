@@ -3,17 +3,19 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from perennial.contracts.errors import BadDataError
 from perennial.first_steps.draft import MOST_CLASSES
+from perennial.reports.text import counted
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 FEWEST_PIXELS = 64  # columns of one name and a number that are taken for a picture
 FEWEST_OF_A_CLASS = 10
+SHOWN = 8
 
 
 def is_picture(path: Path | str) -> bool:
@@ -21,27 +23,69 @@ def is_picture(path: Path | str) -> bool:
     return str(path).lower().endswith(PICTURES)
 
 
-def pictures_by_class(folder: Path, files: Sequence[Path]) -> tuple[pl.LazyFrame, list[str]] | None:
+def pictures_by_class(
+    folder: Path, files: Sequence[Path], classes: Collection[str] = ()
+) -> tuple[pl.LazyFrame, list[str]] | None:
     """Return pictures with the name of their folder, or the first word of their own, as label.
 
-    None if there are none, or if they lie in one folder and their names tell no classes.
+    None if there are none, or if they lie in one folder and their names tell no classes. A dataset
+    that has `classes` decides which of the two names counts, and then one class is enough.
+
+    Raises:
+        BadDataError: neither is one of `classes`.
     """
     pictures = [path for path in files if is_picture(path)]
     labels, notes = [path.parent.name for path in pictures], list[str]()
-    if len(set(labels)) < 2:
-        labels = [(re.match(r"[^\W\d_]*", path.name) or [""])[0].lower() for path in pictures]
-        counted = Counter(labels).values()
-        if not 2 <= len(counted) <= MOST_CLASSES or min(counted) < FEWEST_OF_A_CLASS:
+    words = [(re.match(r"[^\W\d_]*", path.name) or [""])[0].lower() for path in pictures]
+    if is_by_word := not set(labels) & set(classes) if classes else len(set(labels)) < 2:
+        counts = Counter(words).values()
+        is_told = 2 <= len(counts) <= MOST_CLASSES and min(counts) >= FEWEST_OF_A_CLASS
+        if not pictures or not (classes or is_told):
             return None
+        if classes and not set(words) & set(classes):
+            raise BadDataError(
+                "neither folders nor names of the pictures are classes of the dataset",
+                evidence=f"folders {_list(labels)}, names such as {pictures[0].name!r}; classes "
+                f"{_list(classes)}",
+                action="put them in a folder for each class; a class that is new to the dataset "
+                "comes together with others, or as a table of files and labels",
+            )
+        labels = words
         notes.append("label: the first word of each file's name, such as " + repr(labels[0]))
+    notes += _note_odd_classes(pictures, labels, classes)
     parts = sorted({path.relative_to(folder).parts[0] for path in pictures})
-    if notes or set(parts) <= set(labels):
+    if is_by_word or set(parts) <= set(labels) or folder.name in labels:
         parts = []
     else:
         notes.append(f"read: the pictures of {', '.join(parts)} together; runs split them again")
     names = [str(path) for path in pictures]
     table = pl.DataFrame({"picture": names, "label": labels})
     return with_pictures(table.lazy(), Path(), folder), notes
+
+
+def _list(names: Collection[str]) -> str:
+    shown = sorted(set(names))
+    return ", ".join(map(repr, shown[:SHOWN])) + (", …" if len(shown) > SHOWN else "")
+
+
+def _note_odd_classes(
+    pictures: Sequence[Path], labels: Sequence[str], classes: Collection[str]
+) -> list[str]:
+    """Return notes on classes that the dataset lacks, or that a stray file may have made."""
+    counts = Counter(labels)
+    if classes:
+        return [
+            f"label: {name!r} is new to the dataset, {counted(count, 'picture')}"
+            for name, count in sorted(counts.items())
+            if name not in classes
+        ]
+    usual = max(counts.values())
+    return [
+        f"label: {name!r} has {counted(count, 'picture')}, such as "
+        f"{pictures[labels.index(name)]}; move it if it is no class of its own"
+        for name, count in sorted(counts.items())
+        if FEWEST_OF_A_CLASS * count <= usual
+    ]
 
 
 def with_pictures(table: pl.LazyFrame, folder: Path, source: Path) -> pl.LazyFrame:
@@ -91,6 +135,14 @@ def _by_name(rows: pl.DataFrame, column: str, folder: Path) -> pl.LazyFrame | No
         return None
     content = [path.read_bytes() for path in found if path is not None]
     return rows.with_columns(picture=pl.Series(content, dtype=pl.Binary)).lazy()
+
+
+def find_picture(folder: Path, content: bytes) -> str:
+    """Return the path of the picture file with these bytes; empty if there is none."""
+    files = (path for path in sorted(folder.rglob("*")) if is_picture(path))
+    size = len(content)
+    alike = (path for path in files if path.is_file() and path.stat().st_size == size)
+    return next((str(path) for path in alike if path.read_bytes() == content), "")
 
 
 def pixels_as_pictures(table: pl.LazyFrame, notes: list[str]) -> pl.LazyFrame:

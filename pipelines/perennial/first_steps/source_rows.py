@@ -61,10 +61,13 @@ def readable_source(data: Path) -> Iterator[None]:
         ) from error
 
 
-def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> Source:
+def scan_rows(
+    kind: Kind, data: Path, texts: Collection[str] = (), classes: Collection[str] = ()
+) -> Source:
     """Return the rows of a file, or of a folder of files of one kind, and notes for people.
 
-    Columns named in `texts` stay as they are written, such as the code 007.
+    Columns named in `texts` stay as they are written, such as the code 007. `classes` are those of
+    a dataset that pictures are added to.
 
     Raises:
         PerennialError: there is none.
@@ -73,8 +76,8 @@ def scan_rows(kind: Kind, data: Path, texts: Collection[str] = ()) -> Source:
         raise PerennialError(f"{data} does not exist", action=FORMS_OF_DATA)
     files = sorted(path for path in data.rglob("*") if path.is_file()) if data.is_dir() else [data]
     files = [path for path in files if not path.name.startswith(".")]
-    if kind == "image" and data.is_dir() and (pictures := pictures_by_class(data, files)):
-        return pictures
+    if kind == "image" and data.is_dir() and (found := pictures_by_class(data, files, classes)):
+        return found
     for endings in ENDINGS:
         chosen = [path for path in files if path.name.lower().endswith(endings)]
         if chosen and endings == PARQUET:

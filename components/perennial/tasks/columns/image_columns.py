@@ -156,7 +156,9 @@ def _first_form(
             raise _useless(
                 "shape", f"{part.name!r} contains encoded pictures, which have their own"
             )
-        height, width = size or decode_picture(part[0]).shape[:2]
+        height, width = (
+            size or decode_picture(part[0], f"the first picture in {part.name!r}").shape[:2]
+        )
         is_scaled, channels = size is not None, channels or 1
         return ImageState(height=height, width=width, channels=channels, is_scaled=is_scaled)
     if size or channels:
@@ -205,7 +207,7 @@ def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
 
 def _decoded(content: bytes, column: str, row: int, state: ImageState) -> NDArray[np.uint8]:
     """Decode one picture to pixels [H, W, C]."""
-    pixels = decode_picture(content)
+    pixels = decode_picture(content, f"the picture in row {row} of its batch, in {column!r},")
     picture = Image.fromarray(pixels).convert("L" if state.channels == 1 else "RGB")
     size = (state.width, state.height)
     if picture.size != size:

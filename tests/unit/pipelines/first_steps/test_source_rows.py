@@ -206,6 +206,28 @@ def test_pictures_of_sixteen_bits_are_refused_before_a_run(tmp_path, init):
         )
     _, _, error = init("image", tmp_path / "p", code=2)
     assert "eight bits" in error
+    assert f"{tmp_path}/p/ham/1.png cannot be decoded" in error
+
+
+def test_a_picture_that_is_none_is_named_by_its_file(tmp_path, init):
+    for row, kind in enumerate(CLASSES):
+        (tmp_path / "p" / kind).mkdir(parents=True, exist_ok=True)
+        draw(row).save(tmp_path / "p" / kind / f"{row}.jpg")
+    (tmp_path / "p" / "spam" / "10.jpg").write_bytes(b"<html>not found</html>")
+    _, _, error = init("image", tmp_path / "p", code=2)
+    assert f"{tmp_path}/p/spam/10.jpg cannot be decoded" in error
+    assert "cannot identify image file" in error
+    assert "BytesIO" not in error
+
+
+def test_a_stray_picture_that_would_be_a_class_is_noted(tmp_path, init):
+    for row, kind in enumerate(CLASSES):
+        (tmp_path / "p" / kind).mkdir(parents=True, exist_ok=True)
+        draw(row).save(tmp_path / "p" / kind / f"{row}.png")
+    draw(3).save(tmp_path / "p" / "loose.png")
+    _, _, printed = init("image", tmp_path / "p")
+    assert "label: 'p' has 1 picture, such as" in printed
+    assert "p/loose.png" in printed
 
 
 def test_more_pictures_and_more_texts_are_imported_as_the_first_were(tmp_path, init):
@@ -224,3 +246,49 @@ def test_more_pictures_and_more_texts_are_imported_as_the_first_were(tmp_path, i
         assert first.schema == more.schema
         value = "picture" if kind == "image" else "text"
         assert first.drop("row_id", strict=False)[value].equals(more[value])
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A dataset of spam and ham by folder; gives its contract, and a function that adds files."""
+    for row, kind in enumerate(CLASSES):
+        (tmp_path / "first" / kind).mkdir(parents=True, exist_ok=True)
+        draw(row).save(tmp_path / "first" / kind / f"{row}.png")
+    assert main(["init", "image", str(tmp_path / "first"), "--out", str(tmp_path / "own")]) == 0
+    contract = str(tmp_path / "own" / "contract.toml")
+
+    def add(*names, code=0, root="more"):
+        for place, name in enumerate(names):
+            path = tmp_path / "more" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draw(place).save(path)
+        assert main(["import", contract, str(tmp_path / root), "--name", "more"]) == code
+        if code:
+            return []
+        stored = pl.read_parquet(tmp_path / "own" / "data" / "more.parquet")
+        return stored["label"].to_list()
+
+    return add
+
+
+@pytest.mark.parametrize("root", ["more", "more/ham"])
+def test_new_pictures_of_one_class_get_the_name_of_their_folder(root, pictures):
+    names = [f"ham/{('IMG', 'PXL')[row % 2]}_{row}.png" for row in range(24)]
+    assert pictures(*names, root=root) == ["ham"] * 24
+
+
+def test_new_pictures_are_named_by_the_word_that_is_a_class(pictures):
+    assert pictures("ham.1.png", "ham.2.png", "ham.3.png") == ["ham"] * 3
+
+
+def test_a_class_that_is_new_is_noted(pictures, capsys):
+    assert pictures("ham/1.png", "eggs/2.png") == ["eggs", "ham"]
+    assert "label: 'eggs' is new to the dataset, 1 picture" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [["eggs/1.png", "eggs/2.png"], ["IMG_1.png", "PXL_2.png"]])
+def test_pictures_without_a_known_class_are_refused(names, pictures, capsys):
+    pictures(*names, code=2)
+    error = capsys.readouterr().err
+    assert "neither folders nor names of the pictures are classes of the dataset" in error
+    assert "'ham', 'spam'" in error
