@@ -13,7 +13,7 @@ from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.registry_commands.listing import decision_lines, decision_records
 from perennial.reports.text import duration, table_lines
-from perennial.reports.verdict_card import RunFindings
+from perennial.reports.verdict_card import RunFindings, find_results
 from perennial.run_page import ListedRun
 from perennial.runs import Home, RunRecord, age, step_records
 
@@ -247,9 +247,18 @@ def _state(
         records=records,
         last=ListedRun.of(home, own[-1]) if own else None,
         trigger=_last_summary(home, own, "decide_retraining"),
-        gate=_last_summary(home, own, "evaluate_model"),
+        gate=_last_verdict(home, own),
         version=version,
     )
+
+
+def _last_verdict(home: Home, runs: Sequence[RunRecord]) -> str:
+    """Return the summary of the last verdict; where a run was judged again, of that."""
+    for run in reversed(runs):
+        found = find_results(step_records(home.folder(run.run_id)), run.model, "succeeded")
+        if found.verdict is not None:
+            return f"{found.verdict.summary} ({run.run_id})"
+    return ""
 
 
 def _last_summary(home: Home, runs: Sequence[RunRecord], step: str) -> str:

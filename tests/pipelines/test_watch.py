@@ -137,6 +137,57 @@ def test_files_that_come_and_go_are_monitored_each_time(deployed):
         assert len(server.runs) == 2 * (number + 1)
 
 
+def test_a_file_that_was_replaced_by_one_of_the_same_size_is_monitored(deployed):
+    server, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target, 2)
+    for run in server.runs.values():
+        run["state"] = "SUCCEEDED"
+    data.write("a.parquet", b"two")
+    assert "+0 files; started" in look(target, 2)[1]
+    assert len(server.runs) == 2
+
+
+def test_a_file_that_came_went_and_comes_again_is_waited_for(deployed):
+    server, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target, 2)
+    for run in server.runs.values():
+        run["state"] = "SUCCEEDED"
+    data.write("b.parquet", b"two")
+    assert "waiting" in look(target)[0]
+    data.delete("b.parquet")
+    assert "nothing new" in look(target)[0]
+    data.write("b.parquet", b"two")
+    assert "waiting" in look(target)[0]
+    assert len(server.runs) == 1
+
+
+def test_a_dataset_whose_files_are_gone_is_an_error(deployed):
+    _, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target, 2)
+    data.delete("a.parquet")
+    with pytest.raises(PerennialError, match="no files any more") as raised:
+        look(target)
+    assert "had 1 file at the last run" in raised.value.evidence
+
+
+def test_a_damaged_state_is_named_with_the_way_out(deployed):
+    server, target, data = deployed
+    data.write("a.parquet", b"one")
+    look(target, 2)
+    store = open_store(target.profile.stores.store_uri)
+    store.write("watch/flights/state.json", b"garbage")
+    with pytest.raises(PerennialError, match="state of the watcher cannot be read") as raised:
+        look(target)
+    assert "watch/flights/state.json" in raised.value.evidence
+    store.delete("watch/flights/state.json")
+    for run in server.runs.values():
+        run["state"] = "SUCCEEDED"
+    assert "started" in look(target, 2)[1]
+
+
 def test_a_watcher_that_is_killed_before_it_starts_the_run_loses_nothing(deployed, monkeypatch):
     server, target, data = deployed
     data.write("a.parquet", b"one")

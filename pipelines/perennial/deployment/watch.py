@@ -58,8 +58,16 @@ def watch(target: TargetCluster, model: str) -> str:
     store = open_store(target.profile.stores.store_uri)
     key = f"watch/{model}/state.json"
     kept = store.read(key)
-    state = WatchState.from_json(kept) if kept else WatchState()
+    state = _read_state(store, key, kept)
+    if state.files and not files:
+        raise PerennialError(
+            f"{model}: the dataset has no files any more",
+            evidence=f"{contract.data.uri} had {counted(state.files, 'file')} at the last run",
+            action="put them back, or correct data.uri; nothing is started without files",
+        )
     if listed == state.handled or not files:
+        if state.seen != listed:  # what came and went again must be seen twice once more
+            _keep(store, key, state.model_copy(update={"seen": listed}), kept)
         return f"{model}: nothing new in {counted(files, 'file')}"
     new = files - state.files
     now = time.time()
@@ -93,12 +101,25 @@ def watch(target: TargetCluster, model: str) -> str:
     return f"{model}: {new:+d} files; started {PIPELINE_OF['monitoring']} {run}"
 
 
+def _read_state(store: ObjectStore, key: str, kept: bytes | None) -> WatchState:
+    if not kept:
+        return WatchState()
+    try:
+        return WatchState.from_json(kept)
+    except ValueError as error:
+        raise PerennialError(
+            "the state of the watcher cannot be read",
+            evidence=f"{store.uri}/{key}: {str(error).splitlines()[0]}",
+            action="delete it: the next looks then start one run for the files that are there",
+        ) from error
+
+
 def _listing(store: ObjectStore) -> tuple[str, int]:
     """Return digest and number of the files that a snapshot would take."""
     found = find_partitions(store).partitions
     digest = hashlib.sha256()
     for item in found:
-        digest.update(f"{item.key}\0{item.size_bytes}\0".encode())
+        digest.update(f"{item.key}\0{item.size_bytes}\0{item.version}\0".encode())
     return digest.hexdigest(), len(found)
 
 

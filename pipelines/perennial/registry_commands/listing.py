@@ -10,6 +10,7 @@ from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue, name_version, plain
 from perennial.reports.text import counted
+from perennial.reports.verdict_card import find_results
 from perennial.runs import Home, RunRecord, step_records
 
 UNREADABLE = "no verdict is recorded that this code can read"
@@ -175,8 +176,8 @@ def find_rejected_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdi
 
 
 def find_judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
-    """Yield the runs of a model that came to a verdict; None where it cannot be read."""
+    """Yield the runs of a model with their last verdict; None where it cannot be read."""
     for run in home.runs():
-        for record in step_records(home.folder(run.run_id)) if run.model == name else ():
-            if Verdict.document_name() in record.results:
-                yield run, record.result(Verdict)
+        records = step_records(home.folder(run.run_id)) if run.model == name else []
+        if any(Verdict.document_name() in record.results for record in records):
+            yield run, find_results(records, name, "succeeded").verdict

@@ -8,7 +8,7 @@ import pytest
 
 from perennial.contract import Contract
 from perennial.contracts.environment import TRACKING_URI
-from perennial.contracts.gate import Verdict
+from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.snapshot import Snapshot
 from perennial.registry.model_registry import open_registry
 from perennial.registry_commands.catalogue import Catalogue
@@ -51,7 +51,9 @@ def test_versions_come_with_aliases_metrics_and_why_each_was_promoted(perennial,
     assert "no recorded promotion" in third
 
 
-def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, register, home):
+@pytest.fixture
+def rejected(register, home):
+    """A run whose challenger was rejected; gives its id and folder, and its journal."""
     register(GOOD)
     data = next(iter(home.glob("data-*")))
     contract = Contract.model_validate(
@@ -63,20 +65,53 @@ def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, registe
     folder = records.folder(run.run_id)
     journal = Journal(folder)
     journal.append("run", run_id=run.run_id, attempt=1)
-    journal.append("step_started", step="evaluate_model", key="k", log="")
-    journal.append("step_finished", step="evaluate_model", key="k")
-    Verdict(
-        promote=False, summary="Keep the champion: no better.", reasons=(), comparisons=(),
-        baselines={}, test_rows=1, test_blocks=1, performance_reference=(),
-    ).write(folder / "steps" / "k" / "verdict")  # fmt: skip
+    finish(journal, "evaluate_model", "k")
+    verdict_of(promote=False, summary="Keep the champion: no better.").write(
+        folder / "steps" / "k" / "verdict"
+    )
+    return run.run_id, folder, journal
+
+
+def finish(journal, step, key):
+    """Record a step that ended well."""
+    journal.append("step_started", step=step, key=key, log="")
+    journal.append("step_finished", step=step, key=key)
+
+
+def verdict_of(**fields):
+    """A verdict on one row."""
+    rest = {"reasons": (), "comparisons": (), "baselines": {}, "performance_reference": ()}
+    return Verdict(**fields, **rest, test_rows=1, test_blocks=1)
+
+
+def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, rejected):
+    run_id, folder, _ = rejected
     code, output = perennial("models", NAME)
     assert code == 0
-    assert f"not registered  run {run.run_id}\n    rejected by the gate: Keep the" in output
+    assert f"not registered  run {run_id}\n    rejected by the gate: Keep the" in output
     (folder / "steps" / "k" / "verdict" / Verdict.file_name).write_text('{"of": "another time"}')
     code, output = perennial("models", NAME)
     assert code == 0
-    assert f"not registered  run {run.run_id}\n    no verdict is recorded that this code" in output
+    assert f"not registered  run {run_id}\n    no verdict is recorded that this code" in output
     assert json.loads(perennial("models", NAME, "--json")[1])["turned_down"][0]["verdict"] is None
+
+
+def test_a_challenger_that_was_judged_again_has_the_last_verdict_everywhere(perennial, rejected):
+    """Its champion was replaced meanwhile: it was promoted over the one before."""
+    run_id, folder, journal = rejected
+    finish(journal, "register_model", "r")
+    again = verdict_of(promote=True, summary="Promote: it is better than version 1.")
+    made = Registration(
+        name=NAME, version="4", aliases=("champion",), weights_sha256="", tracking_run_id="",
+        judged_again=again,
+    )  # fmt: skip
+    made.write(folder / "steps" / "r" / "registration")
+    assert "not registered" not in perennial("models", NAME)[1]
+    assert json.loads(perennial("models", NAME, "--json")[1])["turned_down"] == []
+    code, output = perennial("status", NAME)
+    assert code == 0
+    assert f"Promote: it is better than version 1. ({run_id})" in output
+    assert "Keep the champion" not in output
 
 
 def test_an_empty_registry_reports_it_and_is_not_created(perennial, home, monkeypatch):
