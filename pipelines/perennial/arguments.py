@@ -4,7 +4,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -105,6 +106,31 @@ def split_place(place: str, version: str = "") -> tuple[str, str]:
     return name, wanted or version
 
 
+def place_of(text: str) -> str:
+    """Return a model, or one with a version or alias behind `@`.
+
+    Raises:
+        typer.BadParameter: one of the two is empty.
+    """
+    if text and not all(text.split("@", maxsplit=1)):
+        raise typer.BadParameter(f"{text!r} lacks the model before or the version behind @")
+    return text
+
+
+def require_no_empty(arguments: Sequence[str]) -> None:
+    """Refuse an empty argument, which would be taken for one that was left out.
+
+    Raises:
+        PerennialError: there is one that is not the value of an option.
+    """
+    for before, own in pairwise(("", *arguments)):
+        if not own.strip() and not before.startswith("-"):
+            raise PerennialError(
+                f"an argument is empty, behind {before!r}" if before else "an argument is empty",
+                action="set the shell's variable that it comes from, or leave it out",
+            )
+
+
 def model_of(text: str) -> str:
     """Return the name of a model, for a verb that works on all of it.
 
@@ -164,7 +190,8 @@ ModelName: TypeAlias = Annotated[
     str, typer.Argument(parser=model_of, metavar="MODEL", help="the model's name")
 ]
 ModelPlace: TypeAlias = Annotated[
-    str, typer.Argument(metavar="MODEL", help="a model, MODEL@2 or MODEL@champion")
+    str,
+    typer.Argument(parser=place_of, metavar="MODEL", help="a model, MODEL@2 or MODEL@champion"),
 ]
 Reason: TypeAlias = Annotated[
     str, typer.Option(parser=text_of, metavar="TEXT", help="stored on the run and the version")

@@ -34,6 +34,7 @@ from perennial.arguments import (
     print_json,
     print_lines,
     refuse_both,
+    require_no_empty,
 )
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.user_code import end_soon
@@ -78,6 +79,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     atexit.register(gc.freeze)
     try:
         prepare_process()
+        require_no_empty(sys.argv[1:] if arguments is None else arguments)
         command = typer.main.get_command(app)
         # Standalone, Typer would print errors in its own form and exit with its own codes.
         return command.main(arguments, prog_name="perennial", standalone_mode=False) or 0

@@ -26,20 +26,21 @@ PROGRAM = Path(__file__).with_name("pyfunc_process.py")
 """Serves a folder once, as new; run by its path."""
 _REQUIREMENTS, _CONDA, _VIRTUALENV = "requirements.txt", "conda.yaml", "python_env.yaml"
 _EXAMPLE, _SERVING_EXAMPLE = "input_example.json", "serving_input_example.json"
+# The widest of a kind: pandas makes int64 and float64 of numbers, which MLflow does not narrow.
+# The served model does, where nothing is lost. None holds UInt64.
 _TYPES = {
     pl.Float64: DataType.double,
-    pl.Float32: DataType.float,
+    pl.Float32: DataType.double,
     pl.Boolean: DataType.boolean,
     pl.String: DataType.string,
     pl.Binary: DataType.binary,
     pl.Int64: DataType.long,
-    pl.Int32: DataType.integer,
-    pl.Int16: DataType.integer,
-    pl.Int8: DataType.integer,
-    # MLflow has no unsigned types: the next larger signed one. None holds UInt64.
+    pl.Int32: DataType.long,
+    pl.Int16: DataType.long,
+    pl.Int8: DataType.long,
     pl.UInt32: DataType.long,
-    pl.UInt16: DataType.integer,
-    pl.UInt8: DataType.integer,
+    pl.UInt16: DataType.long,
+    pl.UInt8: DataType.long,
 }
 _ANSWERS: Mapping[type[float | str], DataType] = {float: DataType.double, str: DataType.string}
 _ANY = AnyType()  # type: ignore[no-untyped-call] # MLflow annotates all but this constructor

@@ -4,14 +4,17 @@ import json
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
+import pandas as pd
 import polars as pl
 import pytest
 import yaml
 from mlflow.models import Model
+from mlflow.models.utils import _enforce_schema as enforce_schema
 from mlflow.types import DataType, Schema
 from mlflow.utils.proto_json_utils import dataframe_from_parsed_json
 
 from perennial.clients.pyfunc_flavor import column, write_flavor
+from perennial.engine.serving.pyfunc import typed_rows
 
 
 @pytest.mark.parametrize(
@@ -19,10 +22,10 @@ from perennial.clients.pyfunc_flavor import column, write_flavor
     [
         (pl.Float64(), False, "double"),
         (pl.Float64(), True, "double"),
-        (pl.Float32(), False, "float"),
+        (pl.Float32(), False, "double"),
         (pl.Int64(), False, "long"),
         (pl.Int64(), True, "Any"),
-        (pl.Int16(), False, "integer"),
+        (pl.Int16(), False, "long"),
         (pl.UInt64(), False, "Any"),
         (pl.String(), False, "string"),
         (pl.Boolean(), False, "boolean"),
@@ -39,6 +42,19 @@ from perennial.clients.pyfunc_flavor import column, write_flavor
 )
 def test_types_are_those_that_mlflow_lets_raw_rows_through_with(dtype, nullable, kind):
     assert str(column("x", dtype, nullable).type).removeprefix("DataType.") == kind
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (pl.Int8, 2), (pl.UInt8, 2), (pl.Int32, 2), (pl.UInt32, 2), (pl.Int64, 2),
+        (pl.Float32, 1.5), (pl.Float64, 1.5),
+    ],
+)  # fmt: skip
+def test_numbers_reach_the_model_in_the_types_that_pandas_makes(dtype, value):
+    schema = Schema([column("x", dtype(), nullable=False)])
+    sent = enforce_schema(pd.DataFrame({"x": [value, value]}), schema)
+    assert typed_rows(sent, pl.Schema({"x": dtype()}))["x"].to_list() == [value, value]
 
 
 @pytest.mark.parametrize("dtype", [pl.Float32, pl.Float64, pl.Int32, pl.UInt8, pl.Int64])

@@ -78,6 +78,22 @@ def test_every_verb_takes_a_version_behind_the_models_name(perennial, register, 
         assert (code, named in output) == (2, True), output
 
 
+@pytest.mark.parametrize("verb", ["status", "runs", "report", "models", "explain"])
+def test_an_empty_argument_is_not_taken_for_one_that_was_left_out(perennial, register, verb):
+    """As of a shell's variable that is not set."""
+    register(GOOD)
+    code, output = perennial(verb, "")
+    assert (code, f"an argument is empty, behind '{verb}'" in output) == (2, True), output
+
+
+@pytest.mark.parametrize("place", ["@", "clicks@", "@2"])
+@pytest.mark.parametrize("verb", ["status", "runs", "models"])
+def test_half_a_version_is_refused(perennial, register, verb, place):
+    register(GOOD)
+    code, output = perennial(verb, place)
+    assert (code, "lacks the model before or the version behind @" in output) == (2, True), output
+
+
 @pytest.mark.parametrize("verb", ["status", "runs", "report", "models"])
 def test_an_unknown_model_is_answered_with_the_nearest_and_exit_code_2(perennial, register, verb):
     register(GOOD)
