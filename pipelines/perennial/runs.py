@@ -153,7 +153,7 @@ class Home:
                 f"in {former}",
                 evidence=f"MLflow's experiment {model} writes to {recorded}",
                 action=f"move it back, or let the former place lead here: {link}; a copy that is "
-                f"to begin without models needs no {self.path.name}",
+                f"to begin without models is to be a new folder, not this one",
             )
 
     def folder(self, run_id: str) -> Path:

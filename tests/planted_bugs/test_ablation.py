@@ -87,6 +87,12 @@ class ForeignAuxiliaryPenalty(Leaving):
         return sum(each.abs().sum() for each in model.parameters()).expand(model.rows)
 
 
+@planted(BUGS, CHECK, "take adamw", material="customers", outcome="warned",
+         training={"optimizer": {"name": "adam", "learning_rate": 1e-3, "weight_decay": 0.1}})  # fmt: skip
+class DecayOfAdamwForAdam(Leaving):
+    """a weight decay that suits adamw, with adam"""
+
+
 @planted(BUGS, CHECK, "outweighs the gradients", material="digits", outcome="warned",
          training={"optimizer": {"name": "sgd", "learning_rate": 0.1, "weight_decay": 0.3}})  # fmt: skip
 class DecayOfAdamw(ImageClassification):

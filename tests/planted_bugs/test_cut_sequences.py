@@ -165,3 +165,51 @@ def test_labels_revealed_by_design_only_warn(tmp_path):
     result = check_repeated_inputs(subject)
     assert result.outcome == "warned"
     assert "of the label" in result.measured
+
+
+WORDS = [
+    "a",
+    "box",
+    "of",
+    "parts",
+    "then",
+    "the",
+    "panel",
+    "is",
+    "lifted",
+    "and",
+    "turned",
+    "to",
+    "its",
+    "side",
+]
+
+
+def pairs_of_texts(rows=900):
+    """Two texts of four to nine words each."""
+    rng = np.random.default_rng(4)
+
+    def texts():
+        return [" ".join(rng.choice(WORDS, rng.integers(4, 10))) for _ in range(rows)]
+
+    frame = pl.DataFrame({"row": range(rows), "first": texts(), "second": texts()})
+    return frame.with_columns(
+        label=pl.Series([f"item{each}" for each in rng.integers(2, size=rows)])
+    )
+
+
+@pytest.mark.parametrize(("kept", "length", "outcome"), [
+    (20, 20, "passed"), (10, 20, "failed"), (10, 10, "passed"),
+])  # fmt: skip
+def test_the_second_of_two_texts_is_cut(kept, length, outcome, tmp_path):
+    """Both stand in one tensor, which has room or has none."""
+
+    def read(row):
+        codes = [1 + WORDS.index(each) for each in f"{row['first']} {row['second']}".split()]
+        return filled(codes[:kept], length)
+
+    frame = pairs_of_texts().with_columns(total=pl.lit("0"))
+    result = check_repeated_inputs(subject_of(tmp_path, read, frame=frame))
+    assert result.outcome == outcome, result.measured
+    if outcome == "failed":
+        assert "first 10 elements of first and second are read" in result.measured

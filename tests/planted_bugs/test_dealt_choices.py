@@ -62,6 +62,35 @@ class OtherWayRound(Choices):
         return order.gather(1, place[:, None])[:, 0]
 
 
+class TwoTensors(Choices):
+    """Parts of a choice are tensors of their own, and move together."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, "shown": batch["shown"][:, :, :2], "price": batch["shown"][:, :, 2]}
+
+    def build_model(self):
+        return NearestOfTwo()
+
+    def augment(self, batch, generator):
+        order = torch.rand(len(batch[LABEL]), CHOICES, generator=generator).argsort(1)
+        shown = batch["shown"].gather(1, order[:, :, None].expand(-1, -1, 2))
+        price = batch["price"].gather(1, order)
+        answer = self.answer(order, batch[LABEL])
+        return {**batch, "shown": shown, "price": price, LABEL: answer}
+
+
+class OldPlaceOfTwo(OldPlace, TwoTensors):
+    """two tensors move, the answer does not"""
+
+
+class NearestOfTwo(Nearest):
+    """A score from both parts."""
+
+    def forward(self, shown, price, asked):
+        return super().forward(torch.cat([shown, price[:, :, None]], dim=2), asked)
+
+
 class SetOfParts(OldPlace):
     """The class of a set, whose parts have no order."""
 
@@ -84,14 +113,14 @@ def examined(task_type, folder):
     return results_of(subject, "augmentation_keeps_labels")["augmentation_keeps_labels"]
 
 
-@pytest.mark.parametrize("task_type", [OldPlace, OtherWayRound])
+@pytest.mark.parametrize("task_type", [OldPlace, OtherWayRound, OldPlaceOfTwo])
 def test_an_answer_that_does_not_follow_its_choice_fails(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert found.outcome == "failed", found.measured
-    assert "in which the label names another part" in found.measured
+    assert "in which the label names another one" in found.measured
 
 
-@pytest.mark.parametrize("task_type", [Choices, SetOfParts])
+@pytest.mark.parametrize("task_type", [Choices, SetOfParts, TwoTensors])
 def test_choices_with_their_answer_and_sets_pass(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert found.outcome != "failed", found.measured

@@ -74,12 +74,38 @@ class Keyword(Verbs):
     texts: ClassVar = [f"{' '.join(body)} {verb}." for body, verb in zip(BODIES, VERB, strict=True)]
 
 
+class Numbered(Verbs):
+    """Steps keep their number in the manual, of which the label is made."""
+
+    texts: ClassVar = [
+        f"{VERBS.index(verb)} {' '.join(body)}" for body, verb in zip(BODIES, VERB, strict=True)
+    ]
+
+
+class Starred(Verbs):
+    """Stars behind each text are its rating."""
+
+    texts: ClassVar = [
+        f"{' '.join(body)} {'*' * VERBS.index(verb)}-"
+        for body, verb in zip(BODIES, VERB, strict=True)
+    ]
+
+
+class Flats(Verbs):
+    """Texts begin with a number that tells a little."""
+
+    texts: ClassVar = [
+        f"{VERBS.index(verb) + RANDOM.integers(3)} {' '.join(body)}"
+        for body, verb in zip(BODIES, VERB, strict=True)
+    ]
+
+
 def examined(task_type, folder):
     subject = prepared(task_type, dataset_of(task_type.table(), folder))
     return results_of(subject, "telling_columns")["telling_columns"]
 
 
-@pytest.mark.parametrize("task_type", [Verbs, Sentences, Candidates, Answers])
+@pytest.mark.parametrize("task_type", [Verbs, Sentences, Candidates, Answers, Flats])
 def test_texts_may_name_classes(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert found.outcome in ("passed", "skipped"), (found.measured, found.hint)
@@ -89,3 +115,10 @@ def test_texts_may_name_classes(task_type, tmp_path):
 def test_texts_that_name_their_own_class_fail(task_type, tmp_path):
     found = examined(task_type, tmp_path)
     assert (found.outcome, "name of its own class" in found.measured) == ("failed", True)
+
+
+@pytest.mark.parametrize(("task_type", "which"), [(Numbered, "first"), (Starred, "last")])
+def test_texts_with_a_mark_of_their_class_fail(task_type, which, tmp_path):
+    found = examined(task_type, tmp_path)
+    assert found.outcome == "failed", found.measured
+    assert f"the {which} word of body" in found.measured

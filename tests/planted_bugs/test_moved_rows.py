@@ -104,3 +104,31 @@ def test_days_without_a_signal_pass(tmp_path):
     days = [DAYS[each] for each in PLATE]
     frame = table(of_wells(RANDOM.permutation(SIZE), range(0, PLATES, 3)), day=days)
     assert examine(frame, tmp_path, meta=("day",)).outcome == "passed"
+
+
+TUNER = RANDOM.integers(0, 5, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("features", "outcome"), [(FEATURES, "failed"), ((*FEATURES, "tuner"), "warned")]
+)
+@pytest.mark.parametrize("task", [Numbers, TwoClasses])
+def test_groups_with_turned_labels_fail_unless_a_feature_tells_them(
+    features, outcome, task, tmp_path
+):
+    """Two of five tuners note corrections in place of errors."""
+    score = np.where(np.isin(TUNER, [1, 3]), -SCORE, SCORE)
+    label = score if task is Numbers else (score > 0).astype(int)
+    frame = table(label, tuner=TUNER)
+    subject = subject_of(task, frame, tmp_path, features=features, **(
+        {"meta": ("tuner",)} if outcome == "failed" else {}
+    ))  # fmt: skip
+    found = results_of(subject, "label_alignment")["label_alignment"]
+    assert found.outcome == outcome, found.measured
+    assert "rows of tuner 1 and 3" in found.measured or "rows of tuner 1, 3" in found.measured
+
+
+@pytest.mark.parametrize("label", [SCORE, SCORE * (1 + TUNER), SCORE * (TUNER != 1)])
+def test_groups_with_other_scales_or_none_are_not_turned(label, tmp_path):
+    found = examine(table(label, tuner=TUNER), tmp_path, meta=("tuner",))
+    assert "correlate by -" not in found.measured

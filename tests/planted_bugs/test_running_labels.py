@@ -79,3 +79,32 @@ def test_labels_of_the_past_pass(case, tmp_path):
 def test_a_single_series_needs_no_groups(tmp_path):
     frame = sales(OWN.rolling_mean(7), shops=1, days=800).drop("shop")
     assert examine(frame, tmp_path).outcome == "failed"
+
+
+def gifts(moved):
+    """Mailings of 300 donors at irregular times, and how many gifts each had given before.
+
+    `moved` puts answers to another mailing of the donor.
+    """
+    rng = np.random.default_rng(9)
+    donors, days = np.repeat(np.arange(300), 4), rng.integers(1, 90, (300, 4)).cumsum(axis=1)
+    gave = rng.random((300, 4)) < 0.35
+    before = rng.integers(0, 5, (300, 1)) + gave.cumsum(axis=1) - gave
+    label = np.roll(gave, moved, axis=1)
+    return pl.DataFrame(
+        {
+            "row": range(1200),
+            "day": [date(2024, 1, 1) + timedelta(days=int(each)) for each in days.ravel()],
+            "donor": [f"donor {each}" for each in donors],
+            "heat": rng.normal(size=1200),
+            "mean": before.ravel(),
+            "label": label.ravel().astype(float),
+        }
+    ).sample(fraction=1.0, shuffle=True, seed=1)
+
+
+@pytest.mark.parametrize(("moved", "outcome"), [(0, "passed"), (1, "failed")])
+def test_a_count_that_grows_by_the_own_label_fails(moved, outcome, tmp_path):
+    """As where answers are joined to the mailing after the one that they answer."""
+    result = examine(gifts(moved), tmp_path, meta=("donor",))
+    assert result.outcome == outcome, result.measured

@@ -144,6 +144,14 @@ def several_hours(behind):
     return rows.head(len(label)).with_columns(label=pl.Series(label))
 
 
+def hours_with_gaps(behind):
+    """The same, with the newest reading missing in one window of ten."""
+    newest = pl.when(pl.col("row") % 10 > 0).then(pl.col("history").list.get(-1))
+    return several_hours(behind).with_columns(
+        history=pl.concat_list(pl.col("history").list.head(15), newest)
+    )
+
+
 def mean_of_ticket(*, own):
     """The mean label of the rows that share a ticket, the row's own label included or left out."""
     rows = classes().with_columns(ticket=pl.Series(RNG(6).integers(0, ROWS // 2, ROWS)))
@@ -173,6 +181,11 @@ class MeansOfTickets(TwoClasses):
 
 class Hours(Numbers):
     kind = "statistic"
+
+
+class HoursWithoutGaps(Hours):
+    def window(self, values):
+        return np.nan_to_num(values)
 
 
 class HoursAboutTheirMean(Hours):
@@ -225,6 +238,8 @@ BUGS = {
         HoursAboutTheirMean, lambda: several_hours(0), r"history\[-1\] is the label"),
     "the first hour to predict is in the window": (
         Hours, lambda: several_hours(5), r"history\[-1\] is the label"),
+    "the first hour to predict is in a window with gaps": (
+        HoursWithoutGaps, lambda: hours_with_gaps(5), r"history\[-1\] is the label"),
     "a mean by group counts the row's own label": (
         TwoClasses, lambda: mean_of_ticket(own=True), "ticket_mean is the label's mean"),
     "means by group are learned from the rows that read them": (

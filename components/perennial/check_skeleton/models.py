@@ -143,8 +143,9 @@ def run_up_to_difference(
     # Classes may come first, and labels begin with a mark that no step answers.
     for axis, steps in enumerate(before.shape[1:], start=1):
         if differs.any() and 0 <= (marks := codes.shape[1] - steps) <= 1:
-            own, changed = (each.movedim(axis, 1)[is_known[:, marks:]] for each in (before, after))
-            pairs.append((own, changed))
+            known = is_known[:, marks:]
+            if known.any():
+                pairs.append((before.movedim(axis, 1)[known], after.movedim(axis, 1)[known]))
     return pairs
 
 

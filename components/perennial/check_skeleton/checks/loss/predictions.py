@@ -29,6 +29,7 @@ from perennial.check_skeleton.checks.loss.served_statistics import (
     describe_counted_gaps,
     describe_disorder,
     describe_other_scale,
+    describe_remaining_errors,
     describe_shared_probabilities,
     serve_ideal,
 )
@@ -423,8 +424,21 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
             hint="loss and metric read the columns of the outputs in two orders, as of quantiles "
             "that one of them sorts; or the loss gets prediction and label exchanged",
         )
-    return _judge_other_column(judge, subject) or _judge_ties(
-        judge, find_flattered_statistic(subject, scores, worse), scores
+    return (
+        _judge_other_column(judge, subject)
+        or _judge_remaining_errors(judge, subject)
+        or _judge_ties(judge, find_flattered_statistic(subject, scores, worse), scores)
+    )
+
+
+def _judge_remaining_errors(judge: Judge, subject: Subject) -> CheckResult | None:
+    left = describe_remaining_errors(subject)
+    if not left:
+        return None
+    return judge.failed(
+        left,
+        hint="loss and metric measure two things: a logarithm or a scale that predict does not "
+        "turn back, other steps, or another label",
     )
 
 

@@ -11,10 +11,16 @@ from torch import Tensor
 from perennial.check_skeleton.checks.data.signals import has_tags, read_lists
 from perennial.check_skeleton.checks.data.values.placeholders import find_placeholder
 from perennial.check_skeleton.checks.loss.units import CLOSE, measure_error
-from perennial.check_skeleton.free_outputs import compute_output, find_free_outputs
+from perennial.check_skeleton.free_outputs import (
+    compute_output,
+    fill_unread_outputs,
+    find_best_outputs,
+    find_free_outputs,
+    probe,
+)
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.subject import Flags, Floats, Subject, select_head
-from perennial.engine.task import LABEL, Batch, Task
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
 ROWS = 256
 # Outputs that leave hardly any loss have learned the labels.
@@ -22,6 +28,8 @@ LEARNED = 0.05
 # Errors in deviations: labels in another order are off by more than one.
 OTHER_ORDER = 0.5
 OTHER_SCALE = 0.3
+# Of the best constant's error: below 0.001 in healthy tasks.
+LEFT = 0.3
 STRAIGHT = 1e-3  # of the variance: what rounding and the search for the minimum leave
 FEWEST_GAPS = 8
 MOSTLY = 0.9
@@ -109,6 +117,37 @@ def describe_other_scale(ideal: Ideal) -> str:
                 f"as {_show(ideal.served[0])}, and the statistics measure that as an error"
             )
     return ""
+
+
+def describe_remaining_errors(subject: Subject) -> str:
+    """Describe errors that outputs without loss leave; empty if one of the metrics is near zero.
+
+    Every metric to be minimised is measured where the loss has none left: what remains of all of
+    them is an error of `predict` or `statistic`, as of a logarithm that is not turned back.
+    """
+    task, batch = subject.task, probe(subject)
+    free = find_best_outputs(subject)
+    if task.scored_together > 1 or not 0 <= free.floor <= LEARNED * free.constant_loss:
+        return ""
+    output = compute_output(subject, batch)
+    ideal = fill_unread_outputs(task.losses, free.ideal, output, batch)
+    weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(output))
+    with torch.no_grad():
+        ended, constant = (
+            task.score(task.statistic(each, batch).double().numpy(), weights)
+            for each in (ideal, free.constant.expand_as(output))
+        )
+    errors = {
+        name: (ended[name], constant[name])
+        for name, direction in task.metrics.items()
+        if direction == "minimize" and name in ended and constant.get(name, 0.0) > 0
+    }
+    if not errors or min(own / other for own, other in errors.values()) < LEFT:
+        return ""
+    name, (own, other) = next(iter(errors.items()))
+    return (
+        f"{name} is {own:.4g} for outputs that leave no loss, and {other:.4g} for the best constant"
+    )
 
 
 SCALES: dict[str, Callable[[Floats], Floats]] = {

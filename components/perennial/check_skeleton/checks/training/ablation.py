@@ -57,6 +57,8 @@ LONGER = 4
 # this, trainings with decay and without it are compared.
 SHORTEST_MEMORY = 200
 RUINED_SHARE = 0.9
+# Loshchilov and Hutter (2019): decays of 0.01 to 0.1 are AdamW's, Adam's are 1e-4 and less.
+COUPLED_DECAY = 0.01
 TINY = 1e-12
 # The gradient of a softmax over a single key is rounding, which Adam turns into small steps.
 ROUNDING = 1e-3
@@ -88,12 +90,9 @@ PARTS: Sequence[tuple[str, Arm]] = (
 )
 def check_ablation(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each part that claims to help has an effect, and does not clearly harm."""
-    if unused := _describe_idle_decay(subject):
-        return judge.warned(
-            unused,
-            hint="biases, norms and embeddings get none: remove weight_decay, or narrow "
-            "optimizer.no_decay",
-        )
+    for describe, hint in DECAYS:
+        if doubtful := describe(subject):
+            return judge.warned(doubtful, hint=hint)
     if found := (
         _judge_strong_decay(judge, subject)
         or _judge_idle_loss(judge, subject)
@@ -159,6 +158,27 @@ def _describe_idle_decay(subject: Subject) -> str:
     if decayed:
         return ""
     return f"weight_decay = {optimizer.weight_decay:g} applies to no parameter"
+
+
+def _describe_coupled_decay(subject: Subject) -> str:
+    """Describe a decay of AdamW's size that is added to Adam's gradients; empty otherwise."""
+    optimizer = subject.training.optimizer
+    if optimizer.name != "adam" or optimizer.weight_decay < COUPLED_DECAY:
+        return ""
+    return f"weight_decay = {optimizer.weight_decay:g} with adam, which adds it to the gradients"
+
+
+DECAYS: Sequence[tuple[Callable[[Subject], str], str]] = (
+    (
+        _describe_idle_decay,
+        "biases, norms and embeddings get none: remove weight_decay, or narrow optimizer.no_decay",
+    ),
+    (
+        _describe_coupled_decay,
+        "adam divides it by the gradients' size, so that it decides where these are small: take "
+        "adamw, for which such values are meant, or 1e-4 and less",
+    ),
+)
 
 
 def _judge_strong_decay(judge: Judge, subject: Subject) -> CheckResult | None:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from torch import Tensor, nn
 
 from perennial.check_skeleton.baselines import z_score
+from perennial.check_skeleton.free_outputs import compute_constant_losses, find_training_constant
 from perennial.check_skeleton.models import simplify
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, select_head, select_rows
@@ -53,6 +54,8 @@ LARGEST_GROWTH = 4.0
 # and those with a rate a hundred times too high 1.3 times and more.
 SUSPECT_GROWTH = 1.5
 LEARNED_LESS = 0.75
+# Of what a tenth of the rate learns beyond the best constant.
+UNUSED = 0.25
 TENTH = 0.1
 LONGER = 4
 # A linear model needs weights as long as its scores: counts of 1000 tokens with 1e-2 make them 5
@@ -228,14 +231,17 @@ def _outgrows(course: Course, subject: Subject, trial: ShortTraining) -> bool:
     """Whether the weights grow without learning as much as at a lower rate."""
     if course.growth > LARGEST_GROWTH:
         return not _learns_by(course, subject, trial)
-    if course.growth < SUSPECT_GROWTH or not _learns_less(course, run(subject, trial, TENTH)):
+    if course.growth < SUSPECT_GROWTH or not _ends_lower(run(subject, trial, TENTH), course):
         return False
-    steps = LONGER * STEPS
-    return _learns_less(run(subject, trial, 1.0, steps), run(subject, trial, TENTH, steps))
-
-
-def _learns_less(course: Course, slower: Course) -> bool:
-    return _ends_lower(slower, course) and course.gain < LEARNED_LESS * slower.gain
+    ended, slower = (run(subject, trial, rate, LONGER * STEPS) for rate in (1.0, TENTH))
+    if not _ends_lower(slower, ended):
+        return False
+    if ended.gain < LEARNED_LESS * slower.gain:
+        return True
+    # What one output for all rows reaches was not learned from the inputs.
+    constant = find_training_constant(subject)[0]
+    reached = float(compute_constant_losses(subject, constant, trial.fixed).mean())
+    return max(reached - ended.end, 0.0) < UNUSED * (reached - slower.end)
 
 
 def _learns_by(course: Course, subject: Subject, trial: ShortTraining) -> bool:

@@ -31,38 +31,52 @@ def describe_dealt_choices(subject: Subject) -> str:
     places = answer.long()
     if not torch.equal(places.to(answer.dtype), answer) or int(places.min()) < 0:
         return ""
-    for name, tensor in inputs_of(batch).items():
-        choices = tensor.shape[1] if tensor.ndim > 1 else 0
-        if not max(2, int(places.max()) + 1) <= choices <= MOST_CHOICES:
-            continue
-        try:
-            if not _is_answered_by_place(subject, batch, name):
-                continue
-            after = augment_copy(subject.task, {**batch, name: _mark(tensor)}, subject.seed)
-        except Exception:  # a task may accept no other inputs
-            continue
-        order = _read_order(after[name], tensor) if after[name].shape == tensor.shape else None
-        if order is None or after[LABEL].shape != places.shape:
-            continue
-        moved = (order != torch.arange(choices)).any(dim=1)
-        named = order.gather(1, after[LABEL].long()[:, None])[:, 0]
-        wrong = int((named != places)[moved].sum())
-        if wrong >= max(FEWEST, WRONG * len(places)):
-            return (
-                f"{wrong} of {len(places)} augmented examples have the parts of {name} in another "
-                "order, in which the label names another part"
-            )
+    sizes = dict.fromkeys(each.shape[1] for each in inputs_of(batch).values() if each.ndim > 1)
+    for choices in sizes:
+        if max(2, int(places.max()) + 1) <= choices <= MOST_CHOICES:
+            wrong = _count_wrong(subject, batch, choices)
+            if wrong >= max(FEWEST, WRONG * len(places)):
+                return (
+                    f"{wrong} of {len(places)} augmented examples have their {choices} choices in "
+                    "another order, in which the label names another one"
+                )
     return ""
 
 
-def _is_answered_by_place(subject: Subject, batch: Batch, name: str) -> bool:
+def _count_wrong(subject: Subject, batch: Batch, choices: int) -> int:
+    """Count rows whose answer names another choice after augmentation.
+
+    Texts, makers and sizes of the choices may be tensors of their own, which move together.
+    """
+    tensors = inputs_of(batch).items()
+    parts = {name: each for name, each in tensors if each.shape[1:2] == (choices,)}
+    try:
+        if not _is_answered_by_place(subject, batch, parts):
+            return 0
+        marked = {name: _mark(each) for name, each in parts.items()}
+        after = augment_copy(subject.task, {**batch, **marked}, subject.seed)
+    except Exception:  # a task may accept no other inputs
+        return 0
+    orders = [
+        _read_order(after[name], each) if after[name].shape == each.shape else None
+        for name, each in parts.items()
+    ]
+    known = [order for order in orders if order is not None]
+    if not known or after[LABEL].shape != batch[LABEL].shape:
+        return 0
+    moved = (known[0] != torch.arange(choices)).any(dim=1)
+    named = known[0].gather(1, after[LABEL].long()[:, None])[:, 0]
+    return int((named != batch[LABEL].long())[moved].sum())
+
+
+def _is_answered_by_place(subject: Subject, batch: Batch, parts: Batch) -> bool:
     """Whether a model's outputs [B, K] move with the choices: each is of the choice at its place.
 
     Others may shuffle a set of parts, which no class is the number of.
     """
-    model, turned = build_noisy_model(subject), batch[name].roll(1, dims=1)
-    outputs = [run_model(model, {**batch, name: each}) for each in (batch[name], turned)]
-    is_by_place = outputs[0].shape == batch[name].shape[:2]
+    model, turned = build_noisy_model(subject), {n: each.roll(1, 1) for n, each in parts.items()}
+    outputs = [run_model(model, {**batch, **each}) for each in (parts, turned)]
+    is_by_place = outputs[0].shape == (len(batch[LABEL]), *next(iter(parts.values())).shape[1:2])
     return is_by_place and are_equal(outputs[0].roll(1, dims=1), outputs[1], ROUNDING)
 
 

@@ -282,17 +282,19 @@ class Cut:
     is_front: bool  # whether these are the first
     unread: float  # share of the elements whose exchange changed nothing
     has_room: bool  # whether the tensor has room, as padding in every row, for what is cut
+    behind: tuple[str, ...] = ()  # columns whose elements stand before its own, and count
 
     def __str__(self) -> str:
         return (
             f"only the {'first' if self.is_front else 'last'} {self.kept} elements of "
-            f"{self.column} are read, {self.unread:.0%} of all are not"
+            f"{' and '.join((*self.behind, self.column))} are read, {self.unread:.0%} of "
+            f"{self.column} are not"
         )
 
 
 def find_cuts(subject: Subject) -> Iterator[Cut]:
     """Find truncated texts and lists among the features and the label."""
-    label = subject.task.columns.label
+    label, texts = subject.task.columns.label, list[pl.Series]()
     for name in dict.fromkeys([*subject.task.columns.features, label]):
         column = subject.train_rows[name]
         kind = column.dtype
@@ -302,10 +304,15 @@ def find_cuts(subject: Subject) -> Iterator[Cut]:
             continue
         try:
             found = _find_cut(subject, column, of_label=name == label)
+            if found is None and kind == pl.String and texts and name != label:
+                # Texts may stand behind each other in one tensor, as in BERT's pairs.
+                found = _find_cut(subject, column, of_label=False, behind=texts)
         except Exception:  # a task may take no elements of other rows
             continue
         if found:
             yield found
+        if kind == pl.String:
+            texts.append(column)
 
 
 def describe_lost_end(subject: Subject, cut: Cut) -> str:
@@ -351,14 +358,20 @@ def _split_parts(value: "str | Sequence[object]", by_word: bool = False) -> Part
     return list(value.split(" ") if isinstance(value, str) and by_word else value)
 
 
-def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
+def _find_cut(
+    subject: Subject, column: pl.Series, *, of_label: bool, behind: Sequence[pl.Series] = ()
+) -> Cut | None:
+    """Return where a column's sequences are truncated, counted from the first of `behind`."""
     is_text = column.dtype == pl.String
     by_word = is_text and float(np.mean([each.count(" ") for each in column])) >= WORDS
     parts = [_split_parts(each, by_word) for each in column.to_list()]
+    before = np.zeros(len(parts), dtype=np.int64)
+    for text in behind:
+        before += [len(_split_parts(each, by_word)) for each in text.to_list()]
     probes, rows, changed = [], [], []
     # Some of the longest rows, and some of all, none of them empty.
-    lengths = np.array([len(each) for each in parts])
-    order = [int(place) for place in np.argsort(-lengths, kind="stable") if lengths[place]]
+    lengths = before + [len(each) for each in parts]
+    order = [int(place) for place in np.argsort(-lengths, kind="stable") if parts[place]]
     half = CUT_ROWS // 2
     chosen = dict.fromkeys([*order[:half], *order[:: max(len(order) // half, 1)]])
     for index in list(chosen)[:CUT_ROWS]:
@@ -366,7 +379,7 @@ def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | N
         for place in np.unique(np.linspace(0, len(own) - 1, MOST_PLACES).astype(int)).tolist():
             spare = [*other[place : place + 1], *other, *own]
             if new := [each for each in spare if each != own[place]]:
-                probes.append((place, len(own) - 1 - place))
+                probes.append((before[index] + place, len(own) - 1 - place))
                 rows.append(index)
                 changed.append([*own[:place], new[0], *own[place + 1 :]])
     size = sum(each[0].numel() for each in subject.train.values())
@@ -379,7 +392,10 @@ def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | N
     flat = [each.reshape(len(each), -1).any(axis=1) for each in moved.values()]
     read: Moves = np.any(np.stack(flat), axis=0)
     places = np.array(probes)[:most]
-    if read.sum() < FEWEST_PROBES or (~read).mean() < UNREAD_SHARE:
+    # Of the last of several texts, all but the first words may be lost.
+    if read.sum() < (FEWEST_PROBES // 2 if behind else FEWEST_PROBES):
+        return None
+    if (~read).mean() < UNREAD_SHARE:
         return None
     for is_front, place in ((True, places[:, 0]), (False, places[:, 1])):
         kept = int(place[read].max()) + 1
@@ -389,7 +405,9 @@ def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | N
             if kept == 1 and is_text and not of_label:
                 room = 0  # the first letter of a code is often taken
             is_roomy = (lengths[lengths > kept] - kept <= room).mean() >= ROOMY_ROWS
-            return Cut(column.name, kept, is_front, float((~read).mean()), bool(is_roomy))
+            before_it = tuple(each.name for each in behind)
+            unread = float((~read).mean())
+            return Cut(column.name, kept, is_front, unread, bool(is_roomy), before_it)
     return None
 
 

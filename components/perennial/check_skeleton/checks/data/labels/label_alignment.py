@@ -13,7 +13,10 @@ from sklearn.pipeline import make_pipeline
 
 from perennial.check_skeleton.baselines import describe_refusal, make_columns, make_table
 from perennial.check_skeleton.checks.data.labels.cut_times import describe_cut_times
-from perennial.check_skeleton.checks.data.labels.lost_groups import describe_lost_groups
+from perennial.check_skeleton.checks.data.labels.lost_groups import (
+    describe_lost_groups,
+    describe_turned_groups,
+)
 from perennial.check_skeleton.checks.data.labels.moved_rows import find_moved_rows
 from perennial.check_skeleton.checks.data.labels.shifted_groups import (
     CLEAR,
@@ -103,6 +106,8 @@ def check_label_alignment(subject: Subject, judge: Judge) -> CheckResult:
     labels = np.concatenate(columns, axis=1)
     fit = _fit(subject, labels, np.arange(len(labels)))
     parts, found, usual = _correlate_stretches(fit)
+    if turned := _judge_turned_groups(judge, subject, fit):
+        return turned
     if usual < CLEAR / math.sqrt(len(parts[0])):
         return _judge_moved_rows(judge, subject, labels) or judge.passed(
             f"labels are predicted too weakly to tell: correlation {usual:.2f}"
@@ -141,6 +146,17 @@ def _judge_moved_rows(judge: Judge, subject: Subject, labels: Floats) -> CheckRe
         moved.description,
         hint="a column that was pasted or shifted alone begins a row late or early: join labels by "
         "the row's id. Correct for series whose inputs contain the label of the row before",
+    )
+
+
+def _judge_turned_groups(judge: Judge, subject: Subject, fit: Fit) -> CheckResult | None:
+    turned, is_unknown = describe_turned_groups(subject, fit.correlate)
+    if not turned:
+        return None
+    return (judge.failed if is_unknown else judge.warned)(
+        turned,
+        hint="are these labels turned, in sign or in class, as a correction in place of an error? "
+        "Correct if the two mean the same, and a feature tells which",
     )
 
 

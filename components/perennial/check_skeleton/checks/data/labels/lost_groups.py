@@ -1,4 +1,4 @@
-"""Find groups of rows, as of one plate, whose labels have nothing to do with their inputs."""
+"""Find groups of rows, as of one plate, whose labels are not those of their inputs, or turned."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ LOST, KEPT, MOST_BETWEEN = 0.35, 0.6, 0.1
 LEAST_USUAL, ERRORS = 0.5, 3.0
 # Labels that another row has are as large as all others; a group that is another thing's differ.
 SAME_LABELS = 1e-3
+MOST_TURNED, CLEARLY_TURNED, TURNED_ERRORS = 50, 0.25, 4.0
 
 
 def describe_lost_groups(
@@ -59,6 +60,39 @@ def describe_lost_groups(
             f"{kept.sum()} others by {found[kept].mean():.2f}"
         )
     return ""
+
+
+def describe_turned_groups(subject: Subject, correlate: Correlate) -> tuple[str, bool]:
+    """Describe groups whose labels fall where those of all other groups rise; empty if none do.
+
+    As of a colleague who notes a correction in place of an error. Returns also whether the inputs
+    do not tell these groups, so that no model can learn it.
+    """
+    features = subject.task.columns.features
+    for column in subject.train_rows.drop(subject.task.columns.label):
+        if column.name == subject.time or not is_name(column):
+            continue
+        if not 2 < column.n_unique() <= MOST_TURNED:
+            continue
+        found = list_rows_by_value(column, FEWEST_ROWS)
+        if len(found) < 3 or sum(len(rows) for _, rows in found) < IN_GROUPS * len(column):
+            continue
+        own = np.array([np.nan_to_num(correlate(rows, rows)) for _, rows in found])
+        sizes = np.array([len(rows) for _, rows in found])
+        clear = np.maximum(CLEARLY_TURNED, TURNED_ERRORS / np.sqrt(sizes))
+        turned, kept = own < -clear, own > clear
+        # Labels that are about something else in each group are turned in about half of them.
+        if not turned.any() or (turned | kept).mean() < 1 or turned.sum() >= kept.sum():
+            continue
+        shown = [
+            str(value) for (value, _), is_turned in zip(found, turned, strict=True) if is_turned
+        ]
+        return (
+            f"in rows of {column.name} {join_names(shown)}, a linear model's predictions and the "
+            f"labels correlate by {own[turned].mean():.2f}; in those of {kept.sum()} others by "
+            f"{own[kept].mean():.2f}"
+        ), column.name not in features
+    return "", False
 
 
 def _list_groups(subject: Subject) -> Iterator[tuple[str, list[str], list[Codes]]]:

@@ -197,11 +197,11 @@ def _find_equal_place(
 
 
 def _measure_equal(values: pl.Series, label: pl.Series) -> float:
-    """Return how often two columns agree; 0 if they cannot be compared."""
+    """Return how often two columns agree where they are known; 0 if they cannot be compared."""
     numbers = values.dtype.is_numeric() and label.dtype.is_numeric()
-    if values.dtype != label.dtype and not numbers:
+    if (values.dtype != label.dtype and not numbers) or values.null_count() > len(values) / 2:
         return 0.0
-    return float((values == label).fill_null(value=False).mean() or 0.0)  # type: ignore[arg-type]
+    return float((values == label).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def _find_moving_place(column: pl.Series, label: pl.Series, positions: range) -> int:

@@ -19,6 +19,8 @@ SAME_STEP = 0.12
 UNEXPLAINED, NOTHING = 0.02, 1e-4
 # As many times more is left by the labels before alone, and by the row's own alone.
 TIMES_MORE = 5.0
+# Rows between two of a sample may be missing, and grow a count, too.
+FEWEST_OF_A_NAME, FEWEST_STEPS, GROWN = 2, 50, 0.8
 
 
 def find_running_label(subject: Subject) -> str:
@@ -27,6 +29,7 @@ def find_running_label(subject: Subject) -> str:
     A mean over a window that ends before the row, as of pandas' `shift(1).rolling(7).mean()`, is
     explained by the labels before alone; without the shift it is not. Looks at series
     of one step in time, each of a value of one column, or of two, where the sample has all rows.
+    Before that, at counts that grow by the row's own label, in whatever time.
     """
     columns, time = subject.task.columns, subject.time
     # Days for validation lie between those for training.
@@ -38,6 +41,12 @@ def find_running_label(subject: Subject) -> str:
     numbers = [
         name for name in columns.features if frame[name].dtype.is_numeric() and name != label.name
     ]
+    for column in frame.drop(label.name, time):
+        if is_name(column) and column.n_unique() <= frame.height / FEWEST_OF_A_NAME:
+            ordered = frame.sort(column.name, time)
+            for name in numbers:
+                if name != column.name and _counts_own(ordered, name, label.name, column.name):
+                    return name
     for groups in _list_groups(frame.drop(label.name), time):
         ordered = frame.sort(*groups, time)
         lagged = _take_labels(ordered, label.name, time, groups)
@@ -45,6 +54,24 @@ def find_running_label(subject: Subject) -> str:
             if _adds_up(ordered[name].cast(pl.Float64).to_numpy(), lagged):
                 return name
     return ""
+
+
+def _counts_own(ordered: pl.DataFrame, name: str, label: str, group: str) -> bool:
+    """Whether a number grows by each row's own label, and not by that of the row before.
+
+    As gifts so far that count the one that is to be predicted.
+    """
+    values, labels = pl.col(name).cast(pl.Float64), pl.col(label).cast(pl.Float64)
+    found = ordered.select(
+        values.diff().over(group).alias("step"),
+        labels.alias("own"),
+        labels.shift(1).over(group).alias("before"),
+    ).drop_nulls()
+    grown = found.filter(pl.col("own") != pl.col("before"))
+    if len(grown) < FEWEST_STEPS:
+        return False
+    own, before = ((grown["step"] == grown[each]).mean() for each in ("own", "before"))
+    return float(own or 0.0) >= GROWN and float(before or 0.0) <= 1 - GROWN  # type: ignore[arg-type]
 
 
 def _take_labels(ordered: pl.DataFrame, label: str, time: str, groups: Sequence[str]) -> Floats:

@@ -18,7 +18,10 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from perennial.check_skeleton.checks.data.leaks.broken_pairs import judge_broken_pairs
 from perennial.check_skeleton.checks.data.leaks.completed_texts import describe_completed_text
 from perennial.check_skeleton.checks.data.leaks.filled_ends import find_filled_end
-from perennial.check_skeleton.checks.data.leaks.label_names import describe_named_label
+from perennial.check_skeleton.checks.data.leaks.label_names import (
+    describe_label_mark,
+    describe_named_label,
+)
 from perennial.check_skeleton.checks.data.leaks.latest_labels import describe_latest_label
 from perennial.check_skeleton.checks.data.leaks.list_ends import ListEnd, take_list_ends
 from perennial.check_skeleton.checks.data.leaks.revealing_positions import (
@@ -165,7 +168,7 @@ def _judge_inputs(judge: Judge, subject: Subject) -> CheckResult | None:
             hint="a frame, a stamp or a mark: did the pictures of this class come from another "
             "source? Cut it off, or collect all classes alike",
         )
-    if named := describe_named_label(subject):
+    if named := describe_named_label(subject) or describe_label_mark(subject):
         return judge.failed(
             named,
             hint="the answer is written in what it is guessed from: mask it, as the name of a "

@@ -35,6 +35,7 @@ from perennial.check_skeleton.checks.data.values.levels import (
     judge_lists,
 )
 from perennial.check_skeleton.checks.data.values.lost_colours import judge_lost_colours
+from perennial.check_skeleton.checks.data.values.lost_numbers import judge_lost_numbers
 from perennial.check_skeleton.checks.data.values.unknown_texts import judge_unknown_texts
 from perennial.check_skeleton.models import evaluated, run_model, watch_modules
 from perennial.check_skeleton.registry import Judge, check
@@ -115,6 +116,7 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
         judge_levels,
         judge_angles,
         judge_unknown_texts,
+        judge_lost_numbers,
     )
     if lost := next(filter(None, (each(judge, subject) for each in judged)), None):
         return lost
