@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from perennial.check_skeleton.free_outputs import find_best_outputs, probe
+from perennial.check_skeleton.made_up_inputs import RefusedInputsError
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.evaluation.scoring import take_one_each
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
@@ -58,7 +59,10 @@ def describe_other_column(subject: Subject) -> str:
     task, batch = subject.task, probe(subject)
     if task.kind not in ("regression", "statistic") or task.scored_together > 1:
         return ""
-    constant = find_best_outputs(subject).constant.detach()
+    try:
+        constant = find_best_outputs(subject).constant.detach()
+    except RefusedInputsError:  # the loss takes none but a model's outputs: see `predictions`
+        return ""
     if constant.ndim < 2 or not 2 <= constant.shape[-1] <= MOST_COLUMNS:
         return ""
     own = _score(task, constant, batch)

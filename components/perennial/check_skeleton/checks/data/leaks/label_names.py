@@ -45,11 +45,12 @@ def describe_label_mark(subject: Subject) -> str:
     Marks are words without letters, as the numbers of a list or stars of a rating.
     """
     columns, rows = subject.task.columns, subject.train_rows.head(ROWS)
-    labels = rows[columns.label]
+    labels = rows[columns.label].alias("label")
     if labels.dtype.is_nested() or labels.null_count() or rows.height < FEWEST_ROWS:
         return ""
-    most = int(labels.value_counts()["count"].max())  # type: ignore[arg-type]
-    if not 2 <= labels.n_unique() <= MOST_MARKED or most > MOST_ALIKE * rows.height:
+    counted = labels.value_counts(name="rows")
+    most = int(counted["rows"].max())  # type: ignore[arg-type]
+    if not 2 <= counted.height <= MOST_MARKED or most > MOST_ALIKE * rows.height:
         return ""
     for name in columns.features:
         if not is_free_text(rows[name]) or name == columns.label:
