@@ -381,6 +381,14 @@ def _readable(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return f"a value does not fit {error.title}: {error}"
     text = explain(error)
+    if isinstance(error, PermissionError) and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        owner = next(each for each in (path, *path.parents) if os.access(each, os.F_OK))
+        return (
+            f"{text}\n"
+            f"  evidence: {owner} belongs to user {owner.stat().st_uid}, this is {os.geteuid()}\n"
+            "  to do:    change its rights, or choose another folder; run again to continue"
+        )
     if isinstance(error, PerennialError) or not any(sign in str(error) for sign in FULL):
         return text
     folder = Environment.read().run_folder or Path(tempfile.gettempdir())

@@ -219,6 +219,18 @@ def test_a_step_that_finds_no_space_names_where_and_what_to_do(run_folder, error
     assert ("run again to continue" in failed["error"]) == is_full
 
 
+def test_a_step_without_rights_names_whose_folder_it_is(run_folder):
+    @pipeline_step("refused", outputs=())
+    def refused_step(*, config: str) -> StepResult:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), f"{run_folder}/no/file")
+
+    with pytest.raises(PermissionError):
+        refused_step(config="c")
+    (*_, (failed, _)) = Journal(run_folder).events()
+    assert f"{run_folder} belongs to user {os.geteuid()}, this is" in failed["error"]
+    assert "run again to continue" in failed["error"]
+
+
 def test_a_snapshot_that_fails_keeps_its_log(run_folder, tmp_path):
     """Its error outdates snapshots, of which it has none yet."""
 
