@@ -18,6 +18,7 @@ MOST_TAGS = 64
 MOST_CLASSES = 10
 # Of one row, and values of one label: more are amounts.
 MOST_LABELS, FEW_VALUES = 8, 10
+MOST_GAPS = 0.5  # of the numbers at a place of lists
 DRAWS = 40
 NONE = -1
 
@@ -68,14 +69,15 @@ def read_labels(subject: Subject) -> list[Labels]:
 
     A task of statistics may encode weights beside its labels, so that they are taken as the data
     has them: single values, or lists of a few numbers, each a label of its own. Empty where there
-    are none, as for tokens, and where some are missing.
+    are none, as for tokens. What is missing from a list, as an answer that was not asked for, has
+    the median of the others: it tells nothing.
     """
     raw = subject.train_rows[subject.task.columns.label]
     if subject.task.kind != "statistic" or has_tags(subject):
         codes: Floats = take_one_each(subject.train[LABEL]).double().numpy()
         is_plain_label = codes.ndim == 1 or (codes.ndim == 2 and codes.shape[1] <= MOST_TAGS)
         return [Labels(raw, codes, subject.task.kind == "regression")] if is_plain_label else []
-    lists = read_lists(raw)
+    lists = _fill_gaps(read_lists(raw, with_gaps=True))
     if lists is None and is_plain(raw) and not raw.null_count():
         numbers = raw.to_physical() if is_ordered(raw) else raw.cast(pl.String).rank("dense")
         lists = numbers.cast(pl.Float64).to_numpy()[:, None]
@@ -88,6 +90,13 @@ def read_labels(subject: Subject) -> list[Labels]:
         for each, count in zip(lists.T, counts, strict=True)
         if count > 1
     ]
+
+
+def _fill_gaps(lists: Floats | None) -> Floats | None:
+    """Return lists [N, L] without gaps; None where most of a place is missing."""
+    if lists is None or (is_gap := np.isnan(lists)).mean(axis=0).max(initial=0.0) > MOST_GAPS:
+        return None
+    return np.where(is_gap, np.nanmedian(lists, axis=0), lists) if is_gap.any() else lists
 
 
 def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Floats]:
