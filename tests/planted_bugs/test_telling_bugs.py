@@ -152,6 +152,11 @@ def hours_with_gaps(behind):
     )
 
 
+def charged(own, charge):
+    """One of three fees, with a charge for the class 2."""
+    return RNG(6).choice([20.0, 35.0, 70.0], ROWS) + np.where(own == 2, charge, 0.0)
+
+
 def mean_of_ticket(*, own):
     """The mean label of the rows that share a ticket, the row's own label included or left out."""
     rows = classes().with_columns(ticket=pl.Series(RNG(6).integers(0, ROWS // 2, ROWS)))
@@ -218,6 +223,8 @@ BUGS = {
         "empty in one class only: closed"),
     "it is written for most rows of the rarer class": (
         TwoClasses, lambda: collected(0.3), "one value in the rows of a class, and others in other rows: collected"),
+    "a class has a charge on top of its amount": (
+        Fields, lambda: of_four(lambda own: charged(own, 8.0)), "between those of the others: months"),
     "the label stands in another column": (
         TwoClasses, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), "determined by copy"),
     "the rows were sorted by class and numbered": (
@@ -338,6 +345,10 @@ HEALTHY = {
     "a sensor to calibrate": (Numbers, sensors, {}),
     "a function of one number": (Numbers, fahrenheit, {}),
     "a mean of the others in a group": (TwoClasses, lambda: mean_of_ticket(own=False), {}),
+    "fees of a class that are larger": (
+        Fields, lambda: of_four(lambda own: charged(own, 100.0)), {}),
+    "a charge that others have, too": (
+        Fields, lambda: of_four(lambda own: charged(own * (RNG(2).random(ROWS) < 0.9), 8.0)), {}),
     "exclusive or": (TwoClasses, exclusive_or, {}),
     "a counter in a stream": (TwoClasses, changing_stream, {"time": "at"}),
     "a copy that is not read": (

@@ -16,6 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from perennial.check_skeleton.checks.data.leaks.broken_pairs import judge_broken_pairs
+from perennial.check_skeleton.checks.data.leaks.charged_amounts import has_values_of_one_class
 from perennial.check_skeleton.checks.data.leaks.completed_texts import describe_completed_text
 from perennial.check_skeleton.checks.data.leaks.filled_ends import find_filled_end
 from perennial.check_skeleton.checks.data.leaks.label_names import (
@@ -282,6 +283,9 @@ def _judge_classes(judge: Judge, rows: Rows, telling: Sequence[str]) -> CheckRes
     """Fail on columns, of those that are telling, that determine every class, or one of them."""
     findings = {
         "the class of every row is determined by": [n for n in telling if _is_defining(rows, n)],
+        "values that only one class has, between those of the others:": [
+            n for n in rows.names if has_values_of_one_class(rows.frame[n], rows.codes)
+        ],
         "empty in one class only:": [n for n in rows.names if _is_absent(rows, n)],
         f"{ONE_VALUE}:": [
             n for n in rows.names if _is_written_for_one_class(rows, n, is_commoner=True)
